@@ -1,0 +1,314 @@
+"""JSON bodies: control values as Python has them, number arrays straight into NumPy.
+
+A tensor in JSON is a megabyte of digits around a few bytes of structure, and building a Python object per number
+costs more than the model does. So bodies are parsed by simdjson, whose arrays stay where they are until a caller
+names the dtype it wants (`numbers`, `rectangle`): the digits then become one float64, int64 or uint64 buffer without
+a Python object in between.
+
+`read` returns a *value*: None, bool, int, float, str, an object or an array. Objects are `dict` or `simdjson.Object`,
+arrays `list` or `simdjson.Array`: test with `isinstance(value, OBJECT)` and `isinstance(value, ARRAY)`; both kinds
+offer `value[key]`, `.get`, `in`, `len`, `.keys()`, and `value[i]`, `len`, iteration. Of repeated keys the first wins.
+Values of simdjson are only good until the next `read` on the same thread: take what you need, keep nothing.
+
+What simdjson refuses is read once more with RapidJSON, the parser of both TensorFlow Serving and Triton: that accepts
+the tokens NaN, Inf and Infinity and integers of any size, and words every syntax error with its offset as those
+servers do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import rapidjson
+import simdjson
+
+from gateway.canonical import BYTES
+from gateway.errors import GatewayError, MalformedJson
+
+OBJECT: Final = (dict, simdjson.Object)
+ARRAY: Final = (list, simdjson.Array)
+
+_SIMDJSON_MAX_DEPTH: Final = 1024
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
+_NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
+_WALK_LIMIT: Final = 512
+_INT64: Final = np.iinfo(np.int64)
+_local: Final = threading.local()
+
+
+class WrongLeaf(GatewayError):
+    """An array holds something that its dtype does not take.
+
+    `leaf` is the value as Python has it; the dialect words the error.
+    """
+
+    def __init__(self, leaf: Any) -> None:
+        super().__init__(repr(leaf))
+        self.leaf = leaf
+
+
+class OutOfRange(WrongLeaf):
+    """An integer does not fit its dtype."""
+
+
+class Ragged(GatewayError):
+    """A nested array is not rectangular; the dialect walks it to word the error."""
+
+
+def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
+    """Bytes of a JSON document -> value (see above). Raises MalformedJson with RapidJSON's reason and the offset in
+    bytes.
+
+    `ignore_trailing` accepts text after the document, as TensorFlow Serving does.
+    """
+    try:
+        parser = _local.parser
+    except AttributeError:
+        parser = _local.parser = simdjson.Parser()
+    try:
+        value = parser.parse(body)
+    except RuntimeError:  # too deep, or a value of an earlier document is still alive somewhere (in a traceback, say)
+        value = _read_with_new_parser(body, max_depth, ignore_trailing)
+    except (ValueError, KeyError, IndexError):
+        return _read_slowly(body, max_depth, ignore_trailing)
+    if _deeper_than(body, max_depth):
+        raise MalformedJson(f"nesting deeper than {max_depth} levels")
+    return value
+
+
+def _read_with_new_parser(body: bytes, max_depth: int, ignore_trailing: bool) -> Any:
+    _local.parser = simdjson.Parser()
+    try:
+        return _local.parser.parse(body)
+    except (RuntimeError, ValueError, KeyError, IndexError):
+        return _read_slowly(body, max_depth, ignore_trailing)
+
+
+def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
+    """What simdjson refused, read by RapidJSON: a value, or the reason in RapidJSON's words."""
+    if _deeper_than(text, min(max_depth, _SIMDJSON_MAX_DEPTH)):
+        raise MalformedJson(f"nesting deeper than {max_depth} levels")
+    skipped = 3 if text.startswith(b"\xef\xbb\xbf") else 0
+    try:
+        return _rapidjson(text[skipped:])
+    except rapidjson.JSONDecodeError as error:
+        reason, offset = _reason(error)
+        if ignore_trailing and reason.startswith("The document root must not"):
+            return _read_slowly(text[: skipped + offset], max_depth, False)
+        raise MalformedJson(reason, skipped + offset) from None
+    except UnicodeDecodeError as error:
+        raise MalformedJson("Invalid encoding in string.", skipped + error.start) from None
+    except RecursionError:
+        raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
+
+
+class _FirstWins(rapidjson.Decoder):
+    """RapidJSON's own look-up finds the first of repeated keys; so do we."""
+
+    def start_object(self) -> list[tuple[str, Any]]:
+        return []
+
+    def end_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return dict(reversed(pairs))
+
+
+_decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)
+
+
+def _rapidjson(text: bytes) -> Any:
+    return _decoder(text)
+
+
+def _reason(error: rapidjson.JSONDecodeError) -> tuple[str, int]:
+    """'Parse error at offset 3: Invalid value.' -> ('Invalid value.', 3)"""
+    head, _, reason = str(error).partition(": ")
+    return reason, int(head.rsplit(" ", 1)[1])
+
+
+def _deeper_than(text: bytes, limit: int) -> bool:
+    """Whether brackets nest deeper than `limit`.
+
+    Cheap where there are no more than `limit` of them: then they cannot.
+    """
+    return _opens_more_than(text, limit, b"[{") and _depth(text) > limit
+
+
+def _opens_more_than(text: bytes, limit: int, brackets: bytes) -> bool:
+    """Whether there are more than `limit` of these bytes: found by memchr, which stops early; bytes.count looks at
+    every byte, ten times as slowly.
+    """
+    found = 0
+    for bracket in brackets:
+        at = text.find(bracket)
+        while at >= 0:
+            found += 1
+            if found > limit:
+                return True
+            at = text.find(bracket, at + 1)
+    return False
+
+
+def _depth(text: bytes) -> int:
+    """The greatest nesting of brackets outside strings."""
+    marks = np.frombuffer(_STRINGS.sub(b"", text).translate(None, _NOT_BRACKETS), np.uint8)
+    opens = (marks == ord("[")) | (marks == ord("{"))
+    return int(np.cumsum(np.where(opens, 1, -1), dtype=np.int32).max(initial=0))
+
+
+# -------------------------------------------------------------------------------------------------------------- arrays
+
+
+def numbers(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The leaves of an array, however nested, in row-major order -> flat array of `dtype`, on the host.
+
+    Numbers become numbers of any width that holds them: an integer is fine for a floating dtype (which may round, or
+    overflow to infinity), a number with fraction or exponent is not for an integer. BOOL takes true and false alone,
+    BYTES strings alone (their UTF-8). Raises WrongLeaf, or OutOfRange for an integer beyond its dtype.
+    """
+    if isinstance(array, simdjson.Array) and dtype.kind in "fiuV":
+        try:
+            return _from_buffer(array, dtype)
+        except (TypeError, ValueError):
+            pass
+    return _from_leaves(list(_leaves(array)), dtype)
+
+
+def _from_buffer(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """simdjson's flat buffer -> dtype.
+
+    TypeError or ValueError where a leaf does not fit; `_from_leaves` then finds which.
+    """
+    if dtype.kind == "f" or dtype.kind == "V":
+        wide = np.frombuffer(array.as_buffer(of_type="d"), np.float64)
+        if dtype.itemsize == 8:
+            return wide
+        with np.errstate(over="ignore"):
+            return wide.astype(dtype)
+    if dtype.kind == "u":
+        return _narrow(np.frombuffer(array.as_buffer(of_type="u"), np.uint64), dtype)
+    return _narrow(np.frombuffer(array.as_buffer(of_type="i"), np.int64), dtype)
+
+
+def _narrow(wide: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if dtype.itemsize == 8 or not wide.size:
+        return wide.astype(dtype, copy=False)
+    limits = np.iinfo(dtype)
+    for extreme in (wide.min(), wide.max()):
+        if not limits.min <= int(extreme) <= limits.max:
+            raise OutOfRange(int(extreme))
+    return wide.astype(dtype)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The values that are not arrays, in row-major order; an explicit stack, since depth is the sender's choice."""
+    stack = [iter((value,))]
+    while stack:
+        for item in stack[-1]:
+            if isinstance(item, ARRAY):
+                stack.append(iter(item))
+                break
+            yield item
+        else:
+            stack.pop()
+
+
+def _from_leaves(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Python values -> flat array, each type checked: the way for what is no plain number, and for naming the leaf
+    that does not fit.
+    """
+    if dtype == BYTES:
+        flat = np.empty(len(leaves), np.object_)
+        flat[:] = [leaf.encode() if isinstance(leaf, str) else _refuse(leaf) for leaf in leaves]
+        return flat
+    if dtype.kind == "b":
+        return np.array([leaf if isinstance(leaf, bool) else _refuse(leaf) for leaf in leaves], np.bool_)
+    if dtype.kind in "iu":
+        return np.array(_integers(leaves, dtype), dtype)
+    for leaf in leaves:
+        if type(leaf) is not float and type(leaf) is not int:
+            _refuse(leaf)
+    with np.errstate(over="ignore"):
+        return np.array([_double(leaf) for leaf in leaves], np.float64).astype(dtype)
+
+
+def _integers(leaves: list[Any], dtype: np.dtype[Any]) -> list[int]:
+    limits = np.iinfo(dtype)
+    for leaf in leaves:
+        if type(leaf) is not int:
+            _refuse(leaf)
+        if not limits.min <= leaf <= limits.max:
+            raise OutOfRange(leaf)
+    return leaves
+
+
+def _double(number: int | float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+def _refuse(leaf: Any) -> Any:
+    raise WrongLeaf(leaf)
+
+
+# ---------------------------------------------------------------------------------------------------------- rectangles
+
+
+def first_branch(array: Any) -> tuple[int, ...]:
+    """Lengths along the first elements: the shape, if the array is rectangular.
+
+    [[1,2],[3,4],[5,6]] -> (3, 2); [] -> (0,).
+    """
+    shape = []
+    while isinstance(array, ARRAY):
+        shape.append(len(array))
+        if not shape[-1]:
+            break
+        array = array[0]
+    return tuple(shape)
+
+
+def rectangle(array: Any, dtype: np.dtype[Any], body: bytes = b"") -> np.ndarray[Any, Any]:
+    """A nested array -> array of `dtype` whose shape is the nesting. Raises Ragged, WrongLeaf or OutOfRange.
+
+    simdjson's flat buffer shows no brackets, so they are checked apart: by walking the arrays, or, where they or
+    their elements are very many and the `body` is at hand, on its text.
+    """
+    shape = first_branch(array)
+    flat = numbers(array, dtype)
+    if flat.size != math.prod(shape) or not _is_regular(array, shape, body):
+        raise Ragged()
+    return flat.reshape(shape)
+
+
+def _is_regular(array: Any, shape: tuple[int, ...], body: bytes) -> bool:
+    """Whether every array at every level has the length that the first branch has there, and leaves stand only at the
+    bottom.
+    """
+    arrays = sum(math.prod(shape[:level]) for level in range(len(shape)))
+    if body and arrays > _WALK_LIMIT:
+        return _skeleton(shape) in body.translate(None, _NUMBER_TEXT)
+    leaves_are_plain = bool(body) and shape[-1] > _WALK_LIMIT and not _opens_more_than(body, arrays, b"[")
+    level: list[Any] = [array]
+    for depth, length in enumerate(shape):
+        if not all(isinstance(item, ARRAY) and len(item) == length for item in level):
+            return False
+        if depth == len(shape) - 1:
+            return leaves_are_plain or not any(isinstance(leaf, ARRAY) for item in level for leaf in item)
+        level = [item for parent in level for item in parent]
+    return True
+
+
+def _skeleton(shape: tuple[int, ...]) -> bytes:
+    """The brackets and commas of a rectangular array of numbers. (2, 3) -> b'[[,,],[,,]]'"""
+    text = b""
+    for dimension in reversed(shape):
+        text = b"[" + b",".join([text] * dimension) + b"]"
+    return text

@@ -1,0 +1,6 @@
+"""What can compute a model, each imported only when a model asks for it. A new backend is one module and one line here."""
+
+BACKENDS = {
+    "onnx": "backends.onnx_runtime:KIND",
+    "python": "backends.python_model:KIND",
+}

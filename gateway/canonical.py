@@ -1,0 +1,277 @@
+"""The one form that every request and every answer takes between a dialect and a model.
+
+Wire types stop at the adapters. What travels inside is made of these frozen classes and of arrays: NumPy on the host,
+CuPy on the device. An array is the only bearer of its dtype and shape. BYTES tensors are object arrays of `bytes` and
+never leave the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+if TYPE_CHECKING:
+    from gateway.ports import ModelView
+
+Array: TypeAlias = Any
+"""A NumPy array on the host, a CuPy array on the device. The two share an interface but no base class."""
+
+Tensors: TypeAlias = Mapping[str, Array]
+"""Tensors by name; rows on axis 0 where the model batches."""
+
+ParameterValue: TypeAlias = bool | int | float | str
+
+
+class _Nothing(dict[str, Any]):
+    """An empty mapping that stays empty, hashable so that it may be a dataclass default."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("NOTHING stays empty")
+
+
+NOTHING: Mapping[str, Any] = _Nothing()
+
+DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
+    {
+        "BOOL": np.dtype(np.bool_),
+        "UINT8": np.dtype(np.uint8),
+        "UINT16": np.dtype(np.uint16),
+        "UINT32": np.dtype(np.uint32),
+        "UINT64": np.dtype(np.uint64),
+        "INT8": np.dtype(np.int8),
+        "INT16": np.dtype(np.int16),
+        "INT32": np.dtype(np.int32),
+        "INT64": np.dtype(np.int64),
+        "FP16": np.dtype(np.float16),
+        "BF16": np.dtype(ml_dtypes.bfloat16),
+        "FP32": np.dtype(np.float32),
+        "FP64": np.dtype(np.float64),
+        "BYTES": np.dtype(np.object_),
+    }
+)
+"""Datatype (the Open Inference name, also used in YAML) -> dtype of the array that carries it."""
+
+BYTES = DTYPES["BYTES"]
+_DATATYPES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def datatype_of(dtype: np.dtype[Any]) -> str:
+    """The datatype's name, `<invalid>` for a dtype that no dialect can carry."""
+    return _DATATYPES.get(dtype, "<invalid>")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a model says of one input or output.
+
+    `shape` is the whole wire shape, batch dimension included, -1 where a dimension varies; None is any rank.
+    `labels` names the classes along the last axis of an output, for classification.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None = None
+    optional: bool = False
+    labels: tuple[str, ...] = ()
+
+    @property
+    def datatype(self) -> str:
+        return datatype_of(self.dtype)
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape fits: same rank, and equal wherever the specification is not -1."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(w in (-1, g) for g, w in zip(shape, self.shape, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A named view of a model: which of its tensors a caller sees and under which names. Source: TensorFlow's
+    SignatureDef.
+
+    `inputs` and `outputs` map the caller's name to the model's; `method` is predict, classify or regress.
+    """
+
+    name: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    method: str = "predict"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model as a caller names it.
+
+    version None means the highest one that is ready. `qualified` is a whole "name-version" as grps clients write it:
+    never split, since names contain hyphens and versions dots; an empty one means the default model.
+    """
+
+    name: str = ""
+    version: int | None = None
+    label: str | None = None
+    qualified: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRequest:
+    """One output that a caller wants.
+
+    `top_k` > 0 asks for the k best classes in place of the tensor; `wire` belongs to the dialect.
+    """
+
+    name: str
+    top_k: int = 0
+    wire: Mapping[str, Any] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Which sequence of requests this one belongs to, and whether it is its first or last.
+
+    Source: Triton's sequence extension.
+    """
+
+    id: int | str
+    start: bool = False
+    end: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferRequest:
+    """Tensors for one model, checked by the dialect as strictly as its contract says.
+
+    `view` is the model version it was decoded for, pinned until the reply. `outputs` empty means all. `deadline` is
+    absolute, in seconds of `time.monotonic()`. `wire` carries what the dialect's own encoder needs to answer in kind;
+    nobody else looks at it.
+    """
+
+    view: ModelView
+    inputs: Tensors
+    id: str = ""
+    outputs: tuple[OutputRequest, ...] = ()
+    parameters: Mapping[str, ParameterValue] = NOTHING
+    signature: str = ""
+    priority: int = 0
+    sequence: Sequence | None = None
+    deadline: float | None = None
+    queue_timeout_us: int = 0
+    stream: bool = False
+    wire: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferResponse:
+    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays.
+
+    `final` is False while a decoupled model may still say more.
+    """
+
+    outputs: Tensors
+    parameters: Mapping[str, ParameterValue] = NOTHING
+    final: bool = True
+
+
+# ----------------------------------------------------------------------------------------- other questions and answers
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLive:
+    """Can the process answer? -> bool"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReady:
+    """Should traffic come here? -> bool.
+
+    `online_gate` asks for the operator's online switch too, as grps clients do.
+    """
+
+    online_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetOnline:
+    """Turn the operator's online switch. -> None. Source: grps health/online, health/offline."""
+
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetadata:
+    """Who answers? -> ServerDescription"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDescription:
+    """The server's name and version, and its whole configuration as plain data."""
+
+    name: str
+    version: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """Which public names are served? -> tuple[str, ...]"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReady:
+    """Is this model (this version of it) ready? Never fails: an unknown model is not ready. -> bool"""
+
+    ref: ModelRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelMetadata:
+    """What does this model take and give? The dialect has resolved it already. -> ModelView"""
+
+    view: ModelView
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """In what state are a model's versions? -> tuple[VersionStatus, ...], highest version first, or ModelNotFound"""
+
+    ref: ModelRef
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """State is START, LOADING, AVAILABLE, UNLOADING or END; `error` tells why a version ended that should not have.
+
+    Source: TensorFlow Serving's ModelVersionStatus.
+    """
+
+    version: int
+    state: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfiguration:
+    """How is this model configured, by its bare name? -> Mapping of plain data, or ModelNotFound"""
+
+    name: str
+
+
+Question: TypeAlias = (
+    InferRequest
+    | ServerLive
+    | ServerReady
+    | SetOnline
+    | ServerMetadata
+    | ModelList
+    | ModelReady
+    | ModelMetadata
+    | ModelStatus
+    | ModelConfiguration
+)

@@ -1,0 +1,318 @@
+"""Everything that can go wrong with a request, one class per kind, carrying facts and not sentences.
+
+Each dialect states once, in a table, what every kind is in its own words: HTTP status, gRPC code, text. A dialect's
+own objections to its own wire format are `InvalidArgument` (or `Unsupported`, `NotFound`) with the finished text,
+since nobody else could word them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """gRPC's status codes, the vocabulary that the dialects share. Source: gRPC, statuscodes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class GatewayError(Exception):
+    """Base of all kinds.
+
+    `code` is what the kind is called where a dialect has no better word for it; str() serves logs.
+    """
+
+    code = Code.UNKNOWN
+
+
+# ------------------------------------------------------------------------------------------------ the caller's message
+
+
+class InvalidArgument(GatewayError):
+    """Something in the request is wrong.
+
+    Raised by a dialect, or by a user's model, `text` reaches the caller as it is.
+    """
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Unsupported(GatewayError):
+    """The request asks for something that this server does not do; `text` reaches the caller as it is."""
+
+    code = Code.UNIMPLEMENTED
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class NotFound(GatewayError):
+    """A named thing other than a model is not there; `text` reaches the caller as it is."""
+
+    code = Code.NOT_FOUND
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class MalformedJson(GatewayError):
+    """The body is not JSON.
+
+    `reason` is RapidJSON's wording, which two of the three contracts use; `offset` counts bytes, None if unknown.
+    """
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, reason: str, offset: int | None = None) -> None:
+        super().__init__(f"{reason} at {offset}")
+        self.reason = reason
+        self.offset = offset
+
+
+class BodyTooLarge(GatewayError):
+    """The body is (or inflates to) more than `limit` bytes."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"body larger than {limit} bytes")
+        self.limit = limit
+
+
+class RouteNotFound(GatewayError):
+    """No endpoint has this address."""
+
+    code = Code.UNIMPLEMENTED
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"{method} {path}")
+        self.method = method
+        self.path = path
+
+
+class MethodNotAllowed(RouteNotFound):
+    """The address exists, for other methods."""
+
+
+# --------------------------------------------------------------------------------------------------------- which model
+
+
+class ModelNotFound(GatewayError):
+    """No such model, or not in this version.
+
+    `known` tells that the model has a name here but no version that answers.
+    """
+
+    code = Code.NOT_FOUND
+
+    def __init__(self, name: str, version: int | None = None, *, known: bool = False) -> None:
+        super().__init__(name if version is None else f"{name} version {version}")
+        self.name = name
+        self.version = version
+        self.known = known
+
+
+class LabelNotFound(GatewayError):
+    """The version label names nothing."""
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, name: str, label: str) -> None:
+        super().__init__(f"{name} label {label}")
+        self.name = name
+        self.label = label
+
+
+class SignatureNotFound(GatewayError):
+    """The model has no such signature."""
+
+    code = Code.FAILED_PRECONDITION
+
+    def __init__(self, model: str, signature: str) -> None:
+        super().__init__(f"{model} signature {signature}")
+        self.model = model
+        self.signature = signature
+
+
+class ModelDecoupled(GatewayError):
+    """The model answers zero to many times, and this call can carry exactly one answer."""
+
+    code = Code.UNIMPLEMENTED
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
+# ----------------------------------------------------------------------------------------------- tensors against specs
+
+
+class UnknownOutput(InvalidArgument):
+    """An output was asked for that the model does not have."""
+
+    def __init__(self, output: str, model: str) -> None:
+        super().__init__(f"model '{model}' has no output '{output}'")
+        self.output = output
+        self.model = model
+
+
+class InputCount(InvalidArgument):
+    """Too few or too many inputs. The model takes `least` to `most`; `got` and `missing` list names."""
+
+    def __init__(self, model: str, got: tuple[str, ...], missing: tuple[str, ...], least: int, most: int) -> None:
+        takes = f"{least} to {most}"
+        super().__init__(f"model '{model}' takes {takes} inputs, got {list(got)}, missing {list(missing)}")
+
+
+class UnknownInput(InvalidArgument):
+    """An input was sent that the model does not have."""
+
+    def __init__(self, input: str, model: str) -> None:
+        super().__init__(f"model '{model}' has no input '{input}'")
+        self.input = input
+        self.model = model
+
+
+class BatchMismatch(InvalidArgument):
+    """Inputs of one request differ in the batch dimension."""
+
+    def __init__(self, input: str, model: str) -> None:
+        super().__init__(f"input '{input}' of model '{model}' has another batch size than its neighbours")
+        self.input = input
+        self.model = model
+
+
+class BatchTooLarge(InvalidArgument):
+    """The request has more rows than the model takes at once."""
+
+    def __init__(self, rows: int, limit: int, model: str) -> None:
+        super().__init__(f"{rows} rows, but model '{model}' takes at most {limit}")
+        self.rows = rows
+        self.limit = limit
+        self.model = model
+
+
+class DtypeMismatch(InvalidArgument):
+    """An input has the wrong datatype; `got` and `want` are datatype names, FP32 for example."""
+
+    def __init__(self, input: str, got: str, want: str, model: str) -> None:
+        super().__init__(f"input '{input}' of model '{model}' is {got}, expected {want}")
+        self.input = input
+        self.got = got
+        self.want = want
+        self.model = model
+
+
+class ShapeMismatch(InvalidArgument):
+    """An input has the wrong shape.
+
+    `want` has -1 where any size fits; `batched`: its first entry is the batch dimension.
+    """
+
+    def __init__(self, input: str, got: tuple[int, ...], want: tuple[int, ...], model: str, *, batched: bool) -> None:
+        super().__init__(f"input '{input}' of model '{model}' has shape {list(got)}, expected {list(want)}")
+        self.input = input
+        self.got = got
+        self.want = want
+        self.model = model
+        self.batched = batched
+
+
+# ------------------------------------------------------------------------------------------------------- time and room
+
+
+class QueueFull(GatewayError):
+    """`limit` requests wait for this model already."""
+
+    code = Code.UNAVAILABLE
+
+    def __init__(self, model: str, limit: int) -> None:
+        super().__init__(f"{limit} requests wait for model '{model}'")
+        self.model = model
+        self.limit = limit
+
+
+class QueueTimeout(GatewayError):
+    """The request waited longer than it was willing to."""
+
+    code = Code.UNAVAILABLE
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
+class DeadlineExceeded(GatewayError):
+    """The caller's deadline passed before there was an answer."""
+
+    code = Code.DEADLINE_EXCEEDED
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
+class ModelUnavailable(GatewayError):
+    """The model was being unloaded when the request reached it, or the server stops."""
+
+    code = Code.UNAVAILABLE
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
+# ------------------------------------------------------------------------------------------------ what happened inside
+
+
+class ModelFailed(GatewayError):
+    """The model itself raised; `text` is the last line it said, never a traceback."""
+
+    code = Code.INTERNAL
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class EncodingFailed(GatewayError):
+    """The answer has a tensor that this encoding cannot carry; `text` reaches the caller as it is."""
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Internal(GatewayError):
+    """A fault of ours. The caller learns no more than that; the log has the whole story."""
+
+    code = Code.INTERNAL
+
+
+def kinds(base: type[GatewayError] = GatewayError) -> list[type[GatewayError]]:
+    """Every kind below `base`, for the test that no dialect's table lacks one."""
+    return [kind for child in base.__subclasses__() for kind in (child, *kinds(child))]

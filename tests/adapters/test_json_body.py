@@ -1,0 +1,153 @@
+"""JSON bodies: values, syntax errors in RapidJSON's words, number arrays, rectangles."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from adapters.json_body import ARRAY, OBJECT, OutOfRange, Ragged, WrongLeaf, numbers, read, rectangle
+from gateway.canonical import DTYPES
+from gateway.errors import MalformedJson
+
+ERRORS = [
+    (b"", "The document is empty.", 0),
+    (b"  ", "The document is empty.", 2),
+    (b"{", "Missing a name for object member.", 1),
+    (b'{"a" 1}', "Missing a colon after a name of object member.", 5),
+    (b"[1 2]", "Missing a comma or ']' after an array element.", 3),
+    (b'{"a":1', "Missing a comma or '}' after an object member.", 6),
+    (b"[1.]", "Miss fraction part in number.", 3),
+    (b"[1e]", "Miss exponent in number.", 3),
+    (b"[1e400]", "Number too big to be stored in double.", 1),
+    (b'["\\x"]', "Invalid escape character in string.", 2),
+    (b'["\\u00zz"]', "Incorrect hex digit after \\u escape in string.", 2),
+    (b'["\\ud800"]', "The surrogate pair in string is invalid.", 2),
+    (b'"abc', "Missing a closing quotation mark in string.", 4),
+    (b"[nan]", "Invalid value.", 2),
+    (b"\xef\xbb\xbf[x]", "Invalid value.", 4),
+    (b'{"a":1} x', "The document root must not be followed by other values.", 8),
+    (b'["\xff"]', "Invalid encoding in string.", 2),
+    (b"[" * 2000 + b"]" * 2000, "nesting deeper than 100 levels", None),
+    (b'{"a":' * 101 + b"1" + b"}" * 101, "nesting deeper than 100 levels", None),
+    (b"[" * 100_000, "nesting deeper than 100 levels", None),
+]
+
+
+@pytest.mark.parametrize(("body", "reason", "offset"), ERRORS, ids=[repr(body[:20]) for body, _, _ in ERRORS])
+def test_syntax_errors_have_rapidjsons_words_and_offset(body: bytes, reason: str, offset: int | None) -> None:
+    with pytest.raises(MalformedJson) as caught:
+        read(body, 100)
+    assert (caught.value.reason, caught.value.offset) == (reason, offset)
+
+
+def test_depth_counts_brackets_outside_strings() -> None:
+    text = b'{"a": "' + b"[" * 5000 + b'\\"[", "b": ' + b"[" * 99 + b"1" + b"]" * 99 + b"}"
+    assert len(read(text, 100)["b"]) == 1
+    with pytest.raises(MalformedJson):
+        read(text, 99)
+
+
+def test_text_after_the_document_may_be_ignored() -> None:
+    assert read(b'{"a": [NaN]} trailing', 100, ignore_trailing=True)["a"][0] != 0
+    assert read(b"[1] ]", 100, ignore_trailing=True)[0] == 1
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1, "a": 2}', b'{"a": 1, "a": 2, "b": NaN}'])
+def test_the_first_of_repeated_keys_wins(body: bytes) -> None:
+    assert read(body, 100)["a"] == 1
+
+
+def test_a_value_kept_alive_does_not_disturb_the_next_body() -> None:
+    kept = read(b'{"a": [1, 2]}', 100)
+    assert read(b'{"a": [3]}', 100)["a"][0] == 3
+    assert kept["a"][1] == 2
+
+
+NUMBERS: list[tuple[bytes, str, list[Any]]] = [
+    (b"[1, 2.5, -3e2]", "FP32", [1, 2.5, -300]),
+    (b"[1, NaN, -Infinity, Inf]", "FP32", [1, float("nan"), float("-inf"), float("inf")]),
+    (b"[[1, 2], [3, [4]]]", "INT32", [1, 2, 3, 4]),
+    (b"[18446744073709551615]", "UINT64", [2**64 - 1]),
+    (b"[9223372036854775807, -9223372036854775808]", "INT64", [2**63 - 1, -(2**63)]),
+    (b"[18446744073709551616]", "FP64", [2.0**64]),
+    (b"[1e39]", "FP32", [float("inf")]),
+    (b"[255]", "UINT8", [255]),
+    (b"[true, false]", "BOOL", [True, False]),
+    (b'["a", "", "\xc3\xa9"]', "BYTES", [b"a", b"", "é".encode()]),
+    (b"[]", "FP32", []),
+    (b"[[], []]", "BYTES", []),
+]
+
+
+@pytest.mark.parametrize(("body", "datatype", "want"), NUMBERS)
+def test_numbers(body: bytes, datatype: str, want: list[Any]) -> None:
+    got = numbers(read(body, 100), DTYPES[datatype])
+    assert got.dtype == DTYPES[datatype]
+    assert got.ndim == 1
+    np.testing.assert_array_equal(got, np.array(want, DTYPES[datatype]))
+
+
+WRONG: list[tuple[bytes, str, type[WrongLeaf], Any]] = [
+    (b"[1.0]", "INT32", WrongLeaf, 1.0),
+    (b"[1, true]", "FP32", WrongLeaf, True),
+    (b"[1, null]", "FP32", WrongLeaf, None),
+    (b'["1"]', "INT64", WrongLeaf, "1"),
+    (b"[1]", "BOOL", WrongLeaf, 1),
+    (b"[1]", "BYTES", WrongLeaf, 1),
+    (b"[256]", "UINT8", OutOfRange, 256),
+    (b"[-1]", "UINT64", OutOfRange, -1),
+    (b"[2147483648]", "INT32", OutOfRange, 2**31),
+    (b"[18446744073709551616]", "UINT64", OutOfRange, 2**64),
+    (b"[NaN]", "INT32", WrongLeaf, float),
+]
+
+
+@pytest.mark.parametrize(("body", "datatype", "kind", "leaf"), WRONG)
+def test_leaves_that_do_not_fit_are_named(body: bytes, datatype: str, kind: type[WrongLeaf], leaf: Any) -> None:
+    with pytest.raises(WrongLeaf) as caught:
+        numbers(read(body, 100), DTYPES[datatype])
+    assert type(caught.value) is kind
+    assert caught.value.leaf == leaf or type(caught.value.leaf) is leaf
+
+
+RAGGED = ["[[1, 2], [3]]", "[[1], 2]", "[1, [2]]", "[[1, 2], [3, [4]]]", "[[], [1]]", "[[[1], [2]], [[3, 4]]]"]
+
+
+@pytest.mark.parametrize("text", RAGGED)
+@pytest.mark.parametrize("pad", [0, 700])
+def test_ragged_arrays_are_refused_however_large(text: str, pad: int) -> None:
+    ragged = json.loads(text)
+    for body in (ragged, [[ragged] * 2] + [[ragged] * 2] * pad, ragged + [1.0] * pad):
+        encoded = json.dumps({"instances": body}).encode()
+        with pytest.raises(Ragged):
+            rectangle(read(encoded, 100)["instances"], DTYPES["FP32"], encoded)
+
+
+@given(
+    st_numpy.arrays(st.sampled_from([np.float32, np.float64, np.int64, np.uint8]), st_numpy.array_shapes(max_dims=4))
+)
+def test_rectangles_come_back_bit_equal(array: np.ndarray[Any, Any]) -> None:
+    body = json.dumps({"inputs": array.tolist()}).encode()
+    got = rectangle(read(body, 100)["inputs"], array.dtype, body)
+    assert got.shape == array.shape
+    np.testing.assert_array_equal(got, array)
+
+
+@pytest.mark.parametrize("shape", [(1, 30, 30, 3), (5000,), (1, 5000), (700, 2)])
+def test_large_rectangles(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).random(shape, np.float32)
+    body = json.dumps({"inputs": array.tolist(), "note": ["["]}).encode()
+    np.testing.assert_array_equal(rectangle(read(body, 100)["inputs"], array.dtype, body), array)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_a_value_or_malformed(body: bytes) -> None:
+    try:
+        value = read(body, 100)
+    except MalformedJson:
+        return
+    assert value is None or isinstance(value, (bool, int, float, str, *OBJECT, *ARRAY))
