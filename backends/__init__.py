@@ -1,4 +1,7 @@
-"""What can compute a model, each imported only when a model asks for it. A new backend is one module and one line here."""
+"""What can compute a model, each imported only when a model asks for it.
+
+A new backend is one module and one line here.
+"""
 
 BACKENDS = {
     "onnx": "backends.onnx_runtime:KIND",

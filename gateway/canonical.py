@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from gateway.errors import BatchMismatch, BatchTooLarge, DtypeMismatch, InputCount, ShapeMismatch, UnknownInput
+
 if TYPE_CHECKING:
     from gateway.ports import ModelView
 
@@ -90,6 +92,46 @@ class TensorSpec:
         if self.shape is None:
             return True
         return len(shape) == len(self.shape) and all(w in (-1, g) for g, w in zip(shape, self.shape, strict=True))
+
+
+def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], max_batch_size: int) -> None:
+    """Refuse inputs that do not fit the specifications: their number, their names, the batch, then each one's dtype
+    and shape.
+
+    Dialects call it with what a model declares, the engine with what its computation needs; `max_batch_size` 0 leaves
+    the batch dimension alone. Raises InputCount, UnknownInput, BatchMismatch, BatchTooLarge, DtypeMismatch,
+    ShapeMismatch. Source: Triton's order of checks.
+    """
+    missing = tuple(spec.name for spec in specs.values() if spec.name not in inputs and not spec.optional)
+    least = sum(not spec.optional for spec in specs.values())
+    if not least <= len(inputs) <= len(specs):
+        raise InputCount(model, tuple(inputs), missing, least, len(specs))
+    for name in inputs:
+        if name not in specs:
+            raise UnknownInput(name, model)
+    if missing:
+        raise InputCount(model, tuple(inputs), missing, least, len(specs))
+    if max_batch_size:
+        _check_batch(model, inputs, max_batch_size)
+    for name, array in inputs.items():
+        spec = specs[name]
+        if array.dtype != spec.dtype:
+            raise DtypeMismatch(name, datatype_of(array.dtype), spec.datatype, model)
+        if spec.shape is not None and not spec.accepts(array.shape):
+            raise ShapeMismatch(name, array.shape, spec.shape, model, batched=max_batch_size > 0)
+
+
+def _check_batch(model: str, inputs: Tensors, max_batch_size: int) -> None:
+    rows = None
+    for name, array in inputs.items():
+        if not array.shape:
+            continue
+        if rows is None:
+            rows = array.shape[0]
+        if array.shape[0] != rows:
+            raise BatchMismatch(name, model)
+    if rows is not None and rows > max_batch_size:
+        raise BatchTooLarge(rows, max_batch_size, model)
 
 
 @dataclass(frozen=True, slots=True)

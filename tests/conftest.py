@@ -1,0 +1,69 @@
+"""Views of models that exist only on paper: dialects are pure, so a specification is all that their tests need."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, Signature, TensorSpec
+from gateway.errors import ModelNotFound
+from gateway.ports import ModelView, Resolve
+
+
+class Nowhere:
+    """A handle that no dialect may touch."""
+
+    def submit(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+        raise AssertionError("a dialect does no I/O")
+
+
+def paper_model(
+    name: str,
+    inputs: Mapping[str, tuple[str, tuple[int, ...] | None]],
+    outputs: Mapping[str, tuple[str, tuple[int, ...] | None]],
+    **changes: Any,
+) -> ModelView:
+    """A view: {"x": ("FP32", (-1, 16))} and so on; `changes` are fields of ModelView."""
+
+    def specs(table: Mapping[str, tuple[str, tuple[int, ...] | None]]) -> dict[str, TensorSpec]:
+        return {key: TensorSpec(key, DTYPES[datatype], shape) for key, (datatype, shape) in table.items()}
+
+    declared: dict[str, Any] = {
+        "version": 1,
+        "versions": (1,),
+        "max_batch_size": 0,
+        "platform": "onnxruntime_onnx",
+        "signatures": {
+            "serving_default": Signature("serving_default", {key: key for key in inputs}, {key: key for key in outputs})
+        },
+        "example_inputs": {
+            key: np.ones([1 if size < 0 else size for size in shape or ()], DTYPES[datatype])
+            for key, (datatype, shape) in inputs.items()
+        },
+    }
+    return ModelView(name=name, inputs=specs(inputs), outputs=specs(outputs), handle=Nowhere(), **(declared | changes))
+
+
+def resolver(*views: ModelView) -> Resolve:
+    """The resolve of these models: by name, by name and version, by qualified "name-version"; the first is the default."""
+
+    def resolve(ref: ModelRef) -> ModelView:
+        for view in views:
+            if ref.qualified is not None and ref.qualified in ("", f"{view.name}-{view.version}"):
+                return view
+            if ref.qualified is None and ref.name == view.name and ref.version in (None, view.version):
+                return view
+        raise ModelNotFound(ref.qualified if ref.qualified is not None else ref.name, ref.version)
+
+    return resolve
+
+
+@pytest.fixture
+def make_model() -> Callable[..., ModelView]:
+    return paper_model
+
+
+@pytest.fixture
+def make_resolve() -> Callable[..., Resolve]:
+    return resolver
