@@ -186,6 +186,15 @@ class Sequence:
     end: bool = False
 
 
+class Lifeline:
+    """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up."""
+
+    __slots__ = ("cut",)
+
+    def __init__(self) -> None:
+        self.cut = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class InferRequest:
     """Tensors for one model, checked by the dialect as strictly as its contract says.
@@ -207,6 +216,7 @@ class InferRequest:
     queue_timeout_us: int = 0
     stream: bool = False
     wire: Any = None
+    lifeline: Lifeline = field(default_factory=Lifeline)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

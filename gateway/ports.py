@@ -6,7 +6,7 @@ gateway by this module, `canonical` and `errors` alone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -136,11 +136,21 @@ class DialectKind:
 # ---------------------------------------------------------------------------------------- models as the rest sees them
 
 
+class Answers(Protocol):
+    """The answers to one request, as they come. Closing it early abandons the request."""
+
+    def __aiter__(self) -> AsyncIterator[InferResponse]: ...
+
+    async def __anext__(self) -> InferResponse: ...
+
+    async def aclose(self) -> None: ...
+
+
 class Handle(Protocol):
     """The loaded version behind a view, as the service needs it."""
 
-    def submit(self, request: InferRequest) -> AsyncIterator[InferResponse]:
-        """Queue a request; the iterator gives its answers. Closing it early abandons the request."""
+    def submit(self, request: InferRequest) -> Answers:
+        """Queue a request. Raises what refuses it at once: QueueFull, an input that does not fit, and so on."""
         ...
 
 
@@ -263,19 +273,42 @@ class OpKind:
 
 
 class Executor(Protocol):
-    """What a scheduler drives: one instance of a model with its pre- and postprocessing."""
+    """What a scheduler drives: one instance of a model with its pre- and postprocessing.
+
+    Requests come and answers leave as host arrays.
+    """
 
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool
 
-    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
         """One batch: each step gives one response per request, in their order. Unary models take one step."""
         ...
 
     def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
         """The same on the event loop, for executors that run there."""
         ...
+
+    def close(self) -> None:
+        """Give back memory and devices."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """A loaded version, ready to be scheduled: one executor per instance, and what it takes and gives.
+
+    `inputs` and `outputs` are what callers see; `required` is what the computation cannot do without, which may be
+    less strict (a model of unknown rank behind a declared shape).
+    """
+
+    executors: tuple[Executor, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    required: tuple[TensorSpec, ...]
+    platform: str
+    device: str
 
 
 @dataclass(frozen=True, slots=True)

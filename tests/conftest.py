@@ -1,20 +1,20 @@
 """Views of models that exist only on paper: dialects are pure, so a specification is all that their tests need."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, Signature, TensorSpec
+from gateway.canonical import DTYPES, InferRequest, ModelRef, Signature, TensorSpec
 from gateway.errors import ModelNotFound
-from gateway.ports import ModelView, Resolve
+from gateway.ports import Answers, ModelView, Resolve
 
 
 class Nowhere:
     """A handle that no dialect may touch."""
 
-    def submit(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+    def submit(self, request: InferRequest) -> Answers:
         raise AssertionError("a dialect does no I/O")
 
 
@@ -46,7 +46,7 @@ def paper_model(
 
 
 def resolver(*views: ModelView) -> Resolve:
-    """The resolve of these models: by name, by name and version, by qualified "name-version"; the first is the default."""
+    """The resolve of these models: by name, name and version, or qualified "name-version"; the first is the default."""
 
     def resolve(ref: ModelRef) -> ModelView:
         for view in views:
