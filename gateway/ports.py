@@ -187,9 +187,9 @@ class ModelView:
 class ModelSource:
     """Where a version comes from and how it is wanted: all that a backend needs to load it.
 
-    `path` is the version's folder, or the file that the YAML names; `device` is resolved: "cpu" or "cuda:N". `inputs`
-    and `outputs` are what the YAML declares, empty where it leaves that to the model file. `options` is the backend's
-    own Options object.
+    `path` is the version's folder, or what the YAML names (a file with a class, say); `device` is what the YAML asks
+    for: auto, cpu, cuda or cuda:N. `inputs` and `outputs` are what the YAML declares, empty where it leaves that to
+    the model file. `options` is the backend's own Options object.
     """
 
     name: str
@@ -204,8 +204,7 @@ class ModelSource:
 
 
 class Backend(Protocol):
-    """One loaded instance of a model's computation. Tensors in and out live where `xp` says: numpy on the host, cupy
-    on the device.
+    """One loaded instance of a model's computation. Tensors in and out live on its `device` (see backends.device).
 
     `inputs` and `outputs` are what the computation itself takes and gives (before any pre- or after any
     postprocessing). `runs_on`: infer is called on the model's own thread, or it is an async iterator that runs on the
@@ -216,7 +215,7 @@ class Backend(Protocol):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     platform: str
-    xp: Any
+    device: Any
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool

@@ -1,0 +1,92 @@
+"""Where a model's arrays live, and the two crossings between there and the host.
+
+NumPy is the device of a machine without a GPU: the same pipeline runs on it with nothing to copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gateway.canonical import BYTES, Array
+
+
+class Device:
+    """The host: arrays are NumPy's, copies are none."""
+
+    name = "cpu"
+    index = 0
+    xp: Any = np
+    stream_pointer = 0
+
+    def active(self) -> contextlib.AbstractContextManager[Any]:
+        """Whatever runs inside allocates here and is ordered on this device's stream.
+
+        NaN and infinity are values like others here, as they are on a GPU: no warning is due.
+        """
+        return np.errstate(all="ignore")
+
+    def put(self, array: Array) -> Array:
+        """Host -> device. BYTES stay on the host, always."""
+        return array
+
+    def get(self, array: Array) -> Array:
+        """Device -> host, finished when it returns."""
+        return array
+
+
+class CudaDevice(Device):
+    """One GPU, and a stream of its own for one instance of a model: copies, kernels and the model are ordered on it."""
+
+    def __init__(self, index: int) -> None:
+        cupy = importlib.import_module("cupy")
+        self.name = f"cuda:{index}"
+        self.index = index
+        self.xp = cupy
+        self._device = cupy.cuda.Device(index)
+        with self._device:
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream_pointer = int(self._stream.ptr)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        with self._device, self._stream:
+            yield
+
+    def put(self, array: Array) -> Array:
+        return array if array.dtype == BYTES else self.xp.asarray(array)
+
+    def get(self, array: Array) -> Array:
+        return array if isinstance(array, np.ndarray) else self.xp.asnumpy(array)
+
+
+def cuda_devices() -> int:
+    """How many GPUs can be used from here: 0 without CuPy or without a driver, whatever the reason."""
+    try:
+        cupy = importlib.import_module("cupy")
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
+        return 0
+
+
+def open_device(wanted: str) -> Device:
+    """`auto`, `cpu`, `cuda` or `cuda:N` -> a device, with a new stream where there are streams.
+
+    Raises ValueError if it is not there.
+    """
+    if wanted == "cpu":
+        return Device()
+    available = cuda_devices()
+    if wanted == "auto":
+        return CudaDevice(0) if available else Device()
+    index = int(wanted.partition(":")[2] or 0)
+    if index >= available:
+        raise ValueError(
+            f"device {wanted} was asked for, but {available} CUDA devices can be used here; "
+            "say device: auto to use what is there, or install the extra cuda12 or cuda13 beside a driver"
+        )
+    return CudaDevice(index)

@@ -1,0 +1,240 @@
+"""ONNX models by ONNX Runtime: on the host with its CPU provider, on a GPU with its CUDA provider.
+
+On a GPU, inputs and outputs are CuPy arrays bound by their device pointers, and the session runs on the instance's
+own stream: nothing crosses to the host between preprocessing, inference and postprocessing. Strings cannot be bound,
+so a model that has any runs through `session.run`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from backends.device import CudaDevice, Device, cuda_devices, open_device
+from backends.onnx_file import unknown_ranks
+from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
+from gateway.errors import InvalidArgument, ModelFailed
+from gateway.ports import BackendKind, ModelSource, Options
+
+MODEL_FILE: Final = "model.onnx"
+_BF16_ELEMENT_TYPE: Final = 16  # onnx.TensorProto.BFLOAT16
+_DATATYPES: Final[Mapping[str, str]] = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(bfloat16)": "BF16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
+
+
+class OnnxOptions(Options):
+    """What the YAML may say of an ONNX model."""
+
+    file: str = Field(MODEL_FILE, description="Name of the model file in each version folder.")
+    intra_op_threads: int = Field(0, ge=0, description="Threads that share one operator; 0 leaves it to ONNX Runtime.")
+
+
+class OnnxBackend:
+    """One session. Raises ValueError where the file, the device or the installation is not what was asked for."""
+
+    runs_on: Literal["thread", "loop"] = "thread"
+    inline = True
+    decoupled = False
+    platform = "onnxruntime_onnx"
+
+    def __init__(self, source: ModelSource) -> None:
+        options: OnnxOptions = source.options
+        path = source.path / options.file
+        if not path.is_file():
+            raise ValueError(f"no such file: {path}")
+        self._ort = _import_onnxruntime()
+        self.device = self._open_device(source.device)
+        self._session = self._open_session(path, options)
+        self.inputs = _specs(self._session.get_inputs(), path)
+        self.outputs = _specs(self._session.get_outputs(), path)
+        self._infer = self._choose_way()
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        return (self._infer(tensors, outputs),)
+
+    def close(self) -> None:
+        del self._session
+
+    def _open_device(self, wanted: str) -> Device:
+        """`auto` is a GPU only where this build of ONNX Runtime can use one."""
+        if wanted == "auto" and not (cuda_devices() and "CUDAExecutionProvider" in self._ort.get_available_providers()):
+            return open_device("cpu")
+        return open_device(wanted)
+
+    def _open_session(self, path: Path, options: OnnxOptions) -> Any:
+        settings = self._ort.SessionOptions()
+        settings.intra_op_num_threads = options.intra_op_threads
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle cores belong to the front door
+        provider: Any = "CPUExecutionProvider"
+        if isinstance(self.device, CudaDevice):
+            stream = {"device_id": str(self.device.index), "user_compute_stream": str(self.device.stream_pointer)}
+            provider = ("CUDAExecutionProvider", {**stream, "has_user_compute_stream": "1"})
+        try:
+            session = self._ort.InferenceSession(str(path), settings, providers=[provider])
+        except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
+            raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from None
+        wanted = provider if isinstance(provider, str) else provider[0]
+        if session.get_providers()[0] != wanted:  # it falls back to the CPU without an error
+            raise ValueError(
+                f"{wanted} was asked for, but ONNX Runtime gave {session.get_providers()[0]}; see its log above"
+            )
+        return session
+
+    def _choose_way(self) -> Callable[[Tensors, Sequence[str]], Tensors]:
+        datatypes = {spec.datatype for spec in (*self.inputs, *self.outputs)}
+        if "BF16" in datatypes:
+            return self._infer_ort_values
+        if "BYTES" in datatypes:
+            return self._infer_strings
+        return self._infer_bound if isinstance(self.device, CudaDevice) else self._infer_on_host
+
+    def _infer_on_host(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+        return dict(zip(outputs, self._run(outputs, tensors), strict=True))
+
+    def _run(self, outputs: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+        try:
+            results: list[Any] = self._session.run(outputs, feed)
+        except Exception as error:
+            raise self._told(error) from error
+        return results
+
+    def _told(self, error: Exception) -> Exception:
+        """A runtime's objection to its inputs is the caller's fault, anything else the model's."""
+        text = str(error).replace("\n", " ").strip()
+        state = self._ort.capi.onnxruntime_pybind11_state
+        return InvalidArgument(text) if isinstance(error, state.InvalidArgument) else ModelFailed(text)
+
+    def _infer_strings(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+        """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused."""
+        feed = {
+            name: _text(name, array) if array.dtype == BYTES else self.device.get(array)
+            for name, array in tensors.items()
+        }
+        results = self._run(outputs, feed)
+        return {name: self.device.put(_bytes(array)) for name, array in zip(outputs, results, strict=True)}
+
+    def _infer_bound(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+        """CuPy arrays in and out by device pointer, on the instance's stream."""
+        xp, index = self.device.xp, self.device.index
+        binding = self._session.io_binding()
+        held = {name: xp.ascontiguousarray(array) for name, array in tensors.items()}
+        for name, array in held.items():
+            binding.bind_input(name, "cuda", index, array.dtype, array.shape, array.data.ptr)
+        for name in outputs:
+            binding.bind_output(name, "cuda", index)
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:
+            raise self._told(error) from error
+        results = binding.get_outputs()
+        return {name: xp.from_dlpack(value) for name, value in zip(outputs, results, strict=True)}
+
+    def _infer_ort_values(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+        """BF16 has no NumPy type that ONNX Runtime knows: its bits travel as uint16 in values that carry the ONNX
+        type.
+        """
+        feed = {name: self._ort_value(self.device.get(array)) for name, array in tensors.items()}
+        try:
+            results = self._session.run_with_ort_values(list(outputs), feed)
+        except Exception as error:
+            raise self._told(error) from error
+        return {name: self.device.put(_from_ort_value(value)) for name, value in zip(outputs, results, strict=True)}
+
+    def _ort_value(self, array: Array) -> Any:
+        array = np.ascontiguousarray(array)
+        if array.dtype == DTYPES["BF16"]:
+            return self._ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), _BF16_ELEMENT_TYPE)
+        return self._ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def _from_ort_value(value: Any) -> Array:
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()
+    shape = value.shape()
+    count = int(np.prod(shape, dtype=np.int64))
+    bits = np.empty(count, np.uint16)
+    ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)
+    return bits.view(DTYPES["BF16"]).reshape(shape)
+
+
+def _text(name: str, array: Array) -> Array:
+    try:
+        flat = [element.decode() for element in array.ravel()]
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"input '{name}' has an element that is not UTF-8, but the model takes text") from None
+    text = np.empty(array.size, np.object_)
+    text[:] = flat
+    return text.reshape(array.shape)
+
+
+def _bytes(array: Any) -> Array:
+    if array.dtype != BYTES:
+        return array
+    encoded = np.empty(array.size, np.object_)
+    encoded[:] = [element.encode() for element in array.ravel()]
+    return encoded.reshape(array.shape)
+
+
+def _specs(nodes: Sequence[Any], path: Path) -> tuple[TensorSpec, ...]:
+    """ONNX Runtime's description of inputs or outputs -> specifications. Symbolic dimensions vary."""
+    unknown = unknown_ranks(path) if any(not node.shape for node in nodes) else frozenset()
+    return tuple(TensorSpec(node.name, _dtype(node), None if node.name in unknown else _shape(node)) for node in nodes)
+
+
+def _dtype(node: Any) -> np.dtype[Any]:
+    if node.type not in _DATATYPES:
+        raise ValueError(f"'{node.name}' is {node.type}, which no dialect can carry")
+    return DTYPES[_DATATYPES[node.type]]
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) and size >= 0 else -1 for size in node.shape)
+
+
+def _import_onnxruntime() -> Any:
+    """The module, or an error that says what to install.
+
+    Its CPU and GPU builds in one environment break each other silently.
+    """
+    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
+    if len(installed) > 1:
+        raise ImportError(
+            "onnxruntime and onnxruntime-gpu are both installed, and the CPU build hides the other; "
+            "uninstall both, then install tensorgate with one of the extras cpu, cuda12, cuda13"
+        )
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError:
+        raise ImportError("ONNX models need ONNX Runtime: pip install 'tensorgate[cpu]' (or cuda12, cuda13)") from None
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.distribution(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+KIND = BackendKind(OnnxOptions, OnnxBackend)

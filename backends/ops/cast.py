@@ -1,0 +1,44 @@
+"""Change a tensor's dtype: x -> x.astype(to).
+
+Shape kept; numbers only. Values beyond the new range follow NumPy's casting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from backends.ops.base import one
+from gateway.canonical import BYTES, DTYPES, Tensors, TensorSpec
+from gateway.ports import OpKind, Options
+
+
+class CastOptions(Options):
+    op: Literal["cast"]
+    input: str = Field(description="Name of the tensor.")
+    to: Literal[
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"
+    ] = Field(description="Datatype afterwards.")
+
+
+class Cast:
+    """Any shape, any numeric dtype -> the same shape in `to`, on the same device."""
+
+    def __init__(self, options: CastOptions) -> None:
+        self._name = options.input
+        self._dtype = DTYPES[options.to]
+
+    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+        spec = one("cast", self._name, specs)
+        if spec.dtype == BYTES:
+            raise ValueError(f"cast: '{self._name}' is BYTES, which is no number")
+        return {**specs, self._name: replace(spec, dtype=self._dtype)}
+
+    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
+        return {**tensors, self._name: tensors[self._name].astype(self._dtype)}
+
+
+KIND = OpKind(CastOptions, Cast)

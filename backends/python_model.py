@@ -1,0 +1,222 @@
+"""A user's Python class as a model.
+
+    class Cosine:
+        def __init__(self, context):        # once per instance: context has name, version, path, device, xp, parameters
+            self.xp = context.xp
+        def infer(self, inputs, request):   # a mapping of arrays in, a mapping of arrays out
+            return {"similarity": ...}
+
+Arrays live on the device that the configuration names: NumPy or CuPy, `xp` is the module of either. What `infer` is
+decides how it runs: a plain function in the model's own thread, an `async def` on the event loop, a generator (of
+either sort) as a decoupled model that answers zero to many times. `request` tells id, version, signature, parameters,
+sequence, deadline, and whether the caller is still there (`cancelled`). With `max_batch_size` above 0 the rows of
+several requests come in one call; they have the same parameters, and `request` is the first of them.
+
+Raise `gateway.errors.InvalidArgument` to refuse an input; any other exception is reported to the caller by its last
+line.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import itertools
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from backends.device import open_device
+from gateway.canonical import BYTES, Array, InferRequest, ParameterValue, Tensors, TensorSpec, datatype_of
+from gateway.canonical import Sequence as RequestSequence
+from gateway.errors import ModelFailed
+from gateway.ports import BackendKind, ModelSource, Options
+
+_loaded: Final = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelContext:
+    """What a user's class learns when it is made.
+
+    `path` is its file's folder, `xp` numpy or cupy, `parameters` the YAML's.
+    """
+
+    name: str
+    version: int
+    path: Path
+    device: str
+    xp: Any
+    parameters: Mapping[str, Any]
+
+
+class ModelRequest:
+    """What a user's infer learns of its caller."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: InferRequest) -> None:
+        self._request = request
+
+    @property
+    def id(self) -> str:
+        return self._request.id
+
+    @property
+    def version(self) -> int:
+        return self._request.view.version
+
+    @property
+    def signature(self) -> str:
+        return self._request.signature
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterValue]:
+        return self._request.parameters
+
+    @property
+    def sequence(self) -> RequestSequence | None:
+        return self._request.sequence
+
+    @property
+    def deadline(self) -> float | None:
+        """In seconds of time.monotonic(), None if the caller set none."""
+        return self._request.deadline
+
+    @property
+    def cancelled(self) -> bool:
+        """The caller has left, or its deadline has passed: nobody waits for what comes now."""
+        return self._request.lifeline.cut
+
+
+class PythonOptions(Options):
+    """Nothing beyond what every model has."""
+
+
+class PythonBackend:
+    """One instance of a user's class.
+
+    Raises ValueError if the file has no such class or the YAML declares no inputs or outputs.
+    """
+
+    inline = False  # how long a user's code takes is nobody's to predict
+    platform = "python"
+
+    def __init__(self, source: ModelSource) -> None:
+        if not source.inputs or not source.outputs:
+            raise ValueError("a python model needs its inputs and outputs declared: the class does not tell them")
+        self.inputs = source.inputs
+        self.outputs = source.outputs
+        self.device = open_device(source.device)
+        file, name = _split(source.path)
+        context = ModelContext(
+            source.name, source.version, file.parent, self.device.name, self.device.xp, source.parameters
+        )
+        with self.device.active():
+            self._model = _load_class(file, name)(context)
+        self._specs = {spec.name: spec for spec in source.outputs}
+        infer = self._model.infer
+        self.runs_on: Literal["thread", "loop"] = "thread"
+        if inspect.iscoroutinefunction(infer) or inspect.isasyncgenfunction(infer):
+            self.runs_on = "loop"
+        self.decoupled = inspect.isgeneratorfunction(infer) or inspect.isasyncgenfunction(infer)
+
+    def infer(
+        self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
+    ) -> Iterable[Tensors] | AsyncIterator[Tensors]:
+        request = ModelRequest(requests[0])
+        if self.runs_on == "loop":
+            return self._on_loop(tensors, request)
+        if self.decoupled:
+            return self._stream(tensors, request)
+        return self._once(tensors, request)
+
+    def close(self) -> None:
+        """The class may have a close() of its own."""
+        close = getattr(self._model, "close", None)
+        if close is not None:
+            close()
+
+    def _once(self, tensors: Tensors, request: ModelRequest) -> Iterator[Tensors]:
+        yield self._checked(self._model.infer(tensors, request))
+
+    def _stream(self, tensors: Tensors, request: ModelRequest) -> Iterator[Tensors]:
+        for answer in self._model.infer(tensors, request):
+            yield self._checked(answer)
+
+    async def _on_loop(self, tensors: Tensors, request: ModelRequest) -> AsyncIterator[Tensors]:
+        if not self.decoupled:
+            yield self._checked(await self._model.infer(tensors, request))
+            return
+        async for answer in self._model.infer(tensors, request):
+            yield self._checked(answer)
+
+    def _checked(self, answer: Any) -> Tensors:
+        """Hold the class to what the YAML declares: every output, in its dtype. BYTES may be given as bytes or text."""
+        if not isinstance(answer, Mapping):
+            raise ModelFailed(f"infer must return a mapping of outputs, not {type(answer).__name__}")
+        missing = [name for name in self._specs if name not in answer]
+        if missing:
+            raise ModelFailed(f"infer returned no output '{missing[0]}'")
+        return {name: self._output(spec, answer[name]) for name, spec in self._specs.items()}
+
+    def _output(self, spec: TensorSpec, value: Any) -> Array:
+        array = value if hasattr(value, "dtype") else np.asarray(value)
+        if spec.dtype == BYTES:
+            return _as_bytes(spec.name, array)
+        if array.dtype != spec.dtype:
+            raise ModelFailed(f"output '{spec.name}' is {_name(array.dtype)}, but {spec.datatype} is declared")
+        return array
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    name = datatype_of(dtype)
+    return str(dtype) if name == "<invalid>" else name
+
+
+def _as_bytes(name: str, array: Array) -> Array:
+    """Object, bytes or text arrays -> object array of bytes."""
+    if array.dtype.kind not in "OSU":
+        raise ModelFailed(f"output '{name}' is {_name(array.dtype)}, but BYTES is declared")
+    flat = np.empty(array.size, np.object_)
+    for index, element in enumerate(array.ravel().tolist()):
+        if isinstance(element, str):
+            element = element.encode()
+        if not isinstance(element, bytes):
+            raise ModelFailed(f"output '{name}' has an element of type {type(element).__name__}, but BYTES is declared")
+        flat[index] = element
+    return flat.reshape(array.shape)
+
+
+def _split(path: Path) -> tuple[Path, str]:
+    """models/cosine.py:Cosine -> (models/cosine.py, Cosine)"""
+    file, separator, name = str(path).rpartition(":")
+    if not separator or not name.isidentifier():
+        raise ValueError(f"{path} must name a file and a class in it: models/cosine.py:Cosine")
+    return Path(file), name
+
+
+def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:
+    """Import the file under a name of its own, so that two models may come from files of the same name."""
+    specification = importlib.util.spec_from_file_location(f"tensorgate_model_{next(_loaded)}_{file.stem}", file)
+    if specification is None or specification.loader is None:
+        raise ValueError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[module.__name__] = module
+    try:
+        specification.loader.exec_module(module)
+        model: Callable[[ModelContext], Any] = getattr(module, name)
+    except BaseException as error:
+        del sys.modules[module.__name__]
+        if isinstance(error, AttributeError) and not hasattr(module, name):
+            raise ValueError(f"{file} has no class {name}") from None
+        raise
+    if not callable(getattr(model, "infer", None)):
+        raise ValueError(f"{name} in {file} has no method infer(self, inputs, request)")
+    return model
+
+
+KIND = BackendKind(PythonOptions, PythonBackend, versioned=False)

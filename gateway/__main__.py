@@ -1,0 +1,206 @@
+"""The command line: `tensorgate VERB`.
+
+Every verb is one function; those that serve import the house, those that ask a server do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway import client
+
+DEFAULT_URL = "http://localhost:8000"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0: done; 1: it could not be done; 2: the command or the configuration is wrong."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except KeyboardInterrupt:
+        status = 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tensorgate",
+        description="One front door for Open Inference V2, TensorFlow Serving and grps clients.",
+        epilog="Start here:  tensorgate serve config/demo.yaml",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    verb = _verb(
+        verbs, _serve, "serve", "Serve the models of a configuration until SIGTERM.", "tensorgate serve gateway.yaml"
+    )
+    verb.add_argument("file", type=Path, help="configuration, YAML")
+    verb.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+
+    verb = _verb(
+        verbs,
+        _check,
+        "check",
+        "Say what is wrong with a configuration, one line per problem, without serving. Exit status 2 if anything is.",
+        "tensorgate check gateway.yaml",
+    )
+    verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
+    verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
+
+    verb = _verb(
+        verbs,
+        _schema,
+        "schema",
+        "Print the JSON schema of the configuration, for editors that complete and check YAML.",
+        "tensorgate schema > schema.json",
+    )
+
+    verb = _verb(
+        verbs, _models, "models", "List what a running gateway serves.", "tensorgate models --url http://gpu1:8000"
+    )
+    _url(verb)
+
+    verb = _verb(
+        verbs,
+        _call,
+        "call",
+        "Call a model of a running gateway and print its outputs.",
+        "tensorgate call half_plus_two '[1.0, 2.0, 5.0]'\n"
+        "  tensorgate call digits image=@config/demo/images/7.json\n"
+        "  tensorgate call add_sub INPUT0=@a.json INPUT1=@b.json --version 1",
+    )
+    verb.add_argument("model")
+    verb.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="[NAME=]JSON|@FILE",
+        help="one input each, nested lists; the name may be left out if the model has one input, the batch dimension if you send one row",
+    )
+    verb.add_argument("--version", help="default: the highest that is ready")
+    _url(verb)
+
+    verb = _verb(
+        verbs,
+        _health,
+        "health",
+        "Exit with 0 if a gateway is ready, with 1 if not: made for HEALTHCHECK and scripts.",
+        "tensorgate health --wait 60 && run-my-tests",
+    )
+    verb.add_argument("--live", action="store_true", help="ask only whether the process answers")
+    verb.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="keep asking for so long (default 0)")
+    _url(verb)
+    return parser
+
+
+def _verb(
+    verbs: argparse._SubParsersAction, run: object, name: str, text: str, example: str
+) -> argparse.ArgumentParser:  # type: ignore[type-arg]
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verb.set_defaults(run=run)
+    return verb
+
+
+def _url(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--url", default=DEFAULT_URL, help=f"address of the gateway (default {DEFAULT_URL})")
+    verb.add_argument("--timeout", type=float, default=10.0, help="seconds for one answer (default 10)")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _complain(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from gateway import app
+    from gateway.config import ConfigError, load_config
+
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    kinds = app.registries()
+    try:
+        config = load_config(options.file, kinds)
+    except ConfigError as error:
+        _complain(str(error))
+        return 2
+    app.tune_memory()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(app.serve(config, kinds, _say))
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return loop
+
+
+def _check(options: argparse.Namespace) -> int:
+    from gateway import app
+    from gateway.config import ConfigError, load_config
+
+    kinds = app.registries()
+    status = 0
+    for file in options.files:
+        try:
+            config = load_config(file, kinds)
+            failures = app.try_loading(config, kinds) if options.load else []
+        except ConfigError as error:
+            _complain(str(error))
+            status = 2
+            continue
+        for failure in failures:
+            _complain(f"{file}: models.{failure}")
+        _say(f"{file}: {'models fail to load' if failures else 'ok'}, {len(config.models)} models")
+        status = max(status, 2 if failures else 0)
+    return status
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from gateway import app
+    from gateway.config import json_schema
+
+    _say(json.dumps(json_schema(app.registries()), indent=2))
+    return 0
+
+
+def _models(options: argparse.Namespace) -> int:
+    return _asking(lambda: client.models(client.Gateway(options.url, options.timeout), _say))
+
+
+def _call(options: argparse.Namespace) -> int:
+    gateway = client.Gateway(options.url, options.timeout)
+    return _asking(lambda: client.call(gateway, options.model, options.version, options.inputs, _say))
+
+
+def _health(options: argparse.Namespace) -> int:
+    gateway = client.Gateway(options.url, options.timeout)
+    return _asking(lambda: client.health(gateway, options.live, options.wait, _say))
+
+
+def _asking(question: object) -> int:
+    try:
+        question()  # type: ignore[operator]
+    except client.ClientError as error:
+        _complain(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""The composition root: the only module that knows dialects and backends by name, and puts everything together.
+
+configuration -> registries resolved -> repository, router, service, metrics -> listeners -> models loaded -> ready ->
+drained
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import importlib.metadata
+import platform
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from adapters import DIALECTS
+from backends import BACKENDS
+from backends import pipeline as pipelines
+from backends.ops import OPS
+from gateway.canonical import ServerDescription
+from gateway.config import Config, Listener, ModelConfig
+from gateway.grpc_server import GrpcListener
+from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
+from gateway.metrics import Metrics
+from gateway.model import Model
+from gateway.ports import Computation, Dialect, ModelSource, Registries
+from gateway.repository import LoadReport, Repository
+from gateway.router import Router
+from gateway.service import Service
+
+NAME: Final = "tensorgate"
+Say = Callable[[str], None]
+
+
+def version() -> str:
+    try:
+        return importlib.metadata.version(NAME)
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"
+
+
+def registries() -> Registries:
+    """The three tables with their lines imported. None of these modules imports a heavy library by itself."""
+    return Registries(_imported(DIALECTS), _imported(BACKENDS), _imported(OPS))
+
+
+def _imported(table: dict[str, str]) -> dict[str, Any]:
+    return {name: _attribute(line) for name, line in table.items()}
+
+
+def _attribute(line: str) -> Any:
+    """ "adapters.grps:KIND" -> that object"""
+    module, _, name = line.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def loader(kinds: Registries) -> Callable[[ModelConfig, str, int, Path], Computation]:
+    """How the repository gets a computation: the named backend, with the named operators around it."""
+
+    def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
+        source = ModelSource(
+            name,
+            version,
+            path,
+            config.device,
+            tuple(tensor.spec() for tensor in config.inputs),
+            tuple(tensor.spec() for tensor in config.outputs),
+            config.max_batch_size,
+            config,
+            config.parameters,
+        )
+        before = [kinds.ops[step.op].make(step) for step in config.preprocess]
+        after = [kinds.ops[step.op].make(step) for step in config.postprocess]
+        return pipelines.load(kinds.backends[config.backend], source, config.instances, before, after)
+
+    return load
+
+
+class App:
+    """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
+
+    def __init__(self, config: Config, kinds: Registries) -> None:
+        self.config = config
+        self.metrics = Metrics(self._loaded)
+        self.repository = Repository(config, loader(kinds), self.metrics.meter)
+        grps: Any = config.dialects.get("grps")
+        self.router = Router(config, self.repository, getattr(grps, "default_model", None))
+        description = ServerDescription(NAME, version(), config.plain())
+        self.service = Service(config, self.repository, self.router, self.metrics, description)
+        self.service.online = bool(getattr(grps, "initially_online", False))
+        self.dialects: dict[str, Dialect] = {
+            name: kind.make(config.dialects.get(name) or kind.options()) for name, kind in kinds.dialects.items()
+        }
+        self._http: list[HttpListener] = []
+        self._grpc: list[GrpcListener] = []
+        self.addresses: list[str] = []
+
+    def _loaded(self) -> Iterable[Model]:
+        return [model for versions in self.repository.snapshot.models.values() for model in versions.values()]
+
+    async def start(self) -> None:
+        """Listen on every address: live at once, ready once models are loaded.
+
+        Raises OSError naming an address that is taken.
+        """
+        with contextlib.ExitStack() as undo:
+            listen = self.config.listen
+            sockets = [(listener, undo.enter_context(_bound(listener))) for listener in listen.http]
+            metrics = undo.enter_context(_bound(listen.metrics)) if listen.metrics else None
+            for listener, sock in sockets:
+                await self._listen_http(self._speaking(listener), sock, self._pages())
+            if metrics is not None:
+                await self._listen_http((), metrics, self._pages(), "metrics")
+            undo.pop_all()
+        for listener in listen.grpc:
+            await self._listen_grpc(listener)
+
+    async def load(self, report: Callable[[LoadReport], None]) -> None:
+        """Load every wanted model version; ready afterwards, as far as readiness allows."""
+        await self.repository.load_all(report)
+        self.service.started = True
+
+    async def drain(self) -> None:
+        """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded."""
+        self.service.draining = True
+        grace = self.config.drain_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace + 1):
+                stops = [*(http.stop() for http in self._http), *(grpc.stop(grace) for grpc in self._grpc)]
+                await asyncio.gather(*stops)
+                await self.repository.close()
+
+    def examples(self) -> dict[str, str]:
+        """Dialect title -> one shell line that works right now, for the first model that the dialect can call."""
+        address = next((a for a in self.addresses if a.startswith("http://")), None)
+        if address is None:
+            return {}
+        served = self._speaking(self.config.listen.http[0])
+        return {d.title: line for d in served if (line := self._example(d, address)) is not None}
+
+    def _example(self, dialect: Dialect, address: str) -> str | None:
+        for name in self.config.models:
+            versions = self.repository.snapshot.models.get(name)
+            if versions:
+                line = dialect.example(next(reversed(versions.values())).view, address)
+                if line is not None:
+                    return line
+        return None
+
+    def _speaking(self, listener: Listener) -> tuple[Dialect, ...]:
+        return tuple(self.dialects[name] for name in listener.dialects or self.dialects)
+
+    def _pages(self) -> dict[str, Page]:
+        return {
+            "/metrics": metrics_page(self.metrics.render),
+            "/healthz": probe_page(lambda: True),
+            "/readyz": probe_page(lambda: self.service.ready),
+        }
+
+    async def _listen_http(
+        self, dialects: Sequence[Dialect], sock: socket.socket, pages: dict[str, Page], scheme: str = "http"
+    ) -> None:
+        configured = self.config.limits
+        limits = HttpLimits(configured.max_body_bytes, configured.max_json_depth, self.config.drain_seconds)
+        listener = HttpListener(self.service, dialects, pages, limits)
+        await listener.start(sock)
+        self._http.append(listener)
+        host, port = sock.getsockname()[:2]
+        self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
+
+    async def _listen_grpc(self, listener: Listener) -> None:
+        server = GrpcListener(self.service, self._speaking(listener), self.config.limits.max_body_bytes)
+        host = f"[{listener.host}]" if ":" in listener.host else listener.host
+        try:
+            port = await server.start(f"{host}:{listener.port}")
+        except RuntimeError:
+            raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
+        self._grpc.append(server)
+        self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
+
+
+def _bound(listener: Listener) -> socket.socket:
+    try:
+        return bind(listener.host, listener.port)
+    except OSError as error:
+        raise OSError(f"cannot listen on {listener.bind}: {error.strerror}") from None
+
+
+def _reachable(host: str) -> str:
+    """The name under which a wildcard address can be called from here."""
+    if host in ("0.0.0.0", "::"):  # noqa: S104
+        return "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+async def serve(config: Config, kinds: Registries, say: Say) -> int:
+    """Run until SIGTERM or SIGINT, then drain. Returns the exit status."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    app = App(config, kinds)
+    try:
+        await app.start()
+    except OSError as error:
+        say(str(error))
+        return 1
+    say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
+    loading = loop.create_task(app.load(lambda report: say(_told(report))))
+    loading.add_done_callback(lambda _: _announce(app, say))
+    await stopped.wait()
+    say("draining: unready now, finishing what was accepted")
+    loading.cancel()
+    begun = time.perf_counter()
+    await app.drain()
+    say(f"drained in {time.perf_counter() - begun:.1f} s")
+    return 0
+
+
+def try_loading(config: Config, kinds: Registries) -> list[str]:
+    """Load every model and give it back; what went wrong, one line each."""
+
+    async def load() -> list[str]:
+        reports: list[LoadReport] = []
+        repository = Repository(config, loader(kinds), Metrics(lambda: ()).meter)
+        await repository.load_all(reports.append)
+        await repository.close()
+        return [f"{report.name}: version {report.version}: {report.error}" for report in reports if report.error]
+
+    return asyncio.run(load())
+
+
+def _told(report: LoadReport) -> str:
+    name = f"{report.name} version {report.version}" if report.version else report.name
+    if report.error:
+        return f"  FAILED {name}: {report.error}"
+    warm = report.warm_up
+    warmed = f", warm: first run {warm.first * 1e3:.2f} ms, then {warm.best * 1e3:.3f} ms" if warm else ""
+    return f"  loaded {name} on {report.device} in {report.seconds:.2f} s{warmed}"
+
+
+def _announce(app: App, say: Say) -> None:
+    state = "ready" if app.service.ready else "NOT READY: not every model could be loaded (readiness: strict)"
+    say(state)
+    for title, line in app.examples().items():
+        say(f"\n{title}:\n  {line}")
+
+
+def tune_memory() -> None:
+    """Let glibc keep large freed buffers instead of giving each back to the kernel: large bodies come and go, and
+    fresh pages cost more than the bytes in them. No effect elsewhere.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    libc = ctypes.CDLL(None)
+    libc.mallopt(m_mmap_threshold, 1 << 30)
+    libc.mallopt(m_trim_threshold, (1 << 31) - 1)

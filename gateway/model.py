@@ -1,0 +1,194 @@
+"""One loaded version of one model: what it takes, whether a request fits, and its scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from gateway.canonical import (
+    BYTES,
+    NOTHING,
+    Array,
+    InferRequest,
+    Signature,
+    Tensors,
+    TensorSpec,
+    check_inputs,
+)
+from gateway.errors import BatchTooLarge, UnknownOutput
+from gateway.ports import Computation, ModelView
+from gateway.scheduler import Admission, Job, Meter, QueuePolicy, Scheduler
+
+DEFAULT_SIGNATURE: Final = "serving_default"
+_REMEMBERED_SHAPES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """What the configuration says of a model beyond its computation.
+
+    `example` holds real inputs, by name, if it came with any.
+    """
+
+    policy: QueuePolicy = field(default_factory=QueuePolicy)
+    signatures: Mapping[str, Signature] = NOTHING
+    labels: Mapping[str, tuple[str, ...]] = NOTHING
+    mappings: Mapping[str, Any] = NOTHING
+    example: Tensors = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """How a model was warmed up: the time of its first run, and of its quickest, in seconds."""
+
+    first: float
+    best: float
+
+
+@dataclass(slots=True, eq=False)
+class Gate:
+    """Whether a request fits the computation, remembered by input names, dtypes and shapes: a repeated shape costs
+    one look-up.
+    """
+
+    name: str
+    required: Mapping[str, TensorSpec]
+    max_batch_size: int
+    _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
+
+    def admit(self, request: InferRequest) -> Admission:
+        """Raises InvalidArgument's kinds if the computation cannot take these inputs or has not these outputs."""
+        inputs = request.inputs
+        key = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
+        admission = self._known.get(key)
+        if admission is None:
+            admission = self._check(inputs)
+            if len(self._known) >= _REMEMBERED_SHAPES:
+                self._known.clear()
+            self._known[key] = admission
+        for output in request.outputs:
+            if output.name not in request.view.outputs:
+                raise UnknownOutput(output.name, request.view.name)
+        return admission
+
+    def _check(self, inputs: Tensors) -> Admission:
+        rows = _rows(inputs) if self.max_batch_size else None
+        if rows is None:
+            check_inputs(self.name, inputs, self.required, 0)
+            return Admission(1, None)
+        check_inputs(self.name, inputs, self.required, self.max_batch_size)
+        if rows > self.max_batch_size:
+            raise BatchTooLarge(rows, self.max_batch_size, self.name)
+        return Admission(rows, tuple(sorted((name, str(a.dtype), a.shape[1:]) for name, a in inputs.items())))
+
+
+def _rows(inputs: Tensors) -> int | None:
+    """Dimension 0, if every input has one and it is the same; such a request may be batched, any other runs alone."""
+    sizes = {array.shape[0] if array.ndim else None for array in inputs.values()}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+class Model:
+    """A loaded version: its view, and the scheduler behind it.
+
+    Made on the event loop once the computation is loaded.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        versions: tuple[int, ...],
+        computation: Computation,
+        plan: ModelPlan,
+        meter: Meter,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.device = computation.device
+        self.computation = computation
+        inputs = {spec.name: spec for spec in computation.inputs}
+        outputs = {spec.name: _labelled(spec, plan.labels) for spec in computation.outputs}
+        everything = Signature(DEFAULT_SIGNATURE, {key: key for key in inputs}, {key: key for key in outputs})
+        self._gate = Gate(name, {spec.name: spec for spec in computation.required}, plan.policy.max_batch_size)
+        self._scheduler = Scheduler(f"{name}-{version}", computation.executors, plan.policy, self._gate.admit, meter)
+        self.view = ModelView(
+            name=name,
+            version=version,
+            versions=versions,
+            inputs=inputs,
+            outputs=outputs,
+            signatures={DEFAULT_SIGNATURE: everything, **plan.signatures},
+            max_batch_size=plan.policy.max_batch_size,
+            platform=computation.platform,
+            handle=self,
+            decoupled=computation.executors[0].decoupled,
+            mappings=plan.mappings,
+            example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
+        )
+
+    @property
+    def queued(self) -> int:
+        return self._scheduler.queued
+
+    @property
+    def running(self) -> int:
+        return self._scheduler.running
+
+    def submit(self, request: InferRequest) -> Job:
+        return self._scheduler.submit(request)
+
+    async def close(self) -> None:
+        """Refuse what comes, finish what was accepted, give memory back."""
+        await self._scheduler.close()
+
+    def warm_up(self, runs: int = 5) -> WarmUp | None:
+        """Run every instance on the example, in the calling thread; None where a run could have effects that nobody
+        asked for.
+
+        The quickest run is what the scheduler goes by until requests have been measured.
+        """
+        times = [
+            seconds
+            for executor in self.computation.executors
+            if executor.inline
+            for seconds in self._try(executor, runs)
+        ]
+        if not times:
+            return None
+        self._gate.admit(self._example_request()).measured(min(times))
+        return WarmUp(times[0], min(times))
+
+    def _try(self, executor: Any, runs: int) -> list[float]:
+        times = []
+        for _ in range(runs):
+            started = time.perf_counter()
+            for _responses in executor.run([self._example_request()], _ignore):
+                pass
+            times.append(time.perf_counter() - started)
+        return times
+
+    def _example_request(self) -> InferRequest:
+        return InferRequest(self.view, self.view.example_inputs)
+
+
+def _ignore(stage: str, seconds: float) -> None:
+    """Warm-up is not traffic."""
+
+
+def _labelled(spec: TensorSpec, labels: Mapping[str, tuple[str, ...]]) -> TensorSpec:
+    if spec.name not in labels:
+        return spec
+    return TensorSpec(spec.name, spec.dtype, spec.shape, spec.optional, labels[spec.name])
+
+
+def _example(spec: TensorSpec) -> Array:
+    """An input of the specified form: ones, every open dimension 1; of any rank: three of them."""
+    shape = (3,) if spec.shape is None else tuple(1 if size < 0 else size for size in spec.shape)
+    if spec.dtype == BYTES:
+        return np.full(shape, b"text", np.object_)
+    return np.ones(shape, spec.dtype)

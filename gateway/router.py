@@ -1,0 +1,116 @@
+"""From the name that a caller uses to the one version that answers.
+
+Public names are the models' own and those of the configured routes. A route shares its traffic among targets by weight.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gateway.canonical import ModelRef
+from gateway.config import Config, RouteTarget
+from gateway.errors import LabelNotFound, ModelNotFound
+from gateway.model import Model
+from gateway.ports import ModelView
+from gateway.repository import Repository, Snapshot
+
+
+class Router:
+    """Resolves references against the repository's current snapshot; its tables are made anew when that changes, not
+    per request.
+    """
+
+    def __init__(self, config: Config, repository: Repository, default_model: str | None = None) -> None:
+        self._repository = repository
+        self._labels: Mapping[str, Mapping[str, int]] = {name: model.labels for name, model in config.models.items()}
+        self._routes = config.routes
+        self._default = default_model or (next(iter(config.models)) if len(config.models) == 1 else "")
+        self._snapshot: Snapshot | None = None
+        self._qualified: dict[str, ModelView] = {}
+        self._views: dict[tuple[str, str, int], ModelView] = {}
+
+    def resolve(self, ref: ModelRef) -> ModelView:
+        """Raises ModelNotFound or LabelNotFound."""
+        if self._snapshot is not self._repository.snapshot:
+            self._index(self._repository.snapshot)
+        if ref.qualified is not None:
+            return self._by_qualified_name(ref.qualified)
+        if ref.name in self._routes:
+            return self._by_route(ref)
+        return self._public(ref.name, self._version(ref.name, ref))
+
+    def names(self) -> tuple[str, ...]:
+        """Every public name, models first."""
+        return (*self._repository.snapshot.configured, *(name for name in self._routes if name not in self._labels))
+
+    def _index(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._views = {}
+        self._qualified = {
+            f"{name}-{version}": model.view
+            for name, versions in snapshot.models.items()
+            for version, model in versions.items()
+        }
+
+    def _by_qualified_name(self, qualified: str) -> ModelView:
+        name = qualified or self._default
+        view = self._qualified.get(name)
+        if view is not None:
+            return view
+        if not qualified and name in self._labels:
+            return self.resolve(ModelRef(name))
+        raise ModelNotFound(qualified)
+
+    def _version(self, name: str, ref: ModelRef) -> Model:
+        """The loaded version of a model that a reference means.
+
+        A label is looked up before the model, as TensorFlow Serving does.
+        """
+        version = ref.version
+        if ref.label is not None:
+            version = self._labels.get(name, {}).get(ref.label)
+            if version is None:
+                raise LabelNotFound(ref.name, ref.label)
+        versions = self._repository.snapshot.models.get(name)
+        if not versions:
+            raise ModelNotFound(ref.name, ref.version, known=name in self._labels)
+        if version is None:
+            version = next(reversed(versions))
+        if version not in versions:
+            raise ModelNotFound(ref.name, version)
+        return versions[version]
+
+    def _by_route(self, ref: ModelRef) -> ModelView:
+        """A caller who names version or label gets it from the first target that has it; others are shared out by
+        weight.
+        """
+        targets = self._routes[ref.name]
+        if ref.version is None and ref.label is None:
+            target = _choose(targets)
+            wanted = ModelRef(ref.name, target.version, target.label)
+            return self._public(ref.name, self._version(target.model, wanted))
+        for target in targets[:-1]:
+            try:
+                return self._public(ref.name, self._version(target.model, ref))
+            except (ModelNotFound, LabelNotFound):
+                continue
+        return self._public(ref.name, self._version(targets[-1].model, ref))
+
+    def _public(self, name: str, model: Model) -> ModelView:
+        """The model's view under the name that the caller knows."""
+        if name == model.name:
+            return model.view
+        key = (name, model.name, model.version)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = replace(model.view, name=name)
+        return view
+
+
+def _choose(targets: tuple[RouteTarget, ...]) -> RouteTarget:
+    if len(targets) == 1:
+        return targets[0]
+    # S311: it shares traffic and guards nothing.
+    return random.choices(targets, [target.weight for target in targets])[0]  # noqa: S311

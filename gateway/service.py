@@ -1,0 +1,150 @@
+"""The life of a request, in one place for every dialect and transport.
+
+    decode   the dialect turns the call's bytes into a question, resolving the model on the way
+    answer   an inference is submitted to the model's scheduler, any other question is looked up
+    encode   the dialect turns each answer into a reply
+
+`handle` is the only way in. It turns every failure into one encoded error, times the stages, and counts the call when
+it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from gateway.canonical import (
+    InferRequest,
+    ModelConfiguration,
+    ModelList,
+    ModelMetadata,
+    ModelReady,
+    ModelStatus,
+    ServerDescription,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+    SetOnline,
+    VersionStatus,
+)
+from gateway.config import Config
+from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
+from gateway.metrics import Metrics
+from gateway.ports import Call, Endpoint, Reply
+from gateway.repository import Repository
+from gateway.router import Router
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """Answers calls. `started` and `draining` belong to the composition root, `online` to grps' operators."""
+
+    def __init__(
+        self, config: Config, repository: Repository, router: Router, metrics: Metrics, description: ServerDescription
+    ) -> None:
+        self._config = config
+        self._repository = repository
+        self._resolve = router.resolve
+        self._router = router
+        self._metrics = metrics
+        self._description = description
+        self.started = False
+        self.draining = False
+        self.online = False
+        self._answers: Mapping[type, Callable[[Any], Any]] = {
+            ServerLive: lambda question: True,
+            ServerReady: self._server_ready,
+            SetOnline: self._set_online,
+            ServerMetadata: lambda question: self._description,
+            ModelList: lambda question: self._router.names(),
+            ModelReady: self._model_ready,
+            ModelMetadata: lambda question: question.view,
+            ModelStatus: self._model_status,
+            ModelConfiguration: self._model_configuration,
+        }
+
+    @property
+    def ready(self) -> bool:
+        """Started, not draining, and (unless readiness is lenient) every wanted version loaded."""
+        complete = self._config.readiness == "lenient" or self._repository.all_available()
+        return self.started and not self.draining and complete
+
+    async def handle(self, dialect: str, endpoint: Endpoint, call: Call) -> AsyncGenerator[Reply, None]:
+        """The replies to one call: at least one, unless a streaming model has nothing to say.
+
+        Never raises but for cancellation.
+        """
+        begun = time.perf_counter()
+        model = version = ""
+        code = Code.CANCELLED
+        try:
+            question = endpoint.decode(call, self._resolve)
+            if type(question) is InferRequest:
+                view = question.view
+                model, version = view.name, str(view.version)
+                async for reply in self._infer(endpoint, question, begun):
+                    yield reply
+            else:
+                yield endpoint.encode(self._answers[type(question)](question), question)
+            code = Code.OK
+        except GatewayError as error:
+            code = error.code
+            yield endpoint.encode_error(error, call)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception:
+            code = Code.INTERNAL
+            log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
+            yield endpoint.encode_error(Internal(), call)
+        finally:
+            key = (dialect, call.transport, model, version, endpoint.method)
+            self._metrics.request(key, code, time.perf_counter() - begun)
+
+    async def _infer(self, endpoint: Endpoint, request: InferRequest, begun: float) -> AsyncGenerator[Reply, None]:
+        view = request.view
+        if view.decoupled and endpoint.stream == "unary":
+            raise ModelDecoupled(view.name)
+        stages = self._metrics.stages(view.name, str(view.version))
+        stages["decode"].observe(time.perf_counter() - begun)
+        async with contextlib.aclosing(view.handle.submit(request)) as answers:
+            async for answer in answers:
+                answered = time.perf_counter()
+                reply = endpoint.encode(answer, request)
+                stages["encode"].observe(time.perf_counter() - answered)
+                yield reply
+
+    # ------------------------------------------------------------------------------------------------- other questions
+
+    def _server_ready(self, question: ServerReady) -> bool:
+        return self.ready and (self.online or not question.online_gate)
+
+    def _set_online(self, question: SetOnline) -> None:
+        self.online = question.online
+
+    def _model_ready(self, question: ModelReady) -> bool:
+        try:
+            self._resolve(question.ref)
+        except GatewayError:
+            return False
+        return not self.draining
+
+    def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:
+        ref = question.ref
+        targets = self._config.routes.get(ref.name)
+        if not targets:
+            return self._repository.statuses(ref.name, ref.version)
+        try:
+            return self._repository.statuses(targets[0].model, ref.version)
+        except ModelNotFound as error:
+            raise ModelNotFound(ref.name, ref.version, known=error.known) from None
+
+    def _model_configuration(self, question: ModelConfiguration) -> Mapping[str, Any]:
+        models: Mapping[str, Any] = self._description.configuration["models"]
+        if question.name not in models:
+            raise ModelNotFound(question.name)
+        return {"name": question.name, **models[question.name]}

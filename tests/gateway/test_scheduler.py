@@ -1,0 +1,376 @@
+"""The scheduler against an executor that is held, fails or streams at the test's command."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from gateway.canonical import InferRequest, InferResponse
+from gateway.errors import (
+    DeadlineExceeded,
+    GatewayError,
+    InvalidArgument,
+    ModelFailed,
+    ModelUnavailable,
+    QueueFull,
+    QueueTimeout,
+)
+from gateway.ports import ModelView, Observe
+from gateway.scheduler import STREAM_WINDOW, Admission, Job, Meter, QueuePolicy, Scheduler
+
+
+class Echo:
+    """Answers every request with its own rows. While `gate` is closed, batches stay inside."""
+
+    decoupled = False
+
+    def __init__(self, runs_on: Literal["thread", "loop"] = "thread", *, inline: bool = False) -> None:
+        self.runs_on: Literal["thread", "loop"] = runs_on
+        self.inline = inline
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[list[float]] = []
+        self.threads: set[str] = set()
+        self.closed = False
+
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
+        assert self.gate.wait(5)
+        yield self._answer(requests, observe)
+
+    async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+        assert await asyncio.to_thread(self.gate.wait, 5)
+        yield self._answer(requests, observe)
+
+    def _answer(self, requests: Sequence[InferRequest], observe: Observe) -> list[InferResponse]:
+        self.threads.add(threading.current_thread().name)
+        self.batches.append([float(x) for request in requests for x in request.inputs["x"].flat])
+        observe("infer", 1e-6)
+        for request in requests:
+            if (request.inputs["x"] < 0).any():
+                raise InvalidArgument("negative")
+            if (request.inputs["x"] == 666).any():
+                raise SystemExit
+        return [InferResponse({"y": request.inputs["x"]}) for request in requests]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Counting(Echo):
+    """Decoupled: answers 0, 1, 2 … below the first number of x, then fails if that is odd."""
+
+    decoupled = True
+
+    def __init__(self, runs_on: Literal["thread", "loop"] = "thread") -> None:
+        super().__init__(runs_on)
+        self.yielded = 0
+        self.ended = threading.Event()
+
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
+        (request,) = requests
+        limit = int(request.inputs["x"][0])
+        try:
+            for number in range(limit):
+                self.yielded += 1
+                yield [InferResponse({"y": np.array([number])})]
+            if limit % 2:
+                raise ModelFailed("odd")
+        finally:
+            self.ended.set()
+
+    async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+        for step in self.run(requests, observe):
+            await asyncio.sleep(0)
+            yield step
+
+
+class Bench:
+    """A scheduler, its executor, and what it reported."""
+
+    def __init__(self, executor: Echo, policy: QueuePolicy) -> None:
+        self.executor = executor
+        self.stages: list[str] = []
+        self.batch_rows: list[int] = []
+        self.admissions: dict[Any, Admission] = {}
+        meter = Meter(lambda stage, seconds: self.stages.append(stage), self.batch_rows.append)
+        self.scheduler = Scheduler("m", [executor], policy, self.admit, meter)
+        self.batches = policy.max_batch_size > 0
+
+    def admit(self, request: InferRequest) -> Admission:
+        x = request.inputs["x"]
+        key = x.shape[1:] if self.batches else None
+        return self.admissions.setdefault(x.shape, Admission(x.shape[0], key))
+
+
+Submit = Callable[..., Job]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(executor: Echo, **policy: int) -> Bench:
+        made.append(Bench(executor, QueuePolicy(**policy)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.executor.gate.set()
+        await each.scheduler.close()
+        assert each.executor.closed
+
+
+@pytest.fixture
+def ask(make_model: Callable[..., ModelView]) -> Callable[..., InferRequest]:
+    view = make_model("m", {"x": ("FP64", None)}, {"y": ("FP64", None)})
+
+    def request(*numbers: float, **changes: Any) -> InferRequest:
+        return InferRequest(view, {"x": np.array(numbers)}, **changes)
+
+    return request
+
+
+async def answer(job: Job) -> list[float]:
+    return [float(number) async for response in job for number in response.outputs["y"]]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("never")
+
+
+async def test_what_piles_up_behind_a_busy_device_is_the_next_batch(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=4)
+    b.executor.gate.clear()
+    first = b.scheduler.submit(ask(0))
+    await until(lambda: b.scheduler.running == 1)
+    rest = [b.scheduler.submit(ask(n)) for n in range(1, 7)]
+    assert b.scheduler.queued == 6
+    b.executor.gate.set()
+    assert [await answer(job) for job in (first, *rest)] == [[float(n)] for n in range(7)]
+    assert b.executor.batches == [[0], [1, 2, 3, 4], [5, 6]]
+    assert b.batch_rows == [1, 4, 2]
+    assert b.stages.count("queue") == 7
+    assert (b.scheduler.queued, b.scheduler.running) == (0, 0)
+
+
+async def test_batches_respect_rows_keys_and_parameters(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=3)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    wide = ask(8)
+    object.__setattr__(wide, "inputs", {"x": np.array([[8.0]])})
+    jobs += [b.scheduler.submit(r) for r in (ask(1, 1), ask(2, 2), ask(3), ask(4, parameters={"t": 1}))]
+    odd = b.scheduler.submit(wide)
+    jobs += [b.scheduler.submit(ask(5, parameters={"t": True})), b.scheduler.submit(ask(6, parameters={"t": 1}))]
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[0], [1, 1], [2, 2], [3], [4], [5], [6]]
+    assert [response.outputs["y"].tolist() async for response in odd] == [[[8]]]
+    assert b.executor.batches == [[0], [1, 1], [2, 2, 3], [4, 6], [8], [5]]
+
+
+async def test_without_a_batch_dimension_each_request_runs_alone(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=0)
+    jobs = [b.scheduler.submit(ask(n)) for n in range(3)]
+    assert [await answer(job) for job in jobs] == [[0], [1], [2]]
+    assert b.executor.batches == [[0], [1], [2]]
+
+
+async def test_a_full_queue_refuses_at_once(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=1, max_queue_size=2)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    jobs += [b.scheduler.submit(ask(n)) for n in (1, 2)]
+    with pytest.raises(QueueFull):
+        b.scheduler.submit(ask(3))
+    await jobs[1].aclose()
+    jobs[1] = b.scheduler.submit(ask(4))  # an abandoned request gives its place back
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[0], [4], [2]]
+    assert [1] not in b.executor.batches
+
+
+async def test_abandoned_requests_cost_no_batch_and_no_memory(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=8, max_queue_size=5)
+    b.executor.gate.clear()
+    first = b.scheduler.submit(ask(0))
+    await until(lambda: b.scheduler.running == 1)
+    for n in range(1, 100):
+        await b.scheduler.submit(ask(n)).aclose()
+    assert b.scheduler.queued == 0
+    assert sum(map(len, b.scheduler._groups.values())) <= 6
+    b.executor.gate.set()
+    assert await answer(first) == [0]
+    assert b.executor.batches == [[0]]
+
+
+@pytest.mark.parametrize("state", ["waiting", "running"])
+async def test_a_deadline_is_kept_whether_it_waits_or_runs(bench: Any, ask: Any, state: str) -> None:
+    b = bench(Echo(), max_batch_size=1)
+    b.executor.gate.clear()
+    if state == "waiting":
+        b.scheduler.submit(ask(0))
+    begun = time.monotonic()
+    job = b.scheduler.submit(ask(1, deadline=begun + 0.05))
+    with pytest.raises(DeadlineExceeded):
+        await answer(job)
+    assert 0.04 < time.monotonic() - begun < 1
+    assert job.request.lifeline.cut
+
+
+async def test_a_deadline_in_the_past_is_refused(bench: Any, ask: Any) -> None:
+    b = bench(Echo())
+    with pytest.raises(DeadlineExceeded):
+        b.scheduler.submit(ask(1, deadline=time.monotonic() - 1))
+
+
+async def test_queue_timeout_counts_waiting_only(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=1)
+    b.executor.gate.clear()
+    runs = b.scheduler.submit(ask(1, queue_timeout_us=20_000))
+    await until(lambda: b.scheduler.running == 1)
+    waits = b.scheduler.submit(ask(2, queue_timeout_us=20_000))
+    with pytest.raises(QueueTimeout):
+        await answer(waits)
+    b.executor.gate.set()
+    assert await answer(runs) == [1]
+
+
+@pytest.mark.parametrize("runs_on", ["thread", "loop"])
+async def test_one_bad_request_fails_alone(bench: Any, ask: Any, runs_on: Any) -> None:
+    b = bench(Echo(runs_on), max_batch_size=8)
+    b.executor.gate.clear()
+    first = b.scheduler.submit(ask(0))
+    await until(lambda: b.scheduler.running == 1)
+    jobs = [b.scheduler.submit(ask(n)) for n in (1, -2, 3, 666)]
+    b.executor.gate.set()
+    outcomes = await asyncio.gather(*(answer(job) for job in (first, *jobs)), return_exceptions=True)
+    assert outcomes[0:2] == [[0], [1]]
+    assert isinstance(outcomes[2], InvalidArgument)
+    assert outcomes[3] == [3]
+    assert isinstance(outcomes[4], ModelFailed)
+    assert await answer(b.scheduler.submit(ask(7))) == [7]  # the slot has survived
+
+
+async def test_an_idle_device_waits_for_company_as_long_as_it_may(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=3, max_queue_delay_us=50_000)
+    begun = time.monotonic()
+    jobs = [b.scheduler.submit(ask(n)) for n in (1, 2)]
+    assert [await answer(job) for job in jobs] == [[1], [2]]
+    assert time.monotonic() - begun >= 0.045
+    begun = time.monotonic()
+    jobs = [b.scheduler.submit(ask(n)) for n in (1, 2, 3)]  # a full batch waits for nobody
+    assert [await answer(job) for job in jobs] == [[1], [2], [3]]
+    assert time.monotonic() - begun < 0.045
+    assert b.executor.batches == [[1, 2], [1, 2, 3]]
+
+
+async def test_a_delay_below_a_millisecond_is_kept(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=3, max_queue_delay_us=300)
+    begun = time.monotonic()
+    assert await answer(b.scheduler.submit(ask(1))) == [1]
+    assert time.monotonic() - begun >= 300e-6
+
+
+async def test_what_is_measured_to_be_quick_runs_on_the_loop(bench: Any, ask: Any) -> None:
+    b = bench(Echo(inline=True), max_batch_size=4)
+    assert await answer(b.scheduler.submit(ask(1))) == [1]
+    assert b.executor.threads == {"m-0"}
+    assert await answer(b.scheduler.submit(ask(2))) == [2]
+    assert threading.current_thread().name in b.executor.threads
+    b.admissions[(1,)].seconds = 1.0  # grown slow: off the loop again
+    b.executor.threads.clear()
+    assert await answer(b.scheduler.submit(ask(3))) == [3]
+    assert b.executor.threads == {"m-0"}
+
+
+@pytest.mark.parametrize("runs_on", ["thread", "loop"])
+async def test_streams_arrive_complete_and_in_order(bench: Any, ask: Any, runs_on: Any) -> None:
+    b = bench(Counting(runs_on))
+    assert await answer(b.scheduler.submit(ask(10_000))) == list(range(10_000))
+    assert await answer(b.scheduler.submit(ask(0))) == []
+    job = b.scheduler.submit(ask(3))
+    assert [float((await anext(job)).outputs["y"][0]) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ModelFailed):
+        await anext(job)
+
+
+@pytest.mark.parametrize("runs_on", ["thread", "loop"])
+async def test_a_slow_reader_pauses_its_generator_and_leaving_ends_it(bench: Any, ask: Any, runs_on: Any) -> None:
+    b = bench(Counting(runs_on))
+    job = b.scheduler.submit(ask(1_000_000))
+    await anext(job)
+    await asyncio.sleep(0.05)
+    assert b.executor.yielded <= STREAM_WINDOW + 3
+    await job.aclose()
+    await until(b.executor.ended.is_set)
+    assert b.executor.yielded <= STREAM_WINDOW + 4
+    assert await answer(b.scheduler.submit(ask(2))) == [0, 1]
+
+
+async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=2)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(n)) for n in range(5)]
+    closing = asyncio.create_task(b.scheduler.close())
+    await asyncio.sleep(0.01)
+    with pytest.raises(ModelUnavailable):
+        b.scheduler.submit(ask(9))
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[n] for n in range(5)]
+    await closing
+    assert b.executor.closed
+
+
+async def test_cancelling_the_reader_abandons_the_request(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=1)
+    b.executor.gate.clear()
+    b.scheduler.submit(ask(0))
+    await until(lambda: b.scheduler.running == 1)
+    job = b.scheduler.submit(ask(1))
+
+    async def read() -> None:
+        try:
+            await answer(job)
+        finally:
+            await job.aclose()
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert b.scheduler.queued == 0
+
+
+async def test_every_caller_gets_its_own_rows_whatever_happens_around_it(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=7, max_queue_size=10_000)
+    random = np.random.default_rng(1)
+
+    async def caller(n: int) -> None:
+        numbers = random.integers(1, 600, random.integers(1, 6)).astype(float)
+        fate = random.random()
+        if fate < 0.1:
+            numbers[0] = -1
+        job = b.scheduler.submit(ask(*numbers))
+        if 0.1 < fate < 0.2:
+            await asyncio.sleep(0)
+            await job.aclose()
+            return
+        try:
+            assert await answer(job) == list(numbers)
+        except GatewayError:
+            assert fate < 0.1
+
+    for _ in range(20):
+        await asyncio.gather(*(caller(n) for n in range(50)))
+    assert max(map(len, b.executor.batches)) <= 7
