@@ -1,0 +1,49 @@
+# make run    serve the demo models        make test    everything that CI runs
+# make bench  compare with a bare handler  make schema  rewrite config/schema.json
+
+SHELL := /bin/bash
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(name)),$(name))))
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: run test lint bench demo schema clean
+
+run: $(VENV)/.run
+	$(VENV)/bin/tensorgate serve config/demo.yaml
+
+test: $(VENV)/.test lint
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check --quiet .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+
+bench: $(VENV)/.run
+	$(VENV)/bin/python -m benchmarks.json_http
+
+demo: $(VENV)/.test
+	$(PIP) install -e '.[demo]'
+	$(VENV)/bin/python config/demo/make_models.py
+
+schema: $(VENV)/.run
+	$(VENV)/bin/tensorgate schema > config/schema.json
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+	@echo "installing tensorgate (about a minute the first time)"
+	$(PIP) install -e '.[cpu]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	@echo "installing tensorgate and its test tools (about two minutes the first time)"
+	$(PIP) install -e '.[cpu,test]'
+	@touch $@ $(VENV)/.run

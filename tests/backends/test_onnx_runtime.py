@@ -1,0 +1,127 @@
+"""ONNX models made on the spot: specifications, every datatype, strings, errors."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from backends.onnx_file import unknown_ranks
+from backends.onnx_runtime import KIND, OnnxOptions
+from gateway.canonical import DTYPES, InferRequest, datatype_of
+from gateway.errors import InvalidArgument
+from gateway.ports import Backend, ModelSource
+
+ONNX_TYPES = {
+    "BOOL": TensorProto.BOOL,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "BF16": TensorProto.BFLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BYTES": TensorProto.STRING,
+}
+
+
+def save(folder: Path, op: str, inputs: dict[str, tuple[str, Any]], outputs: dict[str, tuple[str, Any]]) -> Path:
+    def infos(table: dict[str, tuple[str, Any]]) -> list[Any]:
+        return [helper.make_tensor_value_info(n, ONNX_TYPES[t], shape) for n, (t, shape) in table.items()]
+
+    node = helper.make_node(op, list(inputs), list(outputs))
+    graph = helper.make_graph([node], "g", infos(inputs), infos(outputs))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "model.onnx")
+    return folder
+
+
+def load(folder: Path, device: str = "cpu") -> Backend:
+    return KIND.load(ModelSource("m", 1, folder, device, (), (), 0, OnnxOptions(file="model.onnx", intra_op_threads=1)))
+
+
+def run(backend: Backend, **tensors: Any) -> dict[str, Any]:
+    request = InferRequest(None, tensors)  # type: ignore[arg-type]
+    (outputs,) = backend.infer(tensors, [spec.name for spec in backend.outputs], [request])  # type: ignore[misc]
+    return dict(outputs)
+
+
+@pytest.mark.parametrize("datatype", ONNX_TYPES)
+def test_every_datatype_passes_through_bit_equal(tmp_path: Path, datatype: str) -> None:
+    backend = load(save(tmp_path, "Identity", {"x": (datatype, ["n", 2])}, {"y": (datatype, ["n", 2])}))
+    (spec,) = backend.inputs
+    assert (spec.name, spec.datatype, spec.shape) == ("x", datatype, (-1, 2))
+    if datatype == "BYTES":
+        x = np.array([[b"", "é".encode()], [b"a\x00b", b"xyz"]], np.object_)
+    else:
+        x = np.array([[0, 1], [1, 3]]).astype(DTYPES[datatype])
+    y = run(backend, x=x)["y"]
+    assert y.dtype == x.dtype
+    assert y.tolist() == x.tolist()
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    backend = load(save(tmp_path, "Identity", {"x": ("BYTES", [1])}, {"y": ("BYTES", [1])}))
+    with pytest.raises(InvalidArgument, match="input 'x' has an element that is not UTF-8"):
+        run(backend, x=np.array([b"\xff"], np.object_))
+
+
+SHAPES: list[tuple[Any, Any]] = [(None, None), ([], ()), ([1], (1,)), (["a", 3, None], (-1, 3, -1))]
+
+
+@pytest.mark.parametrize(("written", "want"), SHAPES)
+def test_scalar_and_unknown_rank_are_told_apart(tmp_path: Path, written: Any, want: Any) -> None:
+    folder = save(tmp_path, "Identity", {"x": ("FP32", written)}, {"y": ("FP32", None)})
+    backend = load(folder)
+    assert backend.inputs[0].shape == want
+    assert ("x" in unknown_ranks(folder / "model.onnx")) == (want is None)
+
+
+def test_what_the_runtime_refuses_is_the_callers_fault(tmp_path: Path) -> None:
+    backend = load(save(tmp_path, "Add", {"a": ("FP32", None), "b": ("FP32", None)}, {"c": ("FP32", None)}))
+    with pytest.raises(Exception, match=r".") as caught:  # whichever kind: its text is the runtime's
+        run(backend, a=np.ones((2, 3), np.float32), b=np.ones((4, 5), np.float32))
+    assert "Traceback" not in str(caught.value)
+    with pytest.raises(InvalidArgument):
+        run(backend, a=np.ones((2, 3), np.float64), b=np.ones((2, 3), np.float32))
+
+
+def cut(folder: Path) -> None:
+    file = folder / "model.onnx"
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+def garble(folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(b"not a model")
+
+
+def remove(folder: Path) -> None:
+    (folder / "model.onnx").unlink()
+
+
+@pytest.mark.parametrize(("harm", "words"), [(cut, "cannot load"), (garble, "cannot load"), (remove, "no such file")])
+def test_a_bad_file_is_named(tmp_path: Path, harm: Callable[[Path], None], words: str) -> None:
+    folder = save(tmp_path, "Identity", {"x": ("FP32", None)}, {"y": ("FP32", None)})
+    harm(folder)
+    with pytest.raises(ValueError, match=words) as caught:
+        load(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Identity", {"x": ("FP32", None)}, {"y": ("FP32", None)})
+    with pytest.raises(ValueError, match="device cuda:97 was asked for"):
+        load(folder, "cuda:97")
+
+
+def test_datatype_names_cover_every_dtype() -> None:
+    assert set(ONNX_TYPES) == set(DTYPES)
+    assert all(datatype_of(dtype) == name for name, dtype in DTYPES.items())

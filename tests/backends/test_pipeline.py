@@ -1,0 +1,137 @@
+"""Rows joined, split and owned; operators fitted to a model; what a model raises."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from backends import pipeline
+from backends.device import Device
+from backends.ops.cast import KIND as CAST
+from backends.ops.softmax import KIND as SOFTMAX
+from gateway.canonical import DTYPES, InferRequest, OutputRequest, Tensors, TensorSpec
+from gateway.errors import InvalidArgument, ModelFailed
+from gateway.ports import BackendKind, Computation, ModelSource, Options
+
+
+class Doubler:
+    """y = 2 x, z = x + 1; raises and misbehaves on command of the first number."""
+
+    runs_on: Literal["thread", "loop"] = "thread"
+    inline = True
+    decoupled = False
+    platform = "test"
+
+    def __init__(self, source: ModelSource) -> None:
+        self.device = Device()
+        self.inputs = (TensorSpec("x", DTYPES["FP32"], (-1, 2)),)
+        self.outputs = (TensorSpec("y", DTYPES["FP32"], (-1, 2)), TensorSpec("z", DTYPES["FP32"], (-1, 2)))
+        self.asked: list[tuple[str, ...]] = []
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        x = tensors["x"]
+        self.asked.append(tuple(outputs))
+        if x.flat[0] == -1:
+            raise KeyError("no such word")
+        if x.flat[0] == -2:
+            raise InvalidArgument("not that")
+        everything = {"y": x * 2, "z": (x + 1)[:1] if x.flat[0] == -3 else x + 1}
+        yield {name: everything[name] for name in outputs}
+
+    def close(self) -> None:
+        pass
+
+
+KIND = BackendKind(Options, Doubler)
+
+
+def load(before: Sequence[Any] = (), after: Sequence[Any] = (), **changes: Any) -> Computation:
+    source = ModelSource("m", 1, Path(), "cpu", changes.pop("inputs", ()), changes.pop("outputs", ()), 8, None)
+    return pipeline.load(KIND, source, 1, before, after)
+
+
+@pytest.fixture
+def ask(make_model: Callable[..., Any]) -> Callable[..., InferRequest]:
+    view = make_model("m", {"x": ("FP32", (-1, 2))}, {"y": ("FP32", (-1, 2)), "z": ("FP32", (-1, 2))})
+
+    def request(x: Any, *outputs: str) -> InferRequest:
+        return InferRequest(view, {"x": np.array(x, np.float32)}, outputs=tuple(map(OutputRequest, outputs)))
+
+    return request
+
+
+def run(computation: Computation, *requests: InferRequest) -> list[dict[str, Any]]:
+    (responses,) = computation.executors[0].run(requests, lambda stage, seconds: None)
+    return [{name: array.tolist() for name, array in response.outputs.items()} for response in responses]
+
+
+def test_everyone_gets_their_own_rows_of_what_they_asked_for(ask: Any) -> None:
+    computation = load()
+    got = run(computation, ask([[1, 2]], "y"), ask([[3, 4], [5, 6]]), ask(np.zeros((0, 2)), "z", "y"))
+    assert got == [
+        {"y": [[2, 4]]},
+        {"y": [[6, 8], [10, 12]], "z": [[4, 5], [6, 7]]},
+        {"y": [], "z": []},
+    ]
+
+
+def test_only_outputs_that_somebody_wants_are_computed(ask: Any) -> None:
+    computation = load()
+    backend = computation.executors[0]._backend  # type: ignore[attr-defined]
+    run(computation, ask([[1, 2]], "z"))
+    run(computation, ask([[1, 2]], "z"), ask([[1, 2]], "y"))
+    assert backend.asked == [("z",), ("y", "z")]
+
+
+def test_a_batch_of_one_is_not_copied(ask: Any) -> None:
+    request = ask([[1, 2]])
+    assert pipeline.join_rows([request])["x"] is request.inputs["x"]
+
+
+def test_what_a_model_raises_is_told_by_its_last_line(ask: Any) -> None:
+    computation = load()
+    with pytest.raises(ModelFailed) as caught:
+        run(computation, ask([[-1, 0]]))
+    assert caught.value.text == "KeyError: 'no such word'"
+    with pytest.raises(InvalidArgument) as refused:
+        run(computation, ask([[-2, 0]]))
+    assert refused.value.text == "not that"
+
+
+def test_an_output_that_is_not_the_batch_is_named(ask: Any) -> None:
+    with pytest.raises(ModelFailed, match=r"output 'z' has shape \[1, 2\], .* the 2 rows"):
+        run(load(), ask([[-3, 0], [1, 1]]))
+
+
+def test_operators_change_what_callers_see(ask: Any) -> None:
+    cast = CAST.make(CAST.options(op="cast", input="x", to="FP32"))  # type: ignore[call-arg]
+    softmax = SOFTMAX.make(SOFTMAX.options(op="softmax", input="y", output="p"))  # type: ignore[call-arg]
+    computation = load([cast], [softmax], inputs=(TensorSpec("x", DTYPES["UINT8"], (-1, 2)),))
+    assert [(s.name, s.datatype) for s in computation.inputs] == [("x", "UINT8")]
+    assert [(s.name, s.datatype) for s in computation.outputs] == [("p", "FP32"), ("z", "FP32")]
+    request = InferRequest(ask([[0, 0]]).view, {"x": np.array([[7, 7]], np.uint8)})
+    (got,) = run(computation, request)
+    assert got == {"p": [[0.5, 0.5]], "z": [[8, 8]]}
+
+
+MISFITS = [
+    ({"inputs": (TensorSpec("x", DTYPES["FP64"], (-1, 2)),)}, "input 'x' is FP64 at one end and FP32 at the other"),
+    ({"inputs": (TensorSpec("x", DTYPES["FP32"], (-1, 3)),)}, r"has shape \[-1, 3\] at one end"),
+    ({"inputs": (TensorSpec("w", DTYPES["FP32"], (-1, 2)),)}, "the model takes an input 'x', but got 'w'"),
+    ({"outputs": (TensorSpec("q", DTYPES["FP32"]),)}, "outputs declares 'q', but the model gives 'y', 'z'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), MISFITS)
+def test_declarations_that_do_not_fit_the_model_fail_at_load(changes: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load(**changes)
+
+
+def test_declared_shapes_are_shown_while_the_models_own_are_required() -> None:
+    computation = load(inputs=(TensorSpec("x", DTYPES["FP32"], (4, 2)),), outputs=(TensorSpec("z", DTYPES["FP32"]),))
+    assert computation.inputs[0].shape == (4, 2)
+    assert computation.required[0].shape == (-1, 2)
+    assert [(s.name, s.shape) for s in computation.outputs] == [("z", (-1, 2))]
