@@ -1,0 +1,29 @@
+"""tensorgate: one front door for inference clients that speak different languages. This is the map of the house.
+
+    client ── bytes ──▶ http_server / grpc_server ── Call ──▶ service ──▶ dialect.decode ── InferRequest ──▶ scheduler
+    client ◀─ bytes ─── http_server / grpc_server ◀─ Reply ── service ◀── dialect.encode ◀─ InferResponse ── pipeline
+
+What everybody speaks
+    canonical.py      requests, answers, specifications: the form between dialects and models
+    errors.py         everything that can go wrong, one class per kind, facts only
+    ports.py          what can be plugged in: dialects, backends, operators; the messages Call and Reply
+
+The life of a request
+    http_server.py    aiohttp <-> Call and Reply          grpc_server.py    grpc.aio <-> Call and Reply
+    service.py        decode, answer, encode: the one way in, the one place where errors become replies
+    router.py         the name that a caller uses -> the version that answers
+    model.py          one loaded version: does a request fit?
+    scheduler.py      the queue, and how batches leave it
+
+What is loaded, and from what
+    config.py         YAML -> Config, strictly              repository.py     versions and their states
+    metrics.py        every Prometheus instrument
+    app.py            the composition root: the only module that imports dialects and backends
+    client.py         what the command line asks a running gateway          __main__.py       the command line
+
+`adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,
+and of the gateway both know canonical, errors and ports alone; import-linter holds everybody to it.
+
+To add a dialect: one module in `adapters` with a KIND, one line in `adapters.DIALECTS`, its cases below
+`tests/adapters`. `tests/gateway/test_transports.py` has a whole one in sixty lines.
+"""

@@ -30,6 +30,7 @@ def paper_model(
         return {key: TensorSpec(key, DTYPES[datatype], shape) for key, (datatype, shape) in table.items()}
 
     declared: dict[str, Any] = {
+        "handle": Nowhere(),
         "version": 1,
         "versions": (1,),
         "max_batch_size": 0,
@@ -42,7 +43,7 @@ def paper_model(
             for key, (datatype, shape) in inputs.items()
         },
     }
-    return ModelView(name=name, inputs=specs(inputs), outputs=specs(outputs), handle=Nowhere(), **(declared | changes))
+    return ModelView(name=name, inputs=specs(inputs), outputs=specs(outputs), **(declared | changes))
 
 
 def resolver(*views: ModelView) -> Resolve:
