@@ -23,14 +23,14 @@ _LONGEST_ARGUMENT: Final = 128 << 10
 def example(view: ModelView, base_url: str) -> str | None:
     """A curl line for `:predict`: by rows, or by columns where the inputs have no common number of rows.
 
-    None without example inputs, for dtypes that JSON cannot carry, for models that stream, and for a body that is too
-    long for a shell.
+    None without example inputs, for what JSON cannot carry (some dtypes, and the shape of an empty tensor), for models
+    that stream, and for a body that is too long for a shell.
     """
     names = view.signatures[DEFAULT_SIGNATURE].inputs
     if view.decoupled or any(inner not in view.example_inputs for inner in names.values()):
         return None
     inputs = {name: np.asarray(view.example_inputs[inner]) for name, inner in names.items()}
-    if not inputs or any(tensor.dtype in WITHOUT_JSON for tensor in inputs.values()):
+    if not inputs or any(not tensor.size or tensor.dtype in WITHOUT_JSON for tensor in inputs.values()):
         return None
     body = json.dumps(_body(inputs))
     url = f"{base_url.rstrip('/')}/v1/models/{quote(view.name, safe='')}:predict"
@@ -41,7 +41,7 @@ def example(view: ModelView, base_url: str) -> str | None:
 def _body(inputs: dict[str, Tensor]) -> dict[str, Any]:
     nested = {name: _nested(tensor) for name, tensor in inputs.items()}
     rows = {tensor.shape[:1] for tensor in inputs.values()}
-    if len(rows) > 1 or rows in ({()}, {(0,)}):
+    if len(rows) > 1 or () in rows:
         return {"inputs": nested}
     if len(nested) == 1:
         [values] = nested.values()
