@@ -34,7 +34,7 @@ OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)
 
 _SIMDJSON_MAX_DEPTH: Final = 1024
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
 _WALK_LIMIT: Final = 512
@@ -109,13 +109,16 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
 
 
 class _FirstWins(rapidjson.Decoder):
-    """RapidJSON's own look-up finds the first of repeated keys; so do we."""
+    """RapidJSON's own look-up finds the first of repeated keys; so do we. Members keep their order."""
 
     def start_object(self) -> list[tuple[str, Any]]:
         return []
 
     def end_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return dict(reversed(pairs))
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            members.update(reversed(pairs))
+        return members
 
 
 _decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)
@@ -156,9 +159,21 @@ def _opens_more_than(text: bytes, limit: int, brackets: bytes) -> bool:
 
 def _depth(text: bytes) -> int:
     """The greatest nesting of brackets outside strings."""
-    marks = np.frombuffer(_STRINGS.sub(b"", text).translate(None, _NOT_BRACKETS), np.uint8)
+    outside = _STRING.sub(b"", text) if _has_brackets_in_strings(text) else text
+    marks = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
     opens = (marks == ord("[")) | (marks == ord("{"))
     return int(np.cumsum(np.where(opens, 1, -1), dtype=np.int32).max(initial=0))
+
+
+def _has_brackets_in_strings(text: bytes) -> bool:
+    """Seldom; so the body of a tensor, megabytes between a few strings, need not be copied without them."""
+    at = text.find(b'"')
+    while at >= 0:
+        end = _STRING.match(text, at).end()  # type: ignore[union-attr]  # it matches wherever there is a quote
+        if text[at:end].translate(None, _NOT_BRACKETS):
+            return True
+        at = text.find(b'"', end)
+    return False
 
 
 # -------------------------------------------------------------------------------------------------------------- arrays
@@ -283,27 +298,50 @@ def rectangle(array: Any, dtype: np.dtype[Any], body: bytes = b"") -> np.ndarray
     """
     shape = first_branch(array)
     flat = numbers(array, dtype)
-    if flat.size != math.prod(shape) or not _is_regular(array, shape, body):
+    digits_only = isinstance(array, simdjson.Array) and dtype.kind in "fiuV"  # no NaN, no true, no strings
+    if flat.size != math.prod(shape) or not _is_regular(array, shape, body if digits_only else b""):
         raise Ragged()
     return flat.reshape(shape)
 
 
-def _is_regular(array: Any, shape: tuple[int, ...], body: bytes) -> bool:
+def _is_regular(array: Any, shape: tuple[int, ...], text: bytes) -> bool:
     """Whether every array at every level has the length that the first branch has there, and leaves stand only at the
     bottom.
+
+    Walking costs a Python object per array, and one per leaf where leaves may be arrays. Where they are many, the
+    brackets of the `text` (in which the array has no leaves but digits) are looked at first.
     """
     arrays = sum(math.prod(shape[:level]) for level in range(len(shape)))
-    if body and arrays > _WALK_LIMIT:
-        return _skeleton(shape) in body.translate(None, _NUMBER_TEXT)
-    leaves_are_plain = bool(body) and shape[-1] > _WALK_LIMIT and not _opens_more_than(body, arrays, b"[")
+    if text and 2 * arrays > len(text):  # a claim of the first branch, and too long to compare
+        return False
+    plain = bool(text) and shape[-1] > _WALK_LIMIT and not _opens_more_than(text, arrays, b"[")
+    if text and not plain and max(arrays, shape[-1]) > _WALK_LIMIT:
+        told = _told_by_brackets(text, shape, arrays)
+        if told is not None:
+            return told
     level: list[Any] = [array]
     for depth, length in enumerate(shape):
         if not all(isinstance(item, ARRAY) and len(item) == length for item in level):
             return False
         if depth == len(shape) - 1:
-            return leaves_are_plain or not any(isinstance(leaf, ARRAY) for item in level for leaf in item)
+            return plain or not any(isinstance(leaf, ARRAY) for item in level for leaf in item)
         level = [item for parent in level for item in parent]
     return True
+
+
+def _told_by_brackets(text: bytes, shape: tuple[int, ...], arrays: int) -> bool | None:
+    """Whether an array of this first branch and number of leaves is regular, as far as all brackets of the document
+    tell: None if they do not.
+
+    If it is regular, its skeleton is found. If it is not, what is found belongs to others, and its own brackets are
+    left over: as many as it has levels at least, and never fewer than two ([[1], 2] and [1, [2]] are the smallest).
+    """
+    brackets = text.translate(None, _NUMBER_TEXT)
+    found = brackets.count(_skeleton(shape))
+    if not found:
+        return False
+    left_over = brackets.count(b"[") - found * arrays
+    return True if left_over < max(len(shape), 2) else None
 
 
 def _skeleton(shape: tuple[int, ...]) -> bytes:

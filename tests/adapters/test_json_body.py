@@ -1,6 +1,7 @@
 """JSON bodies: values, syntax errors in RapidJSON's words, number arrays, rectangles."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,62 @@ def test_large_rectangles(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).random(shape, np.float32)
     body = json.dumps({"inputs": array.tolist(), "note": ["["]}).encode()
     np.testing.assert_array_equal(rectangle(read(body, 100)["inputs"], array.dtype, body), array)
+
+
+@pytest.mark.parametrize(("datatype", "leaf"), [("FP32", float("nan")), ("BOOL", True), ("BYTES", "a"), ("INT8", 1)])
+def test_many_arrays_of_any_leaves_are_a_rectangle(datatype: str, leaf: Any) -> None:
+    body = json.dumps({"inputs": [[leaf, leaf]] * 700}).encode()
+    assert rectangle(read(body, 100)["inputs"], DTYPES[datatype], body).shape == (700, 2)
+
+
+BESIDE = ["", ', "y": %s', ', "y": %s, "z": [1]', ', "y": [%s, [[2]]]', ', "note": "%s"']
+
+
+@pytest.mark.parametrize("shape", [(1, 2000), (2000,), (900, 1), (900, 3), (2, 600)])
+@pytest.mark.parametrize("beside", BESIDE)
+def test_arrays_beside_others(shape: tuple[int, ...], beside: str) -> None:
+    text = json.dumps(np.full(shape, 0.5).tolist())
+    body = f'{{"x": {text}{beside.replace("%s", text)}}}'.encode()
+    assert rectangle(read(body, 100)["x"], DTYPES["FP32"], body).shape == shape
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize(
+    ("shape", "ragged"),
+    [
+        ((2000,), "[1.5, [2.5]" + ", 0.5" * 1998 + "]"),
+        ((1, 2000), "[[1.5, [2.5]" + ", 0.5" * 1998 + "]]"),
+        ((900, 1), "[[1.5]" + ", 0.5" * 899 + "]"),
+        ((900, 2), "[[1.5, 2.5]" + ", [1.5], [2.5, 3.5, 4.5]" + ", [0.5, 1.5]" * 897 + "]"),
+        ((2, 600), "[[" + ", ".join(["0.5"] * 600) + "], [[" + ", ".join(["0.5"] * 600) + "]]]"),
+    ],
+)
+def test_ragged_arrays_beside_regular_ones_of_that_shape(shape: tuple[int, ...], ragged: str, beside: str) -> None:
+    regular = json.dumps(np.full(shape, 0.5).tolist())
+    body = f'{{"x": {ragged}{beside.replace("%s", regular)}}}'.encode()
+    assert numbers(read(body, 100)["x"], DTYPES["FP32"]).size == np.prod(shape)
+    with pytest.raises(Ragged):
+        rectangle(read(body, 100)["x"], DTYPES["FP32"], body)
+
+
+def test_a_first_branch_that_claims_too_much_costs_nothing() -> None:
+    array: list[Any] = []
+    for _ in range(4):
+        array = [array] + [[]] * 2000
+    body = json.dumps({"inputs": array}).encode()
+    tracemalloc.start()
+    with pytest.raises(Ragged):
+        rectangle(read(body, 100)["inputs"], DTYPES["FP32"], body)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("body", [b'{"b": 1, "a": 2, "b": 3}', b'{"b": 1, "a": NaN, "b": 3}'])
+def test_members_keep_their_order(body: bytes) -> None:
+    value = read(body, 100)
+    assert list(dict.fromkeys(value.keys())) == ["b", "a"]
+    assert value["b"] == 1
 
 
 @given(st.binary(max_size=60))

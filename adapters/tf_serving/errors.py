@@ -1,0 +1,153 @@
+"""What every kind of failure is in TensorFlow Serving's words: HTTP status, gRPC code and text, stated once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from adapters.tf_serving.json_text import quote
+from gateway import errors
+from gateway.errors import Code, GatewayError, MalformedJson, ModelNotFound
+from gateway.ports import Call, Reply
+
+JSON_HEADERS: Final = {"Content-Type": "application/json"}
+_RETRY_HEADERS: Final = JSON_HEADERS | {"Retry-After": "1"}
+_HTML_HEADERS: Final = {"Content-Type": "text/html", "Connection": "close"}
+_HTML_TITLES: Final = {404: "Not Found", 501: "Not Implemented"}
+
+HTTP_STATUSES: Final = {
+    Code.OK: 200,
+    Code.CANCELLED: 499,
+    Code.UNKNOWN: 500,
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.FAILED_PRECONDITION: 400,
+    Code.ABORTED: 409,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNIMPLEMENTED: 501,
+    Code.INTERNAL: 500,
+    Code.UNAVAILABLE: 503,
+    Code.DATA_LOSS: 500,
+    Code.UNAUTHENTICATED: 401,
+}
+"""Canonical code -> HTTP status. Source: TensorFlow Serving's REST server."""
+
+
+class Answer(NamedTuple):
+    """What one kind of failure is called; `http_status` only where the code's own does not do."""
+
+    code: Code
+    text: Callable[[Any], str]
+    http_status: int | None = None
+
+
+def _finished(error: Any) -> str:
+    return str(error.text)
+
+
+def _parse_error(error: MalformedJson) -> str:
+    place = "" if error.offset is None else f" at offset: {error.offset}"
+    return f"JSON Parse error: {error.reason}{place}"
+
+
+def _servable_not_found(error: ModelNotFound) -> str:
+    wanted = f"Latest({error.name})" if error.version is None else f"Specific({error.name}, {error.version})"
+    return f"Servable not found for request: {wanted}"
+
+
+def _no_versions(error: ModelNotFound) -> str:
+    versions = "any versions" if error.version is None else f"version {error.version}"
+    return f"Could not find {versions} of model {error.name}"
+
+
+_MALFORMED: Final = Answer(Code.INVALID_ARGUMENT, lambda e: f"Malformed request: {e.method} {e.path}")
+_WRONG_TENSORS: Final = Answer(Code.INVALID_ARGUMENT, _finished)
+
+ANSWERS: Final[dict[type[GatewayError], Answer]] = {
+    errors.InvalidArgument: Answer(Code.INVALID_ARGUMENT, _finished),
+    errors.Unsupported: Answer(Code.UNIMPLEMENTED, _finished),
+    errors.NotFound: Answer(Code.NOT_FOUND, _finished),
+    errors.MalformedJson: Answer(Code.INVALID_ARGUMENT, _parse_error),
+    errors.BodyTooLarge: Answer(
+        Code.RESOURCE_EXHAUSTED, lambda e: f"Request body is larger than {e.limit} bytes", http_status=413
+    ),
+    errors.RouteNotFound: _MALFORMED,
+    errors.MethodNotAllowed: _MALFORMED,
+    errors.ModelNotFound: Answer(Code.NOT_FOUND, _servable_not_found),
+    errors.LabelNotFound: Answer(Code.INVALID_ARGUMENT, lambda e: f"Unrecognized servable version label: {e.label}"),
+    errors.SignatureNotFound: Answer(
+        Code.FAILED_PRECONDITION, lambda e: f'Serving signature name: "{e.signature}" not found in signature def'
+    ),
+    errors.ModelDecoupled: Answer(
+        Code.UNIMPLEMENTED, lambda e: f"Model {e.model} streams its answers, which this protocol cannot carry"
+    ),
+    errors.UnknownOutput: _WRONG_TENSORS,
+    errors.InputCount: _WRONG_TENSORS,
+    errors.UnknownInput: _WRONG_TENSORS,
+    errors.BatchMismatch: _WRONG_TENSORS,
+    errors.BatchTooLarge: Answer(
+        Code.INVALID_ARGUMENT, lambda e: f"Task size {e.rows} is larger than maximum input batch size {e.limit}"
+    ),
+    errors.DtypeMismatch: _WRONG_TENSORS,
+    errors.ShapeMismatch: _WRONG_TENSORS,
+    errors.QueueFull: Answer(
+        Code.UNAVAILABLE,
+        lambda e: (
+            "The batch scheduling queue to which this task was submitted is full;"
+            f" currently {e.limit} requests wait for model {e.model}"
+        ),
+    ),
+    errors.QueueTimeout: Answer(
+        Code.DEADLINE_EXCEEDED, lambda e: "Run() timeout exceeded while waiting in batching queue"
+    ),
+    errors.DeadlineExceeded: Answer(Code.DEADLINE_EXCEEDED, lambda e: "Timed out waiting for notification"),
+    errors.ModelUnavailable: Answer(Code.UNAVAILABLE, lambda e: f"Model {e.model} is being unloaded"),
+    errors.ModelFailed: Answer(Code.INTERNAL, _finished),
+    errors.EncodingFailed: Answer(Code.INVALID_ARGUMENT, _finished),
+    errors.Internal: Answer(Code.INTERNAL, lambda e: "Internal error"),
+}
+"""Kind -> answer, over both transports."""
+
+
+def answer_of(error: GatewayError) -> Answer:
+    """The answer to a kind, or to the nearest kind that it is a special case of."""
+    kinds = (ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS)
+    return next(kinds, ANSWERS[errors.Internal])
+
+
+def encode_error(error: GatewayError, call: Call) -> Reply:
+    """{"error": text}, on predict, metadata and addresses that do not exist."""
+    answer = answer_of(error)
+    return _error_reply(answer, answer.text(error))
+
+
+def encode_status_error(error: GatewayError, call: Call) -> Reply:
+    """{"error": text}, on status: an unknown model has other words there."""
+    if isinstance(error, ModelNotFound):
+        return _error_reply(answer_of(error), _no_versions(error))
+    return encode_error(error, call)
+
+
+def _error_reply(answer: Answer, text: str) -> Reply:
+    status = answer.http_status or HTTP_STATUSES[answer.code]
+    body = f'{{\n    "error": {quote(text)}\n}}'.encode("utf-8", "replace")
+    headers = _RETRY_HEADERS if status == 503 else JSON_HEADERS
+    return Reply(body, status, headers, answer.code, text)
+
+
+def encode_empty_error(error: GatewayError, call: Call) -> Reply:
+    """The status alone: on HEAD, on OPTIONS, and for a version beyond int64 (a quirk of the original's)."""
+    answer = answer_of(error)
+    return Reply(b"", answer.http_status or HTTP_STATUSES[answer.code], JSON_HEADERS, answer.code)
+
+
+def encode_html_error(error: GatewayError, call: Call) -> Reply:
+    """A page of HTML: for what never reaches the API, a path outside it or a method that HTTP does not know."""
+    status = 404 if isinstance(error, errors.RouteNotFound) else 501
+    title = _HTML_TITLES[status]
+    page = f"<html><head><title>{status} {title}</title></head><body><h1>{title}</h1></body></html>"
+    return Reply(page.encode(), status, _HTML_HEADERS, answer_of(error).code)

@@ -1,0 +1,70 @@
+"""A shell line that calls a model with inputs that came with it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import pybase64
+
+from adapters.tf_serving.number_text import number_texts
+from adapters.tf_serving.predict_request import DEFAULT_SIGNATURE
+from adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
+from gateway.canonical import BYTES
+from gateway.ports import ModelView
+
+_LONGEST_ARGUMENT: Final = 128 << 10
+"""Linux refuses longer ones (MAX_ARG_STRLEN)."""
+
+
+def example(view: ModelView, base_url: str) -> str | None:
+    """A curl line for `:predict`: by rows, or by columns where the inputs have no common number of rows.
+
+    None without example inputs, for what JSON cannot carry (some dtypes, and the shape of an empty tensor), for models
+    that stream, and for a body that is too long for a shell.
+    """
+    names = view.signatures[DEFAULT_SIGNATURE].inputs
+    if view.decoupled or any(inner not in view.example_inputs for inner in names.values()):
+        return None
+    inputs = {name: np.asarray(view.example_inputs[inner]) for name, inner in names.items()}
+    if not inputs or any(not tensor.size or tensor.dtype in WITHOUT_JSON for tensor in inputs.values()):
+        return None
+    body = json.dumps(_body(inputs))
+    url = f"{base_url.rstrip('/')}/v1/models/{quote(view.name, safe='')}:predict"
+    line = f"curl -s -X POST {shlex.quote(url)} -d {shlex.quote(body)}"
+    return line if len(line) < _LONGEST_ARGUMENT else None
+
+
+def _body(inputs: dict[str, Tensor]) -> dict[str, Any]:
+    nested = {name: _nested(tensor) for name, tensor in inputs.items()}
+    rows = {tensor.shape[:1] for tensor in inputs.values()}
+    if len(rows) > 1 or () in rows:
+        return {"inputs": nested}
+    if len(nested) == 1:
+        [values] = nested.values()
+        return {"instances": values}
+    return {"instances": [dict(zip(nested, row, strict=True)) for row in zip(*nested.values(), strict=True)]}
+
+
+def _nested(tensor: Tensor) -> Any:
+    """Python values that json.dumps writes as this dialect reads them, floats with as few digits as it writes."""
+    if tensor.dtype == BYTES:
+        leaves: list[Any] = [_string(value) for value in tensor.reshape(-1)]
+    elif tensor.dtype.kind == "f":
+        leaves = [float(text) for text in number_texts(tensor)]
+    else:
+        return tensor.tolist()
+    flat = np.empty(len(leaves), np.object_)
+    flat[:] = leaves
+    return flat.reshape(tensor.shape).tolist()
+
+
+def _string(value: bytes) -> Any:
+    """Text as it is, anything else in base64."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": pybase64.b64encode_as_string(value)}

@@ -1,0 +1,112 @@
+"""Text of JSON: strings as TensorFlow Serving writes them, and values as it shows them in error texts."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Any, Final
+
+from adapters.json_body import ARRAY, OBJECT
+
+INDENT: Final = "    "
+
+_SHORT: Final = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
+_ESCAPES: Final = {code: f"\\u{code:04X}" for code in range(32)} | _SHORT
+_SHOWN_BYTES: Final = 256
+
+
+def quote(text: str) -> str:
+    """A JSON string: quotes, backslashes and control characters escaped, all else as it is. Source: RapidJSON."""
+    return f'"{text.translate(_ESCAPES)}"'
+
+
+def show(value: Any) -> str:
+    """A value of a request as error texts show it: members on lines of their own, arrays on one, cut after 256 bytes.
+
+    Source: TensorFlow Serving, which stops before the first token once 256 bytes are written.
+    """
+    page = _Page()
+    with suppress(_Cut):
+        page.write(value, 0, "")
+    return "".join(page.tokens)
+
+
+class _Cut(Exception):
+    """The page is full."""
+
+
+class _Page:
+    """Tokens written so far. Every level of nesting writes at least one byte, so `write` calls itself at most 256
+    deep.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.size = 0
+
+    def put(self, token: str) -> None:
+        if self.size >= _SHOWN_BYTES:
+            raise _Cut()
+        self.tokens.append(token)
+        self.size += len(token.encode())
+
+    def write(self, value: Any, level: int, before: str) -> None:
+        """Put a value that stands `level` deep, with the separator before it."""
+        if isinstance(value, OBJECT):
+            self._write_object(value, level, before)
+        elif isinstance(value, ARRAY):
+            self.put(f"{before}[")
+            for index, item in enumerate(value):
+                self.write(item, level + 1, ", " if index else "")
+            self.put("]")
+        else:
+            self._write_scalar(value, before)
+
+    def _write_object(self, value: Any, level: int, before: str) -> None:
+        self.put(before + "{")
+        line = "\n"
+        for key, item in value.items():
+            self.put(line + INDENT * (level + 1) + quote(key))
+            self.write(item, level + 1, ": ")
+            line = ",\n"
+        self.put("\n" + INDENT * level + "}" if len(value) else "}")
+
+    def _write_scalar(self, value: Any, before: str) -> None:
+        if isinstance(value, float) and not math.isfinite(value):  # the writer has no text for these, and gives up
+            self.put(before)
+            raise _Cut()
+        self.put(before + _scalar(value))
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
+        return str(value)
+    return _double(float(value))
+
+
+def _double(value: float) -> str:
+    """Shortest text that reads back, plain from 1e-6 to 1e21, else with an exponent. Source: RapidJSON's Prettify."""
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if not digits:
+        return f"{sign}0.0"
+    if -6 < point <= 21:
+        return sign + _plain(digits, point)
+    return f"{sign}{digits[0]}{'.' if digits[1:] else ''}{digits[1:]}e{point - 1}"
+
+
+def _plain(digits: str, point: int) -> str:
+    """'12', -1 -> '0.012'; '12', 1 -> '1.2'; '12', 3 -> '120.0'"""
+    if point <= 0:
+        return "0." + "0" * -point + digits
+    return f"{digits[:point]:0<{point}}.{digits[point:] or '0'}"

@@ -1,0 +1,24 @@
+"""The model that an address names."""
+
+from __future__ import annotations
+
+from gateway.canonical import ModelRef
+from gateway.errors import LabelNotFound, ModelNotFound
+from gateway.ports import Call, ModelView, Resolve
+
+
+def model_ref(call: Call) -> ModelRef:
+    """The address as the routes took it apart: a model, and a version or a label or neither."""
+    version = call.args.get("version")
+    return ModelRef(call.args["model"], None if version is None else int(version), call.args.get("label"))
+
+
+def resolve_model(call: Call, resolve: Resolve) -> ModelView:
+    """The model's view. Labels are looked up before models: an unknown model with a label is an unknown label."""
+    ref = model_ref(call)
+    try:
+        return resolve(ref)
+    except ModelNotFound as error:
+        if ref.label is not None and not error.known:
+            raise LabelNotFound(ref.name, ref.label) from None
+        raise

@@ -1,0 +1,255 @@
+"""`:predict` requests. {"instances": [...]} is the row format: one element per row, a value or {name: value}.
+{"inputs": ...} is the columnar format: one tensor, or {name: tensor}.
+
+Order of checks, which clients can see: syntax, top level, signature_name, model, signature, instances or inputs,
+tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from adapters.json_body import ARRAY
+from adapters.tf_serving.json_text import show
+from adapters.tf_serving.model_ref import resolve_model
+from adapters.tf_serving.request_body import read_object
+from adapters.tf_serving.tensors import (
+    MAX_RANK,
+    Shape,
+    Tensor,
+    is_map,
+    make_tensor,
+    read_array,
+    read_tensor,
+    walk,
+)
+from gateway.canonical import InferRequest, OutputRequest, Signature, Tensors
+from gateway.errors import InvalidArgument, SignatureNotFound, Unsupported
+from gateway.ports import Call, ModelView, Resolve
+
+DEFAULT_SIGNATURE: Final = "serving_default"
+_FEW: Final = 8
+"""As many arrays may each look through the whole body; more would make the work quadratic."""
+
+_SEVERAL_ROWS: Final = (
+    "instances is a plain list, but expecting list of objects as multiple input tensors required as per tensorinfo_map"
+)
+_SEVERAL_COLUMNS: Final = (
+    "inputs is a plain value/list, but expecting an object as multiple input tensors required as per tensorinfo_map"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the encoder needs to answer in kind: whose names to use, and the row or the columnar format."""
+
+    signature: Signature
+    rows: bool
+
+
+def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
+    """JSON body -> request, with inputs by the model's names and of the dtypes it declares."""
+    root, body = read_object(call)
+    signature_name = root.get("signature_name", "")
+    if not isinstance(signature_name, str):
+        _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
+    view = resolve_model(call, resolve)
+    signature = _signature(view, signature_name or DEFAULT_SIGNATURE)
+    inputs, rows = _inputs(root, body, _dtypes(view, signature))
+    return InferRequest(
+        view,
+        {signature.inputs[name]: tensor for name, tensor in inputs.items()},
+        outputs=_outputs(view, signature),
+        signature=signature.name,
+        deadline=call.deadline,
+        wire=Asked(signature, rows),
+    )
+
+
+def _signature(view: ModelView, name: str) -> Signature:
+    try:
+        return view.signatures[name]
+    except KeyError:
+        raise SignatureNotFound(view.name, name) from None
+
+
+def _dtypes(view: ModelView, signature: Signature) -> dict[str, np.dtype[Any]]:
+    return {name: view.inputs[inner].dtype for name, inner in signature.inputs.items()}
+
+
+def _outputs(view: ModelView, signature: Signature) -> tuple[OutputRequest, ...]:
+    """The signature's outputs by the model's names; nothing, which means all, where it shows all of them."""
+    wanted = dict.fromkeys(signature.outputs.values())
+    return () if len(wanted) == len(view.outputs) else tuple(OutputRequest(name) for name in wanted)
+
+
+def _inputs(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> tuple[Tensors, bool]:
+    """Tensors by the caller's names, and whether they came in the row format."""
+    if "instances" in root:
+        if "inputs" in root:
+            _refuse(root, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist ")
+        return _rows(root, body, dtypes), True
+    if "inputs" in root:
+        return _columns(root["inputs"], body, dtypes), False
+    raise InvalidArgument("Missing 'inputs' or 'instances' key")
+
+
+def _refuse(value: Any, objection: str) -> NoReturn:
+    raise InvalidArgument(f"JSON Value: {show(value)} {objection}")
+
+
+# ---------------------------------------------------------------------------------------------------- columnar format
+
+
+def _columns(value: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
+    """A tensor or a map of tensors, where names that the signature lacks are ignored."""
+    if is_map(value):
+        return {name: read_tensor(name, _member(value, name), dtype, body) for name, dtype in dtypes.items()}
+    if len(dtypes) != 1:
+        raise InvalidArgument(_SEVERAL_COLUMNS)
+    return {name: read_tensor(name, value, dtype, body) for name, dtype in dtypes.items()}
+
+
+def _member(value: Any, name: str) -> Any:
+    try:
+        return value[name]
+    except KeyError:
+        raise InvalidArgument(f"Missing named input: {name} in 'inputs' object.") from None
+
+
+# --------------------------------------------------------------------------------------------------------- row format
+
+
+def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
+    instances = root["instances"]
+    if not isinstance(instances, ARRAY):
+        _refuse(root, "Expecting 'instances' to be an list/array")
+    if not len(instances):
+        _refuse(root, "No values in 'instances' array")
+    if is_map(instances[0]):
+        return _stacked_columns(instances, body, dtypes) or _walk_rows(_maps(instances, dtypes), dtypes)
+    if len(dtypes) != 1:
+        raise InvalidArgument(_SEVERAL_ROWS)
+    [(name, dtype)] = dtypes.items()
+    tensor = read_array(instances, dtype, body)
+    return {name: tensor} if tensor is not None else _walk_rows(_values(instances, name), dtypes)
+
+
+def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:
+    """Rows that are maps, read column by column: the fast way, None where only the exact one can tell."""
+    rows = list(instances)
+    if not all(is_map(row) and len(row) == len(dtypes) and all(name in row for name in dtypes) for row in rows):
+        return None
+    text = body if len(rows) * len(dtypes) <= _FEW else b""
+    columns = {name: _stack([row[name] for row in rows], dtype, text) for name, dtype in dtypes.items()}
+    return columns if all(column is not None for column in columns.values()) else None
+
+
+def _stack(column: list[Any], dtype: np.dtype[Any], body: bytes) -> Tensor | None:
+    """One input's value of every row -> [rows, *shape of a value], None where they do not fit together."""
+    if not isinstance(column[0], ARRAY):
+        return read_array(column, dtype, b"")
+    if not all(isinstance(value, ARRAY) for value in column):
+        return None
+    slices = [read_array(value, dtype, body) for value in column]
+    first = slices[0]
+    if first is None or first.ndim == MAX_RANK or any(s is None or s.shape != first.shape for s in slices):
+        return None
+    return np.stack(slices)  # type: ignore[arg-type]
+
+
+class _Slice:
+    """One input's value in one row, and the words that open an objection to it."""
+
+    __slots__ = ("name", "place", "value")
+
+    def __init__(self, name: str, value: Any, place: str) -> None:
+        self.name = name
+        self.value = value
+        self.place = place
+
+    def refuse(self, objection: str) -> NoReturn:
+        raise InvalidArgument(f"Failed to process element: {self.place} of 'instances' list. Error: {objection}")
+
+
+def _values(instances: Any, name: str) -> Iterator[_Slice]:
+    """The slices of rows that are plain values."""
+    for index, value in enumerate(instances):
+        if is_map(value):
+            raise InvalidArgument(f"Expecting value/list but got object at item {index} of input list")
+        yield _Slice(name, value, str(index))
+
+
+def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]]) -> Iterator[_Slice]:
+    """The slices of rows that are maps; each must name all inputs of the signature and nothing else."""
+    for index, row in enumerate(instances):
+        if not is_map(row):
+            raise InvalidArgument(f"Expecting object but got list at item {index} of input list")
+        names = dict.fromkeys(row.keys())
+        for name in names:
+            one = _Slice(name, row[name], f"{index} key: {name}")
+            if name not in dtypes:
+                one.refuse(f"INVALID_ARGUMENT: JSON object: does not have named input: {name}")
+            yield one
+        if names.keys() != dtypes.keys():
+            raise InvalidArgument(
+                f"Failed to process element: {index} of 'instances' list. JSON object: {show(row)}"
+                f" keys must be equal to: {','.join(sorted(dtypes))}"
+            )
+
+
+def _walk_rows(slices: Iterable[_Slice], dtypes: dict[str, np.dtype[Any]]) -> Tensors:
+    """The exact way: slice by slice, in the order of the document."""
+    columns = {name: _Column(dtype) for name, dtype in dtypes.items()}
+    for one in slices:
+        columns[one.name].add(one)
+    return {name: column.tensor() for name, column in columns.items()}
+
+
+class _Column:
+    """One input, row after row: every row's slice has the first one's number of elements, and its shape."""
+
+    __slots__ = ("dtype", "leaves", "rows", "shape")
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self.shape: Shape = ()
+        self.leaves: list[Any] = []
+        self.rows = 0
+
+    def add(self, one: _Slice) -> None:
+        shape, leaves = self._walk(one)
+        if not self.rows:
+            self.shape = shape
+        elif shape != self.shape:
+            self._refuse_shape(one, shape, len(leaves))
+        self.leaves += leaves
+        self.rows += 1
+
+    def tensor(self) -> Tensor:
+        return make_tensor(self.leaves, (self.rows, *self.shape), self.dtype)
+
+    def _walk(self, one: _Slice) -> tuple[Shape, list[Any]]:
+        try:
+            shape, leaves = walk(one.name, one.value, self.dtype)
+        except InvalidArgument as error:
+            one.refuse(f"INVALID_ARGUMENT: {error.text}")
+        except Unsupported as error:
+            one.refuse(f"UNIMPLEMENTED: {error.text}")
+        if len(shape) == MAX_RANK:  # the rows are one more dimension
+            raise InvalidArgument(f"tensor parsing error: {one.name}")
+        return shape, leaves
+
+    def _refuse_shape(self, one: _Slice, shape: Shape, size: int) -> NoReturn:
+        first_size = len(self.leaves) // self.rows
+        if size != first_size:
+            one.refuse(f"INVALID_ARGUMENT: Expecting tensor size: {first_size} but got: {size}")
+        one.refuse(f"INVALID_ARGUMENT: Expecting shape {_bracketed(self.shape)} but got: {_bracketed(shape)}")
+
+
+def _bracketed(shape: Shape) -> str:
+    return f"[{','.join(map(str, shape))}]"

@@ -1,0 +1,130 @@
+"""`:predict` answers: {"predictions": [...]} by rows, {"outputs": ...} by columns.
+
+Clients parse JSON and care little for white space, but proxies, caches and recorded tests compare bytes, so the layout
+is the original's. That is RapidJSON's pretty writer, four spaces a level, arrays counting as a level; the row format
+writes the arrays inside a row, and the rows if they are bare, on one line.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import pybase64
+
+from adapters.tf_serving.errors import JSON_HEADERS
+from adapters.tf_serving.json_text import INDENT, quote
+from adapters.tf_serving.number_text import number_texts
+from adapters.tf_serving.predict_request import Asked
+from adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON, Tensor
+from gateway.canonical import BYTES, InferRequest, InferResponse
+from gateway.errors import EncodingFailed
+from gateway.ports import Reply
+
+_BASE64_SUFFIX: Final = "_bytes"
+_OPEN: Final = '{\n    "predictions": ['
+_CLOSE: Final = "\n    ]\n}"
+_ROW: Final = INDENT * 2
+_MEMBER: Final = INDENT * 3
+
+
+def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
+    """Outputs under the caller's names -> JSON. Raises EncodingFailed for what this format cannot carry."""
+    asked: Asked = request.wire
+    outputs = {name: response.outputs[inner] for name, inner in asked.signature.outputs.items()}
+    for tensor in outputs.values():
+        if tensor.dtype in WITHOUT_JSON:
+            raise EncodingFailed(f"Failed to write JSON value for tensor type: {TYPE_NAMES[tensor.dtype]}")
+    text = _rows(outputs) if asked.rows else _columns(outputs)
+    return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
+
+
+# --------------------------------------------------------------------------------------------------------- row format
+
+
+def _rows(outputs: dict[str, Tensor]) -> str:
+    """A lone output's rows stand bare on one line, several outputs make an object of each row."""
+    rows = _count_rows(outputs)
+    if not rows:
+        return '{\n    "predictions": []\n}'
+    if len(outputs) == 1:
+        [(name, tensor)] = outputs.items()
+        return _OPEN + ", ".join(_slices(name, tensor, 2)) + _CLOSE
+    return _OPEN + ",".join(_objects(outputs)) + _CLOSE
+
+
+def _count_rows(outputs: dict[str, Tensor]) -> int:
+    rows = None
+    for name, tensor in outputs.items():
+        if not tensor.ndim:
+            raise EncodingFailed(f"Tensor name: {name} has no shape information ")
+        if rows is None:
+            rows = tensor.shape[0]
+        if tensor.shape[0] != rows:
+            raise EncodingFailed(
+                f"Tensor name: {name} has inconsistent batch size: {tensor.shape[0]} expecting: {rows}"
+            )
+    return rows or 0
+
+
+def _slices(name: str, tensor: Tensor, level: int) -> list[str]:
+    """The text of every row, arrays on one line; a row stands `level` deep."""
+    rest = tensor.shape[1:]
+    texts = _leaf_texts(name, tensor, level + len(rest))
+    for axis in range(len(rest) - 1, -1, -1):
+        texts = _join(texts, rest[axis], tensor.shape[0] * math.prod(rest[:axis]), "[", ", ", "]")
+    return texts
+
+
+def _objects(outputs: dict[str, Tensor]) -> list[str]:
+    """One object per row, a member per output."""
+    columns = [_slices(name, tensor, 3) for name, tensor in outputs.items()]
+    keys = [f"\n{_MEMBER}{quote(name)}: " for name in outputs]
+    template = f"\n{_ROW}{{" + ",".join(f"{key.replace('%', '%%')}%s" for key in keys) + f"\n{_ROW}}}"
+    return [template % row for row in zip(*columns, strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------------- columnar format
+
+
+def _columns(outputs: dict[str, Tensor]) -> str:
+    if len(outputs) == 1:
+        [(name, tensor)] = outputs.items()
+        return f'{{\n    "outputs": {_expanded(name, tensor, 1)}\n}}'
+    members = [f"\n{_ROW}{quote(name)}: {_expanded(name, tensor, 2)}" for name, tensor in outputs.items()]
+    return f'{{\n    "outputs": {{{",".join(members)}\n    }}\n}}'
+
+
+def _expanded(name: str, tensor: Tensor, level: int) -> str:
+    """The whole tensor, every element on a line of its own; its bracket stands `level` deep."""
+    texts = _leaf_texts(name, tensor, level + tensor.ndim)
+    for axis in range(tensor.ndim - 1, -1, -1):
+        line = "\n" + INDENT * (level + axis)
+        inner = line + INDENT
+        texts = _join(texts, tensor.shape[axis], math.prod(tensor.shape[:axis]), "[" + inner, "," + inner, line + "]")
+    return texts[0]
+
+
+# ------------------------------------------------------------------------------------------------------------- leaves
+
+
+def _join(texts: list[str], size: int, count: int, opening: str, between: str, closing: str) -> list[str]:
+    """Every `size` texts become one array: `count` arrays in all."""
+    if not size:
+        return ["[]"] * count
+    return [opening + between.join(texts[at : at + size]) + closing for at in range(0, len(texts), size)]
+
+
+def _leaf_texts(name: str, tensor: Tensor, level: int) -> list[str]:
+    """The text of every element, in row-major order; an element stands `level` deep."""
+    if tensor.dtype != BYTES:
+        return number_texts(tensor)
+    if name.endswith(_BASE64_SUFFIX):
+        return [_base64_object(value, level) for value in tensor.reshape(-1)]
+    return [quote(value.decode("utf-8", "surrogateescape")) for value in tensor.reshape(-1)]
+
+
+def _base64_object(value: bytes, level: int) -> str:
+    """An object spreads over lines even where arrays do not."""
+    indent = INDENT * level
+    return f'{{\n{indent}{INDENT}"b64": "{pybase64.b64encode_as_string(value)}"\n{indent}}}'

@@ -1,0 +1,125 @@
+"""Which endpoint a request line names. Source: the patterns of TensorFlow Serving's REST server.
+
+They are matched against the request target as it came: still percent-encoded, and with its query string, which thereby
+becomes part of the last name. Names are decoded afterwards, so %2F and %3A put slashes and colons into them. Patterns
+ignore case, but a verb must be lower case (`:PREDICT` is malformed) and `/METADATA` is not metadata but status: quirks.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import unquote
+
+from adapters.tf_serving.errors import encode_empty_error, encode_error, encode_html_error, encode_status_error
+from adapters.tf_serving.metadata import decode_metadata, decode_status, encode_metadata, encode_status
+from adapters.tf_serving.predict_request import decode_predict
+from adapters.tf_serving.predict_response import encode_predict
+from gateway.canonical import ServerLive
+from gateway.errors import InvalidArgument, RouteNotFound, Unsupported
+from gateway.ports import Call, Endpoint, Match, Reply, Resolve
+
+_FLAGS: Final = re.IGNORECASE | re.ASCII
+_API: Final = re.compile(r"/v1/.*", _FLAGS | re.DOTALL)
+_POST: Final = re.compile(
+    r"/v1/models/([^/:]+)(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?:(classify|regress|predict)", _FLAGS
+)
+_GET: Final = re.compile(
+    r"/v1/models(?:/([^/:]+))?(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?(?:/(metadata))?", _FLAGS
+)
+_METHODS: Final = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
+_MAX_VERSION: Final = 2**63 - 1
+
+
+def _encode_nothing(answer: Any, question: Any) -> Reply:
+    return Reply(b"")
+
+
+def _malformed(call: Call, resolve: Resolve) -> None:
+    raise RouteNotFound(call.method, call.raw_target)
+
+
+def _without_model(call: Call, resolve: Resolve) -> None:
+    raise InvalidArgument("Missing model name in request.")
+
+
+def _version_too_large(call: Call, resolve: Resolve) -> None:
+    raise InvalidArgument("")
+
+
+def _unknown_method(call: Call, resolve: Resolve) -> None:
+    raise Unsupported(f"HTTP method {call.method}")
+
+
+def _unsupported_verb(call: Call, resolve: Resolve) -> None:
+    raise Unsupported(f"Method {call.args['verb']} is not supported by this server; use predict")
+
+
+def _preflight(call: Call, resolve: Resolve) -> ServerLive:
+    """OPTIONS answers any page of the web, with nothing, since CORS is off."""
+    origin = call.headers.get("origin", "")
+    if "http://" in origin or "https://" in origin:
+        return ServerLive()
+    raise InvalidArgument("")
+
+
+_ADDRESS: Final = "/v1/models/{name}[/versions/{version}|/labels/{label}]"
+_PREDICT: Final = Endpoint(f"POST {_ADDRESS}:predict", "infer", decode_predict, encode_predict, encode_error)
+_STATUS: Final = Endpoint(f"GET {_ADDRESS}", "status", decode_status, encode_status, encode_status_error)
+_METADATA: Final = Endpoint(f"GET {_ADDRESS}/metadata", "metadata", decode_metadata, encode_metadata, encode_error)
+_VERB: Final = Endpoint(f"POST {_ADDRESS}:{{verb}}", "unknown", _unsupported_verb, _encode_nothing, encode_error)
+_PREFLIGHT: Final = Endpoint("OPTIONS /v1/", "preflight", _preflight, _encode_nothing, encode_empty_error)
+
+_UNKNOWN: Final = Match(Endpoint("/v1/", "unknown", _malformed, _encode_nothing, encode_error))
+_NO_MODEL: Final = Match(Endpoint("GET /v1/models", "unknown", _without_model, _encode_nothing, encode_error))
+_HEAD: Final = Match(Endpoint("HEAD /v1/", "unknown", _malformed, _encode_nothing, encode_empty_error))
+_TOO_LARGE: Final = Match(Endpoint(_ADDRESS, "unknown", _version_too_large, _encode_nothing, encode_empty_error))
+_OUTSIDE: Final = Match(Endpoint("/v1", "unknown", _malformed, _encode_nothing, encode_html_error))
+_NO_METHOD: Final = Match(Endpoint("/v1/", "unknown", _unknown_method, _encode_nothing, encode_html_error))
+
+
+@lru_cache(maxsize=1024)
+def match(method: str, raw_target: str) -> Match:
+    """The endpoint of a request line; what does not exist is an endpoint whose decode raises."""
+    if method not in _METHODS:
+        return _NO_METHOD
+    if not _API.fullmatch(raw_target):
+        return _OUTSIDE
+    if method == "POST":
+        return _match_post(raw_target)
+    if method == "GET":
+        return _match_get(raw_target)
+    if method == "OPTIONS":
+        return Match(_PREFLIGHT)
+    return _HEAD if method == "HEAD" else _UNKNOWN
+
+
+def _match_post(raw_target: str) -> Match:
+    found = _POST.fullmatch(raw_target)
+    if found is None or found[4] not in ("classify", "regress", "predict"):
+        return _UNKNOWN
+    if found[4] == "predict":
+        return _named(_PREDICT, *found.group(1, 2, 3))
+    return _named(_VERB, *found.group(1, 2, 3), verb=found[4])
+
+
+def _match_get(raw_target: str) -> Match:
+    found = _GET.fullmatch(raw_target)
+    if found is None:
+        return _UNKNOWN
+    if found[1] is None:
+        return _NO_MODEL
+    return _named(_METADATA if found[4] == "metadata" else _STATUS, *found.group(1, 2, 3))
+
+
+def _named(endpoint: Endpoint, model: str, version: str | None, label: str | None, **more: str) -> Match:
+    args = {"model": unquote(model)} | more
+    if version is not None:
+        digits = version.lstrip("0") or "0"
+        if len(digits) > 19 or int(digits) > _MAX_VERSION:
+            return _TOO_LARGE
+        args["version"] = digits
+    if label is not None:
+        args["label"] = unquote(label)
+    return Match(endpoint, args)
