@@ -89,9 +89,10 @@ class TensorSpec:
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape fits: same rank, and equal wherever the specification is not -1."""
-        if self.shape is None:
+        want = self.shape
+        if want is None or want == shape:
             return True
-        return len(shape) == len(self.shape) and all(w in (-1, g) for g, w in zip(shape, self.shape, strict=True))
+        return len(shape) == len(want) and all(w in (-1, g) for g, w in zip(shape, want, strict=True))
 
 
 def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], max_batch_size: int) -> None:
@@ -102,6 +103,19 @@ def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], m
     the batch dimension alone. Raises InputCount, UnknownInput, BatchMismatch, BatchTooLarge, DtypeMismatch,
     ShapeMismatch. Source: Triton's order of checks.
     """
+    if inputs.keys() != specs.keys():
+        _check_names(model, inputs, specs)
+    if max_batch_size:
+        _check_batch(model, inputs, max_batch_size)
+    for name, array in inputs.items():
+        spec = specs[name]
+        if array.dtype != spec.dtype:
+            raise DtypeMismatch(name, datatype_of(array.dtype), spec.datatype, model)
+        if spec.shape is not None and not spec.accepts(array.shape):
+            raise ShapeMismatch(name, array.shape, spec.shape, model, batched=max_batch_size > 0)
+
+
+def _check_names(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec]) -> None:
     missing = tuple(spec.name for spec in specs.values() if spec.name not in inputs and not spec.optional)
     least = sum(not spec.optional for spec in specs.values())
     if not least <= len(inputs) <= len(specs):
@@ -111,14 +125,6 @@ def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], m
             raise UnknownInput(name, model)
     if missing:
         raise InputCount(model, tuple(inputs), missing, least, len(specs))
-    if max_batch_size:
-        _check_batch(model, inputs, max_batch_size)
-    for name, array in inputs.items():
-        spec = specs[name]
-        if array.dtype != spec.dtype:
-            raise DtypeMismatch(name, datatype_of(array.dtype), spec.datatype, model)
-        if spec.shape is not None and not spec.accepts(array.shape):
-            raise ShapeMismatch(name, array.shape, spec.shape, model, batched=max_batch_size > 0)
 
 
 def _check_batch(model: str, inputs: Tensors, max_batch_size: int) -> None:

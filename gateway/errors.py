@@ -184,6 +184,11 @@ class InputCount(InvalidArgument):
     def __init__(self, model: str, got: tuple[str, ...], missing: tuple[str, ...], least: int, most: int) -> None:
         takes = f"{least} to {most}"
         super().__init__(f"model '{model}' takes {takes} inputs, got {list(got)}, missing {list(missing)}")
+        self.model = model
+        self.got = got
+        self.missing = missing
+        self.least = least
+        self.most = most
 
 
 class UnknownInput(InvalidArgument):

@@ -37,7 +37,8 @@ class Call:
     `headers` is read case-insensitively with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
     `time.monotonic()`. `max_body_bytes` bounds what a dialect may inflate the body to, `max_json_depth` how deep its
-    JSON may nest.
+    JSON may nest. `notes` is the dialect's own: what its decode learned that a later error must repeat, such as the
+    request's id.
     """
 
     body: Buffer
@@ -49,6 +50,7 @@ class Call:
     deadline: float | None = None
     max_body_bytes: int = 64 << 20
     max_json_depth: int | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

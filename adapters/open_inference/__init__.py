@@ -1,0 +1,30 @@
+"""Open Inference V2 with Triton's extensions: what its clients send, and what they get to read.
+
+`routes` says which address is which question, `request` turns bodies into canonical requests, `response` answers into
+bodies, `errors` has the one table of kinds. Source: the Open Inference Protocol; where it is silent, Triton.
+"""
+
+from __future__ import annotations
+
+from adapters.open_inference.example import example
+from adapters.open_inference.request import MAX_JSON_DEPTH
+from adapters.open_inference.routes import match
+from gateway.ports import Dialect, DialectKind, Options
+
+
+class OpenInferenceOptions(Options):
+    """This dialect has nothing to set."""
+
+
+def make(options: OpenInferenceOptions) -> Dialect:
+    return Dialect(
+        name="open_inference",
+        title="Open Inference V2",
+        prefix="/v2",
+        match=match,
+        example=example,
+        max_json_depth=MAX_JSON_DEPTH,
+    )
+
+
+KIND = DialectKind(options=OpenInferenceOptions, make=make)

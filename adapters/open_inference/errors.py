@@ -1,0 +1,188 @@
+"""What every kind of failure is in this dialect: HTTP status, gRPC code, text; one row each, for both transports.
+
+Clients match on these texts, so they are Triton's to the letter where Triton has one. Some carry the prefix
+`[request id: X] `: the id is in the call's notes once decode has read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from gateway import errors
+from gateway.errors import Code, GatewayError
+from gateway.ports import Call, Reply
+
+JSON_HEADERS: Final = MappingProxyType({"Content-Type": "application/json"})
+"""Of every JSON body, right or wrong: KServe's client shows an error only under exactly this type."""
+
+_RETRY: Final = MappingProxyType({**JSON_HEADERS, "Retry-After": "1"})
+_CODINGS: Final = MappingProxyType({**JSON_HEADERS, "Accept-Encoding": "gzip, deflate"})
+
+
+class UnsupportedCoding(errors.Unsupported):
+    """The body is compressed in a way that this server does not know."""
+
+    def __init__(self) -> None:
+        super().__init__("Unsupported compression type")
+
+
+class Answer(NamedTuple):
+    """A row of the table; `prefixed` texts name the request."""
+
+    http_status: int
+    grpc_code: Code
+    text: Callable[[Any, Call], str]
+    prefixed: bool = False
+    headers: Mapping[str, str] = JSON_HEADERS
+
+
+def with_id(call: Call, text: str) -> str:
+    return f"[request id: {call.notes.get('id') or '<id_unknown>'}] {text}"
+
+
+def encode_error(error: GatewayError, call: Call) -> Reply:
+    """Any failure -> its reply; a kind that has no row is a fault of ours."""
+    answer = ANSWERS.get(type(error)) or ANSWERS[errors.Internal]
+    text = answer.text(error, call)
+    if answer.prefixed:
+        text = with_id(call, text)
+    body = orjson.dumps({"error": text})
+    return Reply(body, answer.http_status, answer.headers, answer.grpc_code, text)
+
+
+# ---------------------------------------------------------------------------------------------------------------- texts
+
+
+def _own_text(error: Any, call: Call) -> str:
+    text: str = error.text
+    return text
+
+
+def _always(text: str) -> Callable[[Any, Call], str]:
+    return lambda error, call: text
+
+
+def _malformed(error: errors.MalformedJson, call: Call) -> str:
+    at = "" if error.offset is None else f" at {error.offset}"
+    return f"failed to parse the request JSON buffer: {error.reason}{at}"
+
+
+def _body_too_large(error: errors.BodyTooLarge, call: Call) -> str:
+    return f"Request body has a byte_size that exceeds the maximum allowed value of {error.limit} bytes."
+
+
+def _model_not_found(error: errors.ModelNotFound, call: Call) -> str:
+    request = f"Request for unknown model: '{error.name}'"
+    if error.version is not None:
+        return f"{request} version {error.version} is not found"
+    return f"{request} has no available versions" if error.known else f"{request} is not found"
+
+
+def _label_not_found(error: errors.LabelNotFound, call: Call) -> str:
+    return f"Request for unknown model: '{error.name}' label '{error.label}' is not found"
+
+
+def _signature_not_found(error: errors.SignatureNotFound, call: Call) -> str:
+    return f"model '{error.model}' has no signature '{error.signature}'"
+
+
+def _decoupled(error: errors.ModelDecoupled, call: Call) -> str:
+    speaker = "HTTP end point" if call.transport == "http" else "ModelInfer RPC"
+    return f"{speaker} doesn't support models with decoupled transaction policy"
+
+
+def _unknown_output(error: errors.UnknownOutput, call: Call) -> str:
+    return f"unexpected inference output '{error.output}' for model '{error.model}'"
+
+
+def _input_count(error: errors.InputCount, call: Call) -> str:
+    exact = error.least == error.most
+    expected = f"{error.most} inputs" if exact else f"number of inputs between {error.least} and {error.most}"
+    return (
+        f"expected {expected} but got {len(error.got)} inputs for model '{error.model}'. "
+        f"Got input(s) {_names(error.got)}, but missing required input(s) {_names(error.missing)}. "
+        "Please provide all required input(s)."
+    )
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return "[" + ",".join(f"'{name}'" for name in names) + "]"
+
+
+def _unknown_input(error: errors.UnknownInput, call: Call) -> str:
+    return f"unexpected inference input '{error.input}' for model '{error.model}'"
+
+
+def _batch_mismatch(error: errors.BatchMismatch, call: Call) -> str:
+    return f"input '{error.input}' batch size does not match other inputs for '{error.model}'"
+
+
+def _batch_too_large(error: errors.BatchTooLarge, call: Call) -> str:
+    return f"inference request batch-size must be <= {error.limit} for '{error.model}'"
+
+
+def _dtype_mismatch(error: errors.DtypeMismatch, call: Call) -> str:
+    return (
+        f"inference input '{error.input}' data-type is '{error.got}', but model '{error.model}' expects '{error.want}'"
+    )
+
+
+_BATCH_NOTE: Final = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
+    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting "
+    "max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
+)
+
+
+def _shape_mismatch(error: errors.ShapeMismatch, call: Call) -> str:
+    return (
+        f"unexpected shape for input '{error.input}' for model '{error.model}'. "
+        f"Expected {shape_text(error.want)}, got {shape_text(error.got)}. {_BATCH_NOTE if error.batched else ''}"
+    )
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """(-1, 16) -> '[-1,16]'"""
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+def _model_unavailable(error: errors.ModelUnavailable, call: Call) -> str:
+    return f"model '{error.model}' has stopped accepting requests"
+
+
+ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
+    {
+        errors.InvalidArgument: Answer(400, Code.INVALID_ARGUMENT, _own_text),
+        errors.Unsupported: Answer(501, Code.UNIMPLEMENTED, _own_text),
+        UnsupportedCoding: Answer(501, Code.UNIMPLEMENTED, _own_text, headers=_CODINGS),
+        errors.NotFound: Answer(404, Code.NOT_FOUND, _own_text),
+        errors.MalformedJson: Answer(400, Code.INVALID_ARGUMENT, _malformed),
+        errors.BodyTooLarge: Answer(400, Code.RESOURCE_EXHAUSTED, _body_too_large),
+        errors.RouteNotFound: Answer(404, Code.UNIMPLEMENTED, _always("Not Found")),
+        errors.MethodNotAllowed: Answer(405, Code.UNIMPLEMENTED, _always("Method Not Allowed")),
+        errors.ModelNotFound: Answer(404, Code.NOT_FOUND, _model_not_found),
+        errors.LabelNotFound: Answer(404, Code.NOT_FOUND, _label_not_found),
+        errors.SignatureNotFound: Answer(400, Code.INVALID_ARGUMENT, _signature_not_found),
+        errors.ModelDecoupled: Answer(501, Code.UNIMPLEMENTED, _decoupled),
+        errors.UnknownOutput: Answer(400, Code.INVALID_ARGUMENT, _unknown_output),
+        errors.InputCount: Answer(400, Code.INVALID_ARGUMENT, _input_count, prefixed=True),
+        errors.UnknownInput: Answer(400, Code.INVALID_ARGUMENT, _unknown_input),
+        errors.BatchMismatch: Answer(400, Code.INVALID_ARGUMENT, _batch_mismatch, prefixed=True),
+        errors.BatchTooLarge: Answer(400, Code.INVALID_ARGUMENT, _batch_too_large, prefixed=True),
+        errors.DtypeMismatch: Answer(400, Code.INVALID_ARGUMENT, _dtype_mismatch, prefixed=True),
+        errors.ShapeMismatch: Answer(400, Code.INVALID_ARGUMENT, _shape_mismatch, prefixed=True),
+        errors.QueueFull: Answer(
+            503, Code.UNAVAILABLE, _always("Exceeds maximum queue size"), prefixed=True, headers=_RETRY
+        ),
+        errors.QueueTimeout: Answer(503, Code.UNAVAILABLE, _always("Request timeout expired"), headers=_RETRY),
+        errors.DeadlineExceeded: Answer(504, Code.DEADLINE_EXCEEDED, _always("Deadline Exceeded")),
+        errors.ModelUnavailable: Answer(503, Code.UNAVAILABLE, _model_unavailable, headers=_RETRY),
+        errors.ModelFailed: Answer(500, Code.INTERNAL, _own_text),
+        errors.EncodingFailed: Answer(400, Code.INVALID_ARGUMENT, _own_text),
+        errors.Internal: Answer(500, Code.INTERNAL, _always("internal error")),
+    }
+)

@@ -1,0 +1,165 @@
+"""The inputs of a request: what each declares, and its data as an array on the host.
+
+What a message can only get wrong against the model's own declarations is told after everything else has been looked
+at: such complaints wait in `Inputs.late`, and a stand-in array of the declared dtype and shape takes the data's place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from adapters import json_body
+from adapters.open_inference.errors import shape_text, with_id
+from adapters.open_inference.members import array, fields_of, member, text, unsigned
+from gateway.canonical import BYTES, DTYPES, Array, datatype_of
+from gateway.errors import GatewayError, InvalidArgument, NotFound
+from gateway.ports import Call
+
+_INT64_MAX: Final = 2**63 - 1
+_MAX_RANK: Final = 64
+"""NumPy's."""
+_NO_TEXT: Final = np.array(b"", object)
+_WRONG_LEAF: Final = {
+    "b": "attempt to access JSON non-boolean as boolean",
+    "u": "attempt to access JSON non-unsigned-integer as unsigned-integer",
+    "i": "attempt to access JSON non-signed-integer as signed-integer",
+    "f": "attempt to access JSON non-number as double",
+    "O": "Unable to parse JSON bytes array: attempt to access JSON non-string as string",
+}
+_SOURCES: Final = (
+    "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+    "'shared_memory_region' in 'parameters'. But"
+)
+
+
+class Declared(NamedTuple):
+    """What an input says of itself; `elements` is their number."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    elements: int
+
+
+class Inputs:
+    """Reads the inputs of one request, in the order of the message."""
+
+    def __init__(self, call: Call, model: str) -> None:
+        self.arrays: dict[str, Array] = {}
+        self.late: list[GatewayError] = []
+        self._call = call
+        self._model = model
+
+    def read(self, items: Any) -> None:
+        """A JSON array of inputs -> `arrays`, by name. Raises InvalidArgument or NotFound."""
+        for item in items:
+            fields = fields_of(item)
+            source = _source(item, fields)
+            declared = _declared(item, fields)
+            if declared.name in self.arrays:
+                raise InvalidArgument(with_id(self._call, f"input '{declared.name}' already exists in request"))
+            self.arrays[declared.name] = self._data(item, source, declared)
+
+    def _data(self, item: Any, source: str, declared: Declared) -> Array:
+        if source == "data":
+            return self._from_json(item, declared)
+        region = text(item["parameters"][source], f"Unable to parse '{source}'")
+        raise NotFound(f"Unable to find shared memory region: '{region}'")
+
+    def _from_json(self, item: Any, declared: Declared) -> Array:
+        _, dtype, shape, count = declared
+        if not count:
+            return np.empty(shape, dtype)
+        self._check_json_can_carry(declared)
+        flat = _leaves(array(item["data"], "Unable to parse 'data'"), dtype)
+        if flat.size == count:
+            return flat.reshape(shape)
+        if dtype == BYTES:
+            return self._miscounted(declared, flat.size)
+        if flat.size > count:
+            raise InvalidArgument("Unable to parse 'data': Shape does not match true shape of 'data' field")
+        raise InvalidArgument("Failed to parse 'data' field: shape does not match true shape")
+
+    def _check_json_can_carry(self, declared: Declared) -> None:
+        name, dtype, _, count = declared
+        if dtype.itemsize == 2 and dtype.kind not in "iu":
+            raise InvalidArgument(
+                f"receiving {datatype_of(dtype)} data via JSON is not supported. "
+                f"Please use the binary data format for input {name}"
+            )
+        size, limit = count * dtype.itemsize, self._call.max_body_bytes
+        if size > limit and dtype != BYTES:
+            raise InvalidArgument(
+                f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
+                f"{limit} bytes. Use --http-max-input-size to increase the limit."
+            )
+
+    def _miscounted(self, declared: Declared, got: int) -> Array:
+        """Strings are counted when all else about the request is known to be right."""
+        where = f"for inference input '{declared.name}' for model '{self._model}'"
+        if got < declared.elements:
+            complaint = f"expected {declared.elements} string elements {where}, got {got}"
+        else:
+            complaint = f"unexpected number of string elements {got} {where}, expecting {declared.elements}"
+        return self._postpone(InvalidArgument(complaint), declared)
+
+    def _postpone(self, complaint: GatewayError, declared: Declared) -> Array:
+        self.late.append(complaint)
+        return np.broadcast_to(_NO_TEXT.astype(declared.dtype), declared.shape)
+
+
+def _source(item: Any, fields: list[str]) -> str:
+    """Where an input's data is: exactly one of three places."""
+    parameters = fields_of(item["parameters"]) if "parameters" in fields else []
+    places = ["data"] if "data" in fields else []
+    places += [place for place in ("binary_data_size", "shared_memory_region") if place in parameters]
+    if len(places) != 1:
+        found = "".join(f" '{place}'" for place in places)
+        raise InvalidArgument(f"{_SOURCES} set{found}" if found else f"{_SOURCES} no field is set")
+    return places[0]
+
+
+def _declared(item: Any, fields: list[str]) -> Declared:
+    name = text(member(item, fields, "name"), "Unable to parse 'name'")
+    datatype = text(member(item, fields, "datatype"), "Unable to parse 'datatype'")
+    dtype = DTYPES.get(datatype)
+    if dtype is None:
+        raise InvalidArgument(f"invalid datatype for input {name}")
+    shape = tuple(array(member(item, fields, "shape"), "Unable to parse 'shape'"))
+    for size in shape:
+        unsigned(size, "Unable to parse 'shape'")
+    return Declared(name, dtype, shape, _count(name, dtype, shape))
+
+
+def _count(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """The number of elements of a claimed shape, in Python's integers, before anything is allocated for it."""
+    problem = f"invalid shape for input '{name}': shape"
+    if len(shape) > _MAX_RANK:
+        raise InvalidArgument(f"{problem} has {len(shape)} dimensions, at most {_MAX_RANK} are possible")
+    count = math.prod(shape)
+    extent = count or math.prod([size for size in shape if size])
+    if extent > _INT64_MAX:
+        raise InvalidArgument(
+            f"{problem} {shape_text(shape)} causes total element count to exceed maximum size of {_INT64_MAX}"
+        )
+    if extent * dtype.itemsize > _INT64_MAX:
+        raise InvalidArgument(
+            f"byte size overflow for input '{name}': {extent} elements of {dtype.itemsize} bytes exceed {_INT64_MAX}"
+        )
+    return count
+
+
+def _leaves(data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    try:
+        return json_body.numbers(data, dtype)
+    except json_body.OutOfRange as error:
+        if dtype.itemsize < 8 and (error.leaf >= 0 or dtype.kind == "i"):
+            problem = f"{error.leaf} is out of range for {datatype_of(dtype)}"
+        else:
+            problem = _WRONG_LEAF[dtype.kind]
+    except json_body.WrongLeaf:
+        problem = _WRONG_LEAF[dtype.kind]
+    raise InvalidArgument(f"Unable to parse 'data': {problem}")

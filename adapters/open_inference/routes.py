@@ -1,0 +1,84 @@
+"""Which address is which question. Paths are matched as they came (Triton decodes none of them), except that a model's
+name may be percent-encoded, as its own client writes it.
+
+A match is looked up once per request line and remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, NoReturn, TypeAlias
+from urllib.parse import unquote
+
+from adapters.open_inference import request, response
+from adapters.open_inference.errors import encode_error
+from gateway.canonical import NOTHING
+from gateway.errors import MethodNotAllowed, RouteNotFound
+from gateway.ports import Call, Decode, Encode, Endpoint, Match, Reply, Resolve
+
+
+def _row(address: str, label: str, decode: Decode, encode: Encode) -> Endpoint:
+    return Endpoint(address, label, decode, encode, encode_error)
+
+
+_MODEL: Final = "/v2/models/{model}"
+_VERSION: Final = "/v2/models/{model}/versions/{version}"
+
+ENDPOINTS: Final = (
+    _row("GET /v2", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
+    _row("GET /v2/", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
+    _row("GET /v2/health/live", "live", request.decode_live, response.encode_live),
+    _row("GET /v2/health/ready", "ready", request.decode_ready, response.encode_ready),
+    _row("GET /v2/models", "model_list", request.decode_model_list, response.encode_model_list),
+    _row(f"GET {_MODEL}", "metadata", request.decode_metadata, response.encode_metadata),
+    _row(f"GET {_VERSION}", "metadata", request.decode_metadata, response.encode_metadata_of_version),
+    _row(f"GET {_MODEL}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
+    _row(f"GET {_VERSION}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
+    _row(f"POST {_MODEL}/infer", "infer", request.decode_infer, response.encode_infer),
+    _row(f"POST {_VERSION}/infer", "infer", request.decode_infer, response.encode_infer),
+)
+
+_Paths: TypeAlias = dict[str, dict[str, Endpoint]]
+"""path -> method -> endpoint"""
+
+_FIXED: Final[_Paths] = {}
+_OF_MODELS: Final[_Paths] = {}
+for _endpoint in ENDPOINTS:
+    _method, _path = _endpoint.address.split(" ")
+    (_OF_MODELS if "{" in _path else _FIXED).setdefault(_path, {})[_method] = _endpoint
+
+_MODEL_PATH: Final = re.compile(r"/v2/models/(?!stats\Z)([^/]+)(?:/versions/([0-9]+))?(/[a-z_/]+)?")
+"""Nothing answers /v2/models/stats as a model: that address is the statistics of all."""
+
+
+def _refuse(kind: type[RouteNotFound]) -> Endpoint:
+    def decode(call: Call, resolve: Resolve) -> NoReturn:
+        raise kind(call.method, call.raw_target)
+
+    def encode(answer: Any, question: Any) -> Reply:
+        raise AssertionError("nothing was asked")
+
+    return Endpoint("", "unknown", decode, encode, encode_error)
+
+
+_NOT_FOUND: Final = Match(_refuse(RouteNotFound))
+_NOT_ALLOWED: Final = Match(_refuse(MethodNotAllowed))
+
+
+@lru_cache(maxsize=1024)
+def match(method: str, raw_target: str) -> Match:
+    """A request line -> its endpoint, or one that refuses it: 404 for a path, 405 for a method."""
+    path = raw_target.partition("?")[0]
+    args: Mapping[str, str] = NOTHING
+    if found := _MODEL_PATH.fullmatch(path):
+        name, version, action = found.groups()
+        methods = _OF_MODELS.get((_VERSION if version else _MODEL) + (action or ""))
+        args = MappingProxyType({"model": unquote(name)} | ({"version": version} if version else {}))
+    else:
+        methods = _FIXED.get(path)
+    if methods is None:
+        return _NOT_FOUND
+    return Match(methods[method], args) if method in methods else _NOT_ALLOWED
