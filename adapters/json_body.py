@@ -38,6 +38,7 @@ _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
 _WALK_LIMIT: Final = 512
+_MAX_DIMENSIONS: Final = 64  # NumPy's
 _INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
 
@@ -275,27 +276,33 @@ def first_branch(array: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def rectangle(array: Any, dtype: np.dtype[Any], body: bytes = b"") -> np.ndarray[Any, Any]:
-    """A nested array -> array of `dtype` whose shape is the nesting. Raises Ragged, WrongLeaf or OutOfRange.
+def rectangle(array: Any, dtype: np.dtype[Any], body: bytes = b"", others: int = 0) -> np.ndarray[Any, Any]:
+    """A nested array -> array of `dtype` whose shape is the nesting. Raises Ragged, WrongLeaf or OutOfRange, and
+    MalformedJson for more dimensions than NumPy has.
 
     simdjson's flat buffer shows no brackets, so they are checked apart: by walking the arrays, or, where they or
-    their elements are very many and the `body` is at hand, on its text.
+    their elements are very many and the `body` is at hand, on its text. `others` is how many further arrays the
+    caller knows to stand in the body: with them accounted for, the text alone can clear a long row.
     """
     shape = first_branch(array)
+    if len(shape) > _MAX_DIMENSIONS:
+        raise MalformedJson(f"arrays nested deeper than {_MAX_DIMENSIONS} levels")
     flat = numbers(array, dtype)
-    if flat.size != math.prod(shape) or not _is_regular(array, shape, body):
+    if flat.size != math.prod(shape) or not _is_regular(array, shape, body, others):
         raise Ragged()
     return flat.reshape(shape)
 
 
-def _is_regular(array: Any, shape: tuple[int, ...], body: bytes) -> bool:
+def _is_regular(array: Any, shape: tuple[int, ...], body: bytes, others: int) -> bool:
     """Whether every array at every level has the length that the first branch has there, and leaves stand only at the
     bottom.
     """
     arrays = sum(math.prod(shape[:level]) for level in range(len(shape)))
     if body and arrays > _WALK_LIMIT:
+        if 2 * arrays > len(body):  # more than can stand there: the first branch promises what the others do not keep
+            return False
         return _skeleton(shape) in body.translate(None, _NUMBER_TEXT)
-    leaves_are_plain = bool(body) and shape[-1] > _WALK_LIMIT and not _opens_more_than(body, arrays, b"[")
+    leaves_are_plain = bool(body) and shape[-1] > _WALK_LIMIT and not _opens_more_than(body, arrays + others, b"[")
     level: list[Any] = [array]
     for depth, length in enumerate(shape):
         if not all(isinstance(item, ARRAY) and len(item) == length for item in level):

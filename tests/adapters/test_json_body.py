@@ -144,6 +144,31 @@ def test_large_rectangles(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(rectangle(read(body, 100)["inputs"], array.dtype, body), array)
 
 
+@pytest.mark.parametrize("text", ["[[1.5, 2], []]", "[1, [2], 3]", "[[[1]], [2]]", "[[]]"])
+def test_long_rows_beside_known_arrays_are_cleared_by_the_text_and_ragged_ones_are_not(text: str) -> None:
+    row = np.arange(2000.0)
+    body = json.dumps({"shape": [1, 2000], "data": row.tolist()}).encode()
+    np.testing.assert_array_equal(rectangle(read(body, 100)["data"], row.dtype, body, others=1), row)
+    ragged = json.dumps({"shape": [1, 2000], "data": row.tolist() + json.loads(text)}).encode()
+    with pytest.raises(Ragged):
+        rectangle(read(ragged, 100)["data"], row.dtype, ragged, others=1)
+
+
+def test_a_first_branch_that_promises_billions_of_empty_arrays_costs_nothing() -> None:
+    row = b",".join([b"[]"] * 1000)
+    for _ in range(3):
+        row = b"[" + row + b"]" + b",[]" * 999
+    with pytest.raises(Ragged):
+        rectangle(read(b"[" + row + b"]", 100), DTYPES["FP32"], b"[" + row + b"]")
+
+
+@pytest.mark.parametrize("leaf", [b"1", b"true", b"NaN", b""])
+def test_more_dimensions_than_numpy_has_are_malformed(leaf: bytes) -> None:
+    body = b"[" * 65 + leaf + b"]" * 65
+    with pytest.raises(MalformedJson, match="64 levels"):
+        rectangle(read(body, 100), DTYPES["FP32"], body)
+
+
 @given(st.binary(max_size=60))
 def test_garbage_is_a_value_or_malformed(body: bytes) -> None:
     try:
