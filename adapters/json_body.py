@@ -107,6 +107,8 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
         raise MalformedJson("Invalid encoding in string.", skipped + error.start) from None
     except RecursionError:
         raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
+    except ValueError:  # an integer with more digits than Python makes one of
+        raise MalformedJson("Number too big to be stored in double.") from None
 
 
 class _FirstWins(rapidjson.Decoder):

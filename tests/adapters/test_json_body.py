@@ -23,6 +23,7 @@ ERRORS = [
     (b"[1.]", "Miss fraction part in number.", 3),
     (b"[1e]", "Miss exponent in number.", 3),
     (b"[1e400]", "Number too big to be stored in double.", 1),
+    (b"[" + b"9" * 5000 + b"]", "Number too big to be stored in double.", None),
     (b'["\\x"]', "Invalid escape character in string.", 2),
     (b'["\\u00zz"]', "Incorrect hex digit after \\u escape in string.", 2),
     (b'["\\ud800"]', "The surrogate pair in string is invalid.", 2),
