@@ -39,6 +39,7 @@ _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
 _WALK_LIMIT: Final = 512
 _COUNT_LIMIT: Final = 4096
+_MAX_DIMENSIONS: Final = 64  # NumPy's
 _INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
 
@@ -107,6 +108,8 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
         raise MalformedJson("Invalid encoding in string.", skipped + error.start) from None
     except RecursionError:
         raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
+    except ValueError:  # an integer with more digits than Python makes one of
+        raise MalformedJson("Number too big to be stored in double.") from None
 
 
 class _FirstWins(rapidjson.Decoder):
@@ -294,12 +297,15 @@ def first_branch(array: Any) -> tuple[int, ...]:
 
 
 def rectangle(array: Any, dtype: np.dtype[Any], body: bytes = b"") -> np.ndarray[Any, Any]:
-    """A nested array -> array of `dtype` whose shape is the nesting. Raises Ragged, WrongLeaf or OutOfRange.
+    """A nested array -> array of `dtype` whose shape is the nesting. Raises Ragged, WrongLeaf or OutOfRange, and
+    MalformedJson for more dimensions than NumPy has.
 
     simdjson's flat buffer shows no brackets, so they are checked apart: by walking the arrays, or, where they or
     their elements are very many and the `body` is at hand, on its text.
     """
     shape = first_branch(array)
+    if len(shape) > _MAX_DIMENSIONS:
+        raise MalformedJson(f"arrays nested deeper than {_MAX_DIMENSIONS} levels")
     flat = numbers(array, dtype)
     digits_only = isinstance(array, simdjson.Array) and dtype.kind in "fiuV"  # no NaN, no true, no strings
     if flat.size != math.prod(shape) or not _is_regular(array, shape, body if digits_only else b""):

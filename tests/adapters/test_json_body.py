@@ -24,6 +24,7 @@ ERRORS = [
     (b"[1.]", "Miss fraction part in number.", 3),
     (b"[1e]", "Miss exponent in number.", 3),
     (b"[1e400]", "Number too big to be stored in double.", 1),
+    (b"[" + b"9" * 5000 + b"]", "Number too big to be stored in double.", None),
     (b'["\\x"]', "Invalid escape character in string.", 2),
     (b'["\\u00zz"]', "Incorrect hex digit after \\u escape in string.", 2),
     (b'["\\ud800"]', "The surrogate pair in string is invalid.", 2),
@@ -199,6 +200,29 @@ def test_members_keep_their_order(body: bytes) -> None:
     value = read(body, 100)
     assert list(dict.fromkeys(value.keys())) == ["b", "a"]
     assert value["b"] == 1
+@pytest.mark.parametrize("text", ["[[1.5, 2], []]", "[1, [2], 3]", "[[[1]], [2]]", "[[]]"])
+def test_long_rows_beside_known_arrays_are_cleared_by_the_text_and_ragged_ones_are_not(text: str) -> None:
+    row = np.arange(2000.0)
+    body = json.dumps({"shape": [1, 2000], "data": row.tolist()}).encode()
+    np.testing.assert_array_equal(rectangle(read(body, 100)["data"], row.dtype, body), row)
+    ragged = json.dumps({"shape": [1, 2000], "data": row.tolist() + json.loads(text)}).encode()
+    with pytest.raises(Ragged):
+        rectangle(read(ragged, 100)["data"], row.dtype, ragged)
+
+
+def test_a_first_branch_that_promises_billions_of_empty_arrays_costs_nothing() -> None:
+    row = b",".join([b"[]"] * 1000)
+    for _ in range(3):
+        row = b"[" + row + b"]" + b",[]" * 999
+    with pytest.raises(Ragged):
+        rectangle(read(b"[" + row + b"]", 100), DTYPES["FP32"], b"[" + row + b"]")
+
+
+@pytest.mark.parametrize("leaf", [b"1", b"true", b"NaN", b""])
+def test_more_dimensions_than_numpy_has_are_malformed(leaf: bytes) -> None:
+    body = b"[" * 65 + leaf + b"]" * 65
+    with pytest.raises(MalformedJson, match="64 levels"):
+        rectangle(read(body, 100), DTYPES["FP32"], body)
 
 
 @given(st.binary(max_size=60))

@@ -1,0 +1,24 @@
+"""The grps dialect, HTTP under /grps/v1. Its two servers disagree; this speaks as the Python one does, since its HTTP
+codes tell something, and `http_status: always_200` gives the C++ one's habit of answering 200 to everything.
+
+options.py   what the YAML may say: of the dialect, and of a model
+routes.py    request line -> endpoint; the table of all of them
+message.py   the schema of grps messages, and JSON objects as such messages
+fields.py    which JSON values a field accepts
+flat.py      the same for the number arrays of tensors, without a loop
+tensors.py   grps tensors <-> arrays: dtypes, data checks
+request.py   predict: body -> InferRequest
+printing.py  JSON as the Python server lays it out, number lists without a loop
+response.py  answers -> replies: envelope, gtensors, ndarray, str_data, bin_data
+errors.py    kind of failure -> status code, gRPC code and words
+metadata.py  the configuration as the YAML texts that grps servers show
+example.py   one curl line that calls a model
+"""
+
+from adapters.grps.options import GrpsMapping, GrpsOptions
+from adapters.grps.routes import make
+from gateway.ports import DialectKind
+
+KIND = DialectKind(options=GrpsOptions, make=make, model_options=GrpsMapping)
+
+__all__ = ["KIND"]

@@ -1,0 +1,155 @@
+"""Every kind of failure in grps' words: the code of the envelope, which is also the HTTP status, gRPC's code, the text.
+
+Over gRPC an application's failure is an OK call whose message says FAILURE; only what never became a message fails the
+call itself. Texts are the final sentence that clients of the old servers look for, without their traceback.
+Source: grps v1.1.0, what the Python server answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from adapters.grps.printing import BYTES_TYPE, JSON, envelope
+from adapters.grps.tensors import dtype_name
+from gateway import errors as kind
+from gateway.errors import Code, GatewayError
+from gateway.ports import Call, Reply
+
+
+class BadRequest(kind.InvalidArgument):
+    """An objection that the contract gives code 400, not the 500 of everything inside the body."""
+
+
+class BadHead(BadRequest):
+    """An objection to the request's head: it is made before any stream starts."""
+
+
+class UnsupportedMediaType(BadRequest):
+    """The metadata endpoint's own answer to another content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`retry`: the same request may succeed in a second."""
+
+    code: int
+    grpc: Code
+    text: Callable[[Any], str]
+    retry: bool = False
+
+
+def _text(error: Any) -> str:
+    return str(error.text)
+
+
+def _fixed(text: str) -> Callable[[Any], str]:
+    return lambda error: text
+
+
+def _malformed(error: kind.MalformedJson) -> str:
+    where = "" if error.offset is None else f" At offset {error.offset}."
+    return f"Parse json failed. {error.reason.rstrip('.')}.{where}"
+
+
+def _model_not_found(error: kind.ModelNotFound) -> str:
+    name = error.name if error.version is None else f"{error.name}-{error.version}"
+    return f"Model {name} not found." if name else "No default model."
+
+
+def _batch_too_large(error: kind.BatchTooLarge) -> str:
+    return f"Batch size {error.rows} of model {error.model} exceeds the maximum of {error.limit}."
+
+
+def _dtype_mismatch(error: kind.DtypeMismatch) -> str:
+    want, got = dtype_name(error.want), dtype_name(error.got)
+    return f"Tensor {error.input} dtype not match, expected dtype: {want}, actual dtype: {got}."
+
+
+def _shape_mismatch(error: kind.ShapeMismatch) -> str:
+    want, got = list(error.want), list(error.got)
+    return f"Tensor {error.input} shape not match, expected shape: {want}, actual shape: {got}."
+
+
+TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
+    {
+        BadRequest: Row(400, Code.OK, _text),
+        UnsupportedMediaType: Row(415, Code.OK, _text),
+        kind.InvalidArgument: Row(500, Code.OK, _text),
+        kind.Unsupported: Row(500, Code.OK, _text),
+        kind.NotFound: Row(500, Code.OK, _text),
+        kind.MalformedJson: Row(500, Code.OK, _malformed),
+        kind.BodyTooLarge: Row(413, Code.RESOURCE_EXHAUSTED, lambda e: f"The body exceeds {e.limit} bytes."),
+        kind.RouteNotFound: Row(404, Code.UNIMPLEMENTED, _fixed("Not Found")),
+        kind.MethodNotAllowed: Row(405, Code.UNIMPLEMENTED, _fixed("Method Not Allowed")),
+        kind.ModelNotFound: Row(500, Code.OK, _model_not_found),
+        kind.LabelNotFound: Row(500, Code.OK, lambda e: f"Model {e.name} has no label {e.label}."),
+        kind.SignatureNotFound: Row(500, Code.OK, lambda e: f"Model {e.model} has no signature {e.signature}."),
+        kind.ModelDecoupled: Row(
+            500, Code.OK, lambda e: f"Model {e.model} answers in a stream: ask with streaming=true."
+        ),
+        kind.UnknownOutput: Row(500, Code.OK, lambda e: f"Model {e.model} has no output {e.output}."),
+        kind.InputCount: Row(500, Code.OK, _text),
+        kind.UnknownInput: Row(500, Code.OK, lambda e: f"Model {e.model} has no input {e.input}."),
+        kind.BatchMismatch: Row(
+            500, Code.OK, lambda e: f"Tensor {e.input} differs from the others in its first dimension."
+        ),
+        kind.BatchTooLarge: Row(500, Code.OK, _batch_too_large),
+        kind.DtypeMismatch: Row(500, Code.OK, _dtype_mismatch),
+        kind.ShapeMismatch: Row(500, Code.OK, _shape_mismatch),
+        kind.QueueFull: Row(503, Code.OK, lambda e: f"Model {e.model} is busy.", retry=True),
+        kind.QueueTimeout: Row(503, Code.OK, lambda e: f"Model {e.model} is busy, the wait timed out.", retry=True),
+        kind.DeadlineExceeded: Row(
+            503, Code.DEADLINE_EXCEEDED, lambda e: f"Model {e.model} did not answer in time.", retry=True
+        ),
+        kind.ModelUnavailable: Row(503, Code.OK, lambda e: f"Model {e.model} is unavailable.", retry=True),
+        kind.ModelFailed: Row(500, Code.OK, _text),
+        kind.EncodingFailed: Row(500, Code.OK, _text),
+        kind.Internal: Row(500, Code.OK, _fixed("Internal error.")),
+    }
+)
+
+
+METADATA_TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
+    {
+        **TABLE,
+        kind.MalformedJson: Row(400, Code.OK, _malformed),
+        kind.ModelNotFound: Row(404, Code.OK, _fixed("Model not found.")),
+    }
+)
+"""What metadata/model answers: another framework's checks stand in front of it."""
+
+
+def row_of(error: GatewayError, table: Mapping[type[GatewayError], Row] = TABLE) -> Row:
+    """The row of the error's kind, or of the nearest kind above it."""
+    return next((table[each] for each in type(error).__mro__ if each in table), table[kind.Internal])
+
+
+def encode_error(
+    error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], Row] = TABLE, always_200: bool = False
+) -> Reply:
+    """A failure -> its envelope. Routing errors keep their HTTP status: no grps server answers 200 to an address that
+    does not exist.
+    """
+    row = row_of(error, table)
+    text = row.text(error)
+    status = 200 if always_200 and not isinstance(error, kind.RouteNotFound) else row.code
+    headers = {"Content-Type": JSON}
+    if row.retry:
+        headers["Retry-After"] = "1"
+    if "allow" in call.args:
+        headers["Allow"] = call.args["allow"]
+    return Reply(envelope(row.code, text), status, headers, row.grpc, text)
+
+
+def encode_stream_error(error: GatewayError, call: Call, *, always_200: bool = False) -> Reply:
+    """A failure on a streaming call: one more document of the stream, whose head is 200 by contract from the moment
+    that the request's own head is accepted.
+    """
+    if isinstance(error, (BadHead, kind.BodyTooLarge)):
+        return encode_error(error, call, always_200=always_200)
+    row = row_of(error)
+    text = row.text(error)
+    return Reply(envelope(row.code, text, indent=2), 200, {"Content-Type": BYTES_TYPE}, row.grpc, text, streamed=True)

@@ -1,0 +1,65 @@
+"""One curl line that calls a model with inputs of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+
+from adapters.grps.printing import compact
+from adapters.grps.tensors import Array, row_of
+from gateway.canonical import BYTES
+from gateway.ports import ModelView
+
+_LONGEST: Final = 16_000  # characters that one still pastes into a shell
+
+
+def example(view: ModelView, base_url: str) -> str | None:
+    """An ndarray for a model of one FP32 input, str_data for one of a single text, else gtensors; None without
+    example inputs, or if grps cannot carry them, or if nobody would paste them.
+    """
+    inputs = {name: view.example_inputs[name] for name in view.inputs if name in view.example_inputs}
+    missing = [name for name, spec in view.inputs.items() if not spec.optional and name not in inputs]
+    body = None if missing or not inputs else _body(inputs)
+    if body is None:
+        return None
+    query = f"model={quote(f'{view.name}-{view.version}', safe='')}"
+    first = next(iter(view.outputs.values()), None)
+    if "ndarray" in body and first is not None and first.dtype == np.float32:
+        query += "&return-ndarray=true"
+    url = shlex.quote(f"{base_url}/grps/v1/infer/predict?{query}")
+    line = f"curl -s {url} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
+    return line if len(line) <= _LONGEST else None
+
+
+def _body(inputs: Mapping[str, Array]) -> dict[str, Any] | None:
+    arrays = list(inputs.values())
+    if sum(array.size for array in arrays) * 2 > _LONGEST or not all(array.size for array in arrays):
+        return None
+    try:
+        if len(arrays) == 1 and arrays[0].dtype == np.float32 and np.isfinite(arrays[0]).all():
+            return {"ndarray": _plain(arrays[0])}
+        if len(arrays) == 1 and arrays[0].dtype == BYTES and arrays[0].size == 1:
+            return {"str_data": arrays[0].reshape(1)[0].decode()}
+        tensors = [_tensor(name, array) for name, array in inputs.items()]
+    except UnicodeDecodeError:
+        return None
+    return None if None in tensors else {"gtensors": {"tensors": tensors}}
+
+
+def _tensor(name: str, array: Array) -> dict[str, Any] | None:
+    row = row_of(array)
+    if row is None:
+        return None
+    return {"name": name, "dtype": row.name, "shape": list(array.shape), row.field: _plain(array.reshape(-1))}
+
+
+def _plain(array: Array) -> Any:
+    """Nested lists, numbers by their shortest digits, what is not finite by name."""
+    if array.dtype == BYTES:
+        return [value.decode() for value in array]
+    return json.loads(compact(array)) if array.ndim else _plain(array.reshape(1))[0]

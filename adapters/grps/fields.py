@@ -1,0 +1,170 @@
+"""What a field of a message accepts in JSON: readers, which give Python's value or raise Unfit.
+
+Source: the JSON mapping of protobuf as the Python server applies it (protobuf 3.20 to 7 agree on all of it).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+
+from adapters.json_body import ARRAY, OBJECT
+from gateway.canonical import DTYPES
+
+Read: TypeAlias = Callable[[Any], Any]
+Schema: TypeAlias = Mapping[str, tuple[str, Read]]
+"""JSON key -> the field it sets and the field's reader."""
+
+FLOAT_MAX: Final = {DTYPES[name]: float(np.finfo(DTYPES[name]).max) for name in ("FP32", "FP64")}
+
+_INTEGER_TEXT: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
+_NUMBER_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_NOT_FINITE: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+
+class Unfit(Exception):
+    """A JSON value that its field does not accept, and the way to it from the message."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path: list[str] = []
+
+    @property
+    def place(self) -> str:
+        """gtensors.tensors[0].name"""
+        return ".".join(self.path).replace(".[", "[")
+
+    def below(self, name: str) -> Unfit:
+        """The same, seen from one level further out."""
+        self.path.insert(0, name)
+        return self
+
+
+# ------------------------------------------------------------------------------------------------------------- scalars
+
+
+def refuse(reason: str) -> NoReturn:
+    raise Unfit(reason)
+
+
+def string(value: Any) -> str:
+    return value if isinstance(value, str) else refuse("expected a string")
+
+
+def base64_bytes(value: Any) -> bytes:
+    """Base64, standard or URL-safe, padded or not; characters of neither alphabet are dropped."""
+    text = string(value)
+    try:
+        return base64.urlsafe_b64decode(text + "===")
+    except ValueError:
+        refuse("not base64")
+
+
+def _integer(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and _INTEGER_TEXT.fullmatch(value):
+        return int(value)
+    return refuse("expected an integer")
+
+
+def integer_within(dtype: np.dtype[Any]) -> Read:
+    limits = np.iinfo(dtype)
+
+    def read(value: Any) -> int:
+        number = _integer(value)
+        return number if limits.min <= number <= limits.max else refuse(f"{number} is out of range")
+
+    return read
+
+
+def floating(limit: float) -> Read:
+    def read(value: Any) -> float:
+        if isinstance(value, str):
+            if value in _NOT_FINITE:
+                return _NOT_FINITE[value]
+            value = float(value) if _NUMBER_TEXT.fullmatch(value) else None
+        if type(value) not in (int, float):
+            refuse("expected a number")
+        # Bare NaN and Infinity fail the comparison too: they have to be strings. So do integers that no double holds.
+        return float(value) if -limit <= value <= limit else refuse("the number is not finite or too large")
+
+    return read
+
+
+def enum(numbers: Mapping[str, int]) -> Read:
+    read_number = integer_within(DTYPES["INT32"])
+
+    def read(value: Any) -> int:
+        if isinstance(value, str) and value in numbers:
+            return numbers[value]
+        return int(read_number(value))
+
+    return read
+
+
+# ---------------------------------------------------------------------------------------------------------- composites
+
+
+def object_of(schema: Schema) -> Read:
+    def read(value: Any) -> dict[str, Any]:
+        return read_fields(value.items(), schema) if isinstance(value, OBJECT) else refuse("expected an object")
+
+    return read
+
+
+def array(value: Any) -> Any:
+    """An array of scalars, as it stands: read later, by `flat.flat_array`."""
+    return value if isinstance(value, ARRAY) else refuse("expected an array")
+
+
+def list_of(read_item: Read) -> Read:
+    def read(value: Any) -> list[Any]:
+        items = []
+        for index, item in enumerate(array(value)):
+            try:
+                items.append(read_item(item))
+            except Unfit as unfit:
+                raise unfit.below(f"[{index}]") from None
+        return items
+
+    return read
+
+
+def map_of(read_value: Read) -> Read:
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, OBJECT):
+            refuse("expected an object")
+        entries = {}
+        for key, item in value.items():
+            try:
+                entries[key] = read_value(item)
+            except Unfit as unfit:
+                raise unfit.below(key) from None
+        return entries
+
+    return read
+
+
+def read_fields(items: Iterable[tuple[str, Any]], schema: Schema) -> dict[str, Any]:
+    """Known members by field name; null unsets, of several for one field the last wins, the unknown are ignored."""
+    fields: dict[str, Any] = {}
+    for key, value in items:
+        if key not in schema:
+            continue
+        name, read = schema[key]
+        if value is None:
+            fields.pop(name, None)
+            continue
+        try:
+            fields[name] = read(value)
+        except Unfit as unfit:
+            raise unfit.below(name) from None
+    return fields

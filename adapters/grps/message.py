@@ -1,0 +1,104 @@
+"""grps messages in JSON: the schema of grps.protos.v1 as readers, and the message that a JSON object makes.
+
+Anything that does not fit refuses the whole message. Number arrays are only looked at when all arrays of the message
+are known, so that its text can clear them of nesting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from adapters.grps.fields import (
+    FLOAT_MAX,
+    Read,
+    Schema,
+    Unfit,
+    array,
+    base64_bytes,
+    enum,
+    floating,
+    integer_within,
+    list_of,
+    map_of,
+    object_of,
+    read_fields,
+    string,
+)
+from adapters.grps.flat import flat_array
+from adapters.grps.tensors import BY_FIELD, NUMBERS, Array, Tensor
+from adapters.json_body import ARRAY
+from gateway.canonical import DTYPES
+from gateway.errors import InvalidArgument
+
+DATA_FIELDS: Final = frozenset(("bin_data", "str_data", "gtensors", "ndarray", "gmap"))
+"""The arms of the message's oneof."""
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _schema(**fields: Read) -> dict[str, tuple[str, Read]]:
+    """Each field under its own name and in lower camel case."""
+    return {key: (name, read) for name, read in fields.items() for key in (name, _camel(name))}
+
+
+_INT32: Final = DTYPES["INT32"]
+_STATUS_FLAGS: Final = {"UNKNOWN": 0, "SUCCESS": 1, "FAILURE": 2}
+_TENSOR: Final = _schema(name=string, dtype=enum(NUMBERS), shape=array, **dict.fromkeys(BY_FIELD, array))
+_TENSOR["flat_double"] = ("flat_float64", array)  # what the protocol's page calls it; no schema ever had it
+_MAPS: Final = _schema(
+    s_s=map_of(string),
+    s_b=map_of(base64_bytes),
+    s_i32=map_of(integer_within(_INT32)),
+    s_i64=map_of(integer_within(DTYPES["INT64"])),
+    s_f=map_of(floating(FLOAT_MAX[DTYPES["FP32"]])),
+    s_d=map_of(floating(FLOAT_MAX[DTYPES["FP64"]])),
+)
+_READERS: Final[Mapping[str, Read]] = {
+    "status": object_of(_schema(code=integer_within(_INT32), msg=string, status=enum(_STATUS_FLAGS))),
+    "model": string,
+    "bin_data": base64_bytes,
+    "str_data": string,
+    "gtensors": object_of(_schema(tensors=list_of(object_of(_TENSOR)))),
+    "ndarray": object_of({}),
+    "gmap": object_of(_MAPS),
+}
+_MESSAGE: Final[Schema] = {name: (name, read) for name, read in _READERS.items()}  # no camel case at the top
+
+
+def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
+    """The members of a JSON object -> the message's fields that are set; `gtensors` is a list of Tensor.
+
+    Raises InvalidArgument if a value does not fit its field, or two arms of the oneof are set.
+    """
+    try:
+        fields = read_fields(members.items(), _MESSAGE)
+        if len(DATA_FIELDS & fields.keys()) > 1:
+            oneof = 'Message type "grps.protos.v1.GrpsMessage" should not have multiple "data_oneof" oneof fields.'
+            raise InvalidArgument(oneof)
+        if "gtensors" in fields:
+            fields["gtensors"] = _tensors(fields["gtensors"].get("tensors", []), body)
+    except Unfit as unfit:
+        raise InvalidArgument(f"Failed to parse {unfit.place} field: {unfit.reason}.") from None
+    return fields
+
+
+def _tensors(raw: list[dict[str, Any]], body: bytes) -> list[Tensor]:
+    arrays = 1 + sum(isinstance(value, ARRAY) for fields in raw for value in fields.values())
+    return [_tensor(fields, f"tensors.[{index}]", body, arrays - 1) for index, fields in enumerate(raw)]
+
+
+def _tensor(fields: dict[str, Any], place: str, body: bytes, others: int) -> Tensor:
+    flat: dict[str, Array] = {}
+    for name, value in fields.items():
+        if isinstance(value, ARRAY):
+            dtype = DTYPES[BY_FIELD[name].datatype] if name != "shape" else DTYPES["UINT32"]
+            try:
+                flat[name] = flat_array(value, dtype, body, others)
+            except Unfit as unfit:
+                raise unfit.below(name).below(place).below("gtensors") from None
+    shape = flat.pop("shape").tolist() if "shape" in flat else ()
+    return Tensor(fields.get("name", ""), fields.get("dtype", 0), tuple(shape), flat)

@@ -1,0 +1,218 @@
+"""predict: a body -> InferRequest.
+
+The order of objections is the contract's: content type, streaming against return-ndarray (both before a stream would
+start), empty body, JSON, payload, and the model last, since the body may name it.
+Source: grps v1.1.0, the Python server's predict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from adapters.grps.errors import BadHead, BadRequest
+from adapters.grps.message import message
+from adapters.grps.options import MapName, mapping_of
+from adapters.grps.printing import BYTES_TYPE
+from adapters.grps.response import Kind, reply_form
+from adapters.grps.tensors import Array, Tensor, array_of
+from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, read, rectangle
+from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
+from gateway.errors import InvalidArgument, UnknownInput
+from gateway.ports import Call, ModelView, Resolve
+
+JSON_TYPE: Final = "application/json"
+
+_MESSAGE_KEYS: Final = ("str_data", "gtensors", "gmap")
+_FLOAT32: Final = DTYPES["FP32"]
+_MAP_DATATYPES: Final[Mapping[MapName, str]] = {
+    "s_s": "BYTES",
+    "s_b": "BYTES",
+    "s_i32": "INT32",
+    "s_i64": "INT64",
+    "s_f": "FP32",
+    "s_d": "FP64",
+}
+
+
+def decode_predict(call: Call, resolve: Resolve, *, stream: bool = False) -> InferRequest:
+    """POST infer/predict, JSON or bytes. Raises GatewayError as its dialect's table words it."""
+    content = content_type(call)
+    if content not in (JSON_TYPE, BYTES_TYPE):
+        raise BadHead("No content type in headers." if content is None else "Unsupported content type.")
+    if stream and "return_ndarray" in call.args:
+        raise BadHead("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
+    if not len(call.body):
+        raise BadRequest("The http body is empty.")
+    if content == BYTES_TYPE:
+        view = _resolve(call, resolve, "")
+        return _request(call, view, "bin_data", _from_bytes(view, "bin_data", bytes(call.body)), stream)
+    return _decode_json(call, resolve, stream)
+
+
+def content_type(call: Call) -> str | None:
+    """The media type without its parameters, in lower case; the old servers accept no others."""
+    header = call.headers.get("content-type")
+    return header if header is None or header == JSON_TYPE else header.partition(";")[0].strip().lower()
+
+
+def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
+    body = bytes(call.body)
+    members = json_object(body, call)
+    kind = _kind(members)
+    if kind == "ndarray":
+        array = _ndarray(members["ndarray"], body)
+        model = members.get("model")
+        view = _resolve(call, resolve, model if isinstance(model, str) else "")
+        return _request(call, view, "ndarray", {_only_input(view): array}, stream)
+    fields = message(members, body)
+    view = _resolve(call, resolve, fields.get("model", ""))
+    if "gtensors" in fields:
+        return _request(call, view, "gtensors", _from_tensors(view, fields["gtensors"]), stream)
+    if "gmap" in fields:
+        return _request(call, view, "gmap", _from_maps(view, fields["gmap"]), stream)
+    return _request(call, view, "str_data", _from_bytes(view, "str_data", fields["str_data"].encode()), stream)
+
+
+def json_object(body: bytes, call: Call) -> dict[str, Any]:
+    """The members of the body's object; of repeated keys the last wins."""
+    value = read(body, call.max_json_depth or 100)
+    if not isinstance(value, OBJECT):
+        raise InvalidArgument("The json body is not an object.")
+    return dict(value.items())
+
+
+def _kind(members: Mapping[str, Any]) -> str:
+    """Which payload the object carries: the first that is not empty, else the first that is there at all, as the C++
+    server has it.
+    """
+    if any(members.get(key) for key in _MESSAGE_KEYS):
+        return "message"
+    if members.get("ndarray"):
+        return "ndarray"
+    if members.get("bin_data"):
+        raise InvalidArgument("bin_data should use application/octet-stream format.")
+    if members.get("str_data") == "" or any(isinstance(members.get(key), OBJECT) for key in _MESSAGE_KEYS):
+        return "message"
+    if isinstance(members.get("ndarray"), (int, float)):
+        return "ndarray"
+    raise InvalidArgument("No legal field in json.")
+
+
+def _resolve(call: Call, resolve: Resolve, in_body: str) -> ModelView:
+    return resolve(ModelRef(qualified=in_body or call.args.get("model", "")))
+
+
+def _request(call: Call, view: ModelView, kind: Kind, inputs: Tensors, stream: bool) -> InferRequest:
+    form, outputs = reply_form(view, kind, "return_ndarray" in call.args, stream)
+    return InferRequest(view, inputs, outputs=outputs, deadline=call.deadline, stream=stream, wire=form)
+
+
+# --------------------------------------------------------------------------------------------------------------- arrays
+
+
+def _ndarray(value: Any, body: bytes) -> Array:
+    """Nested lists of numbers and booleans, or a bare one -> FP32 array of that shape, values rounded.
+
+    NaN and Infinity are taken as bare tokens here, and here alone.
+    """
+    if not isinstance(value, (*ARRAY, int, float)):
+        raise InvalidArgument("NDArray is not number or array.")
+    nested = value if isinstance(value, ARRAY) else [value]
+    try:
+        array = rectangle(nested, _FLOAT32, body)
+    except WrongLeaf as wrong:
+        array = _with_booleans(nested, wrong)
+    except Ragged:
+        raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
+    if not array.size:
+        raise InvalidArgument("Parse NDArray failed: NDArray data is empty.")
+    return array if nested is value else array.reshape(())
+
+
+def _with_booleans(nested: Any, wrong: WrongLeaf) -> Array:
+    """The same where a leaf is no number: rare enough for a Python object per element."""
+    values = np.array(nested if isinstance(nested, list) else nested.as_list(), np.object_)
+    types = {type(value) for value in values.flat}
+    if types - {bool, int, float, list}:
+        raise InvalidArgument(f"Parse NDArray failed: {str(wrong)[:40]} is not a number or array.") from None
+    if any(isinstance(value, list) for value in values.flat):
+        raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
+    try:
+        with np.errstate(over="ignore"):
+            return values.astype(_FLOAT32)
+    except OverflowError:
+        raise InvalidArgument("Parse NDArray failed: a number is too large.") from None
+
+
+def _only_input(view: ModelView) -> str:
+    names = list(view.inputs)
+    if len(names) > 1:
+        names = [name for name in names if not view.inputs[name].optional]
+    if len(names) != 1:
+        raise InvalidArgument(f"Model {view.name} takes {len(view.inputs)} inputs, ndarray carries one: use gtensors.")
+    return names[0]
+
+
+def _from_tensors(view: ModelView, tensors: list[Tensor]) -> Tensors:
+    """All named: by name. None named: in the model's order."""
+    names = [tensor.name for tensor in tensors]
+    if not any(names):
+        names = list(view.inputs)[: len(tensors)]
+    if not all(names):
+        raise InvalidArgument("Tensors should be all named or all unnamed.")
+    if len(names) < len(tensors):
+        raise InvalidArgument(f"Model {view.name} takes {len(names)} inputs, got {len(tensors)} tensors.")
+    inputs = {name: array_of(tensor) for name, tensor in zip(names, tensors, strict=True)}
+    if len(inputs) < len(tensors):
+        raise InvalidArgument(f"Tensor name {max(names, key=names.count)} is given twice.")
+    return inputs
+
+
+# ------------------------------------------------------------------------------------------------- what is no tensor
+
+
+def _from_bytes(view: ModelView, kind: Literal["str_data", "bin_data"], data: bytes) -> Tensors:
+    name: str | None = getattr(mapping_of(view), kind) or _only(view.inputs)
+    if name is None:
+        raise InvalidArgument(f"Model {view.name} takes no {kind}.")
+    return {name: _element(view, name, data, BYTES)}
+
+
+def _only(specs: Mapping[str, TensorSpec]) -> str | None:
+    """The name of the only BYTES tensor."""
+    names = [name for name, spec in specs.items() if spec.dtype == BYTES]
+    return names[0] if len(names) == 1 else None
+
+
+def _from_maps(view: ModelView, maps: Mapping[MapName, Mapping[str, Any]]) -> Tensors:
+    """gmap's entries, each into the input that the model's YAML names for it."""
+    wanted = mapping_of(view).gmap
+    if not wanted:
+        raise InvalidArgument(f"Model {view.name} takes no gmap.")
+    inputs: dict[str, Array] = {}
+    for map_name, entries in maps.items():
+        entry_inputs = wanted.get(map_name) or NOTHING
+        for key, value in entries.items():
+            name = entry_inputs.get(key)
+            if name is None:
+                raise InvalidArgument(f"Model {view.name} takes no {map_name} entry {key} of gmap.")
+            data = value.encode() if isinstance(value, str) else value
+            inputs[name] = _element(view, name, data, DTYPES[_MAP_DATATYPES[map_name]])
+    return inputs
+
+
+def _element(view: ModelView, name: str, value: Any, dtype: np.dtype[Any]) -> Array:
+    """An array of one element in the shape that the model declares, its open dimensions being 1; [1] for any rank."""
+    if name not in view.inputs:
+        raise UnknownInput(name, view.name)
+    declared = view.inputs[name].shape
+    shape = (1,) if declared is None else tuple(1 if size < 0 else size for size in declared)
+    if math.prod(shape) != 1:
+        raise InvalidArgument(f"Input {name} takes the shape {list(shape)}, the request carries one element.")
+    array = np.empty(shape, dtype)
+    array.fill(value)
+    return array

@@ -1,0 +1,176 @@
+"""Answers -> replies.
+
+A predict reply is one of four things: gtensors, the first output as nested lists (return-ndarray), or the one element
+of a BYTES output as text or as raw bytes. Which one is settled with the request, so that only the output it needs is
+asked for.
+Source: grps v1.1.0, what the Python server prints; streams carry its messages with two spaces of indent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from adapters.grps.options import mapping_of
+from adapters.grps.printing import (
+    BYTES_TYPE,
+    JSON,
+    Printed,
+    elements,
+    envelope,
+    members,
+    nested,
+    numbers,
+    strings,
+    success,
+)
+from adapters.grps.printing import text as printed_text
+from adapters.grps.tensors import Array, row_of
+from gateway.canonical import BYTES, InferRequest, InferResponse, OutputRequest, Tensors, datatype_of
+from gateway.errors import EncodingFailed, UnknownOutput
+from gateway.ports import ModelView, Reply
+
+Form: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data"]
+Kind: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]
+
+HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": JSON})
+BYTES_HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": BYTES_TYPE})
+
+_FLOAT32: Final = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """What the reply will be, and of which output. `if_single`: gtensors after all, should it not be one element."""
+
+    form: Form
+    output: str = ""
+    if_single: bool = False
+    stream: bool = False
+
+    @property
+    def indent(self) -> int:
+        return 2 if self.stream else 1
+
+
+def reply_form(
+    view: ModelView, kind: Kind, as_ndarray: bool, stream: bool
+) -> tuple[ReplyForm, tuple[OutputRequest, ...]]:
+    """The form of the reply to a request of this kind, and the outputs to ask the model for (empty: all).
+
+    Raw bytes that the model's YAML names come before return-ndarray, text after it.
+    """
+    reply = mapping_of(view).reply
+    if reply.bin_data and (kind == "bin_data" or not reply.str_data):
+        return _of_output(view, "bin_data", reply.bin_data, stream)
+    if as_ndarray:
+        return _of_output(view, "ndarray", next(iter(view.outputs), ""), stream)
+    if reply.str_data:
+        return _of_output(view, "str_data", reply.str_data, stream)
+    if kind == "str_data" or kind == "bin_data":
+        names = [name for name, spec in view.outputs.items() if spec.dtype == BYTES]
+        if len(names) == 1:
+            return ReplyForm(kind, names[0], if_single=True, stream=stream), ()
+    return (_STREAMED_GTENSORS if stream else _GTENSORS), ()
+
+
+_GTENSORS: Final = ReplyForm("gtensors")
+_STREAMED_GTENSORS: Final = ReplyForm("gtensors", stream=True)
+
+
+def _of_output(view: ModelView, form: Form, output: str, stream: bool) -> tuple[ReplyForm, tuple[OutputRequest, ...]]:
+    if output not in view.outputs:
+        raise UnknownOutput(output, view.name)
+    return ReplyForm(form, output, stream=stream), (OutputRequest(output),)
+
+
+def encode_predict(answer: InferResponse, question: InferRequest) -> Reply:
+    """One answer -> one reply, or one document of a stream. Raises EncodingFailed for what grps cannot carry."""
+    form: ReplyForm = question.wire
+    if form.form == "ndarray":
+        printed = success("ndarray", _ndarray(answer.outputs[form.output], form.indent), form.indent)
+    elif form.output and (answer.outputs[form.output].size == 1 or not form.if_single):
+        data = _single(form, answer.outputs[form.output])
+        if form.form == "bin_data" and data:
+            return Reply(data, headers=BYTES_HEADERS, streamed=form.stream)
+        printed = success(form.form, [printed_text(_utf8(data, form.output))], form.indent)
+    else:
+        printed = success("gtensors", _gtensors(answer.outputs, form.indent), form.indent)
+    return Reply(printed, headers=BYTES_HEADERS if form.stream else HEADERS, streamed=form.stream)
+
+
+def _single(form: ReplyForm, array: Array) -> bytes:
+    """The one element of a BYTES output."""
+    if array.dtype != BYTES:
+        raise EncodingFailed(f"Output {form.output} is {datatype_of(array.dtype)}, {form.form} carries BYTES.")
+    if array.size != 1:
+        raise EncodingFailed(f"Output {form.output} has {array.size} elements, {form.form} carries one.")
+    data: bytes = array.reshape(1)[0]
+    return data
+
+
+def _utf8(data: bytes, output: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise EncodingFailed(f"Output {output} holds bytes that are not UTF-8 text.") from None
+
+
+def _ndarray(array: Array, indent: int) -> Printed:
+    """Each value as the double that equals it: 0.1 -> 0.10000000149011612."""
+    if array.dtype != _FLOAT32:
+        raise EncodingFailed("No float32 tensors in output. Cannot convert to ndarray.")
+    return nested(array.astype(np.float64), 1, indent)
+
+
+def _gtensors(outputs: Tensors, indent: int) -> Printed:
+    if not outputs:
+        return [b"{}"]
+    tensors = [_tensor(name, array, indent) for name, array in outputs.items()]
+    return members([("tensors", elements(tensors, 2, indent))], 1, indent)
+
+
+def _tensor(name: str, array: Array, indent: int) -> Printed:
+    """One tensor; what has its default value (no name, no shape, no elements) is left out."""
+    row = row_of(array)
+    if row is None:
+        raise EncodingFailed(f"Output {name} is {datatype_of(array.dtype)}, for which grps has no dtype.")
+    fields: list[tuple[str, Printed]] = [("name", [printed_text(name)])] if name else []
+    fields.append(("dtype", [b'"%b"' % row.name.encode()]))
+    if array.shape:
+        fields.append(("shape", elements([[b"%d" % size] for size in array.shape], 4, indent)))
+    if array.size:
+        fields.append((row.field, _flat(name, array.reshape(-1), indent)))
+    return members(fields, 3, indent)
+
+
+def _flat(name: str, flat: Array, indent: int) -> Printed:
+    if flat.dtype == BYTES:
+        return strings([_utf8(data, name) for data in flat], 4, indent)
+    if flat.dtype == np.float16:
+        return numbers(flat.astype(_FLOAT32), 4, indent)
+    return numbers(flat, 4, indent, quoted=flat.dtype == np.int64)
+
+
+# ------------------------------------------------------------------------------------------------------ other answers
+
+
+def encode_success(answer: Any, question: Any) -> Reply:
+    """The envelope of what went well and has nothing to say."""
+    return Reply(envelope(200, "OK"), headers=HEADERS)
+
+
+def encode_ready(answer: bool, question: Any, *, always_200: bool = False) -> Reply:
+    """Up or not: 200 or 503."""
+    if answer:
+        return encode_success(answer, question)
+    return Reply(envelope(503, "Service Unavailable"), 200 if always_200 else 503, HEADERS)
+
+
+def encode_text(text: str) -> Reply:
+    """A text in str_data."""
+    return Reply(success("str_data", [printed_text(text)]), headers=HEADERS)
