@@ -297,15 +297,15 @@ def first_branch(array: Any) -> tuple[int, ...]:
 
 
 def rectangle(array: Any, dtype: np.dtype[Any], body: bytes = b"") -> np.ndarray[Any, Any]:
-    """A nested array -> array of `dtype` whose shape is the nesting. Raises Ragged, WrongLeaf or OutOfRange, and
-    MalformedJson for more dimensions than NumPy has.
+    """A nested array -> array of `dtype` whose shape is the nesting. Raises Ragged (also for more dimensions than NumPy
+    has), WrongLeaf or OutOfRange.
 
     simdjson's flat buffer shows no brackets, so they are checked apart: by walking the arrays, or, where they or
     their elements are very many and the `body` is at hand, on its text.
     """
     shape = first_branch(array)
     if len(shape) > _MAX_DIMENSIONS:
-        raise MalformedJson(f"arrays nested deeper than {_MAX_DIMENSIONS} levels")
+        raise Ragged()
     flat = numbers(array, dtype)
     digits_only = isinstance(array, simdjson.Array) and dtype.kind in "fiuV"  # no NaN, no true, no strings
     if flat.size != math.prod(shape) or not _is_regular(array, shape, body if digits_only else b""):

@@ -111,12 +111,13 @@ class PythonBackend:
         self.inputs = source.inputs
         self.outputs = source.outputs
         self.device = open_device(source.device)
-        file, name = _split(source.path)
+        if not source.member:
+            raise ValueError(f"{source.path} must name a class in the file, too: {source.path.name}:Cosine")
         context = ModelContext(
-            source.name, source.version, file.parent, self.device.name, self.device.xp, source.parameters
+            source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
-            self._model = _load_class(file, name)(context)
+            self._model = _load_class(source.path, source.member)(context)
         self._specs = {spec.name: spec for spec in source.outputs}
         infer = self._model.infer
         self.runs_on: Literal["thread", "loop"] = "thread"
@@ -189,14 +190,6 @@ def _as_bytes(name: str, array: Array) -> Array:
             raise ModelFailed(f"output '{name}' has an element of type {type(element).__name__}, but BYTES is declared")
         flat[index] = element
     return flat.reshape(array.shape)
-
-
-def _split(path: Path) -> tuple[Path, str]:
-    """models/cosine.py:Cosine -> (models/cosine.py, Cosine)"""
-    file, separator, name = str(path).rpartition(":")
-    if not separator or not name.isidentifier():
-        raise ValueError(f"{path} must name a file and a class in it: models/cosine.py:Cosine")
-    return Path(file), name
 
 
 def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:

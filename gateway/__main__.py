@@ -79,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         "inputs",
         nargs="+",
         metavar="[NAME=]JSON|@FILE",
-        help="one input each, nested lists; the name may be left out if the model has one input, the batch dimension if you send one row",
+        help="one input each, as nested lists; NAME= may be left out if the model has only one, "
+        "and the batch dimension if you send one row",
     )
     verb.add_argument("--version", help="default: the highest that is ready")
     _url(verb)

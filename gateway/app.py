@@ -24,7 +24,7 @@ from backends import BACKENDS
 from backends import pipeline as pipelines
 from backends.ops import OPS
 from gateway.canonical import ServerDescription
-from gateway.config import Config, Listener, ModelConfig
+from gateway.config import Config, Listener, MetricsListener, ModelConfig
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
 from gateway.metrics import Metrics
@@ -74,6 +74,7 @@ def loader(kinds: Registries) -> Callable[[ModelConfig, str, int, Path], Computa
             config.max_batch_size,
             config,
             config.parameters,
+            config.path.member if config.path else "",
         )
         before = [kinds.ops[step.op].make(step) for step in config.preprocess]
         after = [kinds.ops[step.op].make(step) for step in config.postprocess]
@@ -82,21 +83,26 @@ def loader(kinds: Registries) -> Callable[[ModelConfig, str, int, Path], Computa
     return load
 
 
+def _repository(config: Config, kinds: Registries, metrics: Metrics) -> Repository:
+    return Repository(
+        config, loader(kinds), metrics.meter, versioned=lambda model: kinds.backends[model.backend].versioned
+    )
+
+
 class App:
     """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
 
     def __init__(self, config: Config, kinds: Registries) -> None:
         self.config = config
         self.metrics = Metrics(self._loaded)
-        self.repository = Repository(config, loader(kinds), self.metrics.meter)
-        grps: Any = config.dialects.get("grps")
+        self.repository = _repository(config, kinds, self.metrics)
+        options = config.dialects()
+        grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
         description = ServerDescription(NAME, version(), config.plain())
         self.service = Service(config, self.repository, self.router, self.metrics, description)
         self.service.online = bool(getattr(grps, "initially_online", False))
-        self.dialects: dict[str, Dialect] = {
-            name: kind.make(config.dialects.get(name) or kind.options()) for name, kind in kinds.dialects.items()
-        }
+        self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self.addresses: list[str] = []
@@ -148,7 +154,7 @@ class App:
         for name in self.config.models:
             versions = self.repository.snapshot.models.get(name)
             if versions:
-                line = dialect.example(next(reversed(versions.values())).view, address)
+                line = dialect.example(versions[max(versions)].view, address)
                 if line is not None:
                     return line
         return None
@@ -185,7 +191,7 @@ class App:
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
 
 
-def _bound(listener: Listener) -> socket.socket:
+def _bound(listener: MetricsListener) -> socket.socket:
     try:
         return bind(listener.host, listener.port)
     except OSError as error:
@@ -228,7 +234,7 @@ def try_loading(config: Config, kinds: Registries) -> list[str]:
 
     async def load() -> list[str]:
         reports: list[LoadReport] = []
-        repository = Repository(config, loader(kinds), Metrics(lambda: ()).meter)
+        repository = _repository(config, kinds, Metrics(lambda: ()))
         await repository.load_all(reports.append)
         await repository.close()
         return [f"{report.name}: version {report.version}: {report.error}" for report in reports if report.error]

@@ -189,9 +189,9 @@ class ModelView:
 class ModelSource:
     """Where a version comes from and how it is wanted: all that a backend needs to load it.
 
-    `path` is the version's folder, or what the YAML names (a file with a class, say); `device` is what the YAML asks
-    for: auto, cpu, cuda or cuda:N. `inputs` and `outputs` are what the YAML declares, empty where it leaves that to
-    the model file. `options` is the backend's own Options object.
+    `path` is the version's folder, or the file that the YAML names, with the `member` of it that it names; `device` is
+    what the YAML asks for: auto, cpu, cuda or cuda:N. `inputs` and `outputs` are what the YAML declares, empty where
+    it leaves that to the model file. `options` is the backend's own Options object.
     """
 
     name: str
@@ -203,6 +203,7 @@ class ModelSource:
     max_batch_size: int
     options: Any
     parameters: Mapping[str, Any] = NOTHING
+    member: str = ""
 
 
 class Backend(Protocol):

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec, VersionStatus
-from gateway.config import Config, ModelConfig
+from gateway.config import Config, ModelConfig, SignatureConfig
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.model import Model, ModelPlan, WarmUp
 from gateway.ports import Computation
@@ -62,19 +62,26 @@ class Snapshot:
 class Repository:
     """Loads and unloads versions, and remembers what became of each."""
 
-    def __init__(self, config: Config, load: LoadComputation, meter: Callable[[str, int], Meter]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        load: LoadComputation,
+        meter: Callable[[str, int], Meter],
+        versioned: Callable[[ModelConfig], bool],
+    ) -> None:
         self._config = config
         self._load = load
         self._meter = meter
+        self._versioned = versioned
         self._statuses: dict[str, dict[int, VersionStatus]] = {name: {} for name in config.models}
         self.snapshot = Snapshot(configured=frozenset(config.models))
 
     async def load_all(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted version, one after the other, off the loop; a failure is reported and stops nobody else."""
         for name, config in self._config.models.items():
-            wanted = wanted_versions(config)
+            wanted = wanted_versions(config) if self._versioned(config) else {1: _path(config)}
             if not wanted:
-                report(LoadReport(name, 0, error=f"no version to load in {config.path}"))
+                report(LoadReport(name, 0, error=f"no version to load in {_path(config)}"))
             for version, path in wanted.items():
                 report(await self._load_version(config, name, version, path, tuple(wanted)))
 
@@ -110,7 +117,7 @@ class Repository:
         started = time.perf_counter()
         try:
             computation = await asyncio.to_thread(self._load, config, name, version, path)
-            plan = model_plan(config, computation.inputs)
+            plan = model_plan(config, computation)
             model = Model(name, version, versions, computation, plan, self._meter(name, version))
             warm_up = await asyncio.to_thread(model.warm_up)
         except Exception as error:
@@ -140,23 +147,40 @@ def wanted_versions(config: ModelConfig) -> dict[int, Path]:
 
     A folder whose name is a number is a version; others are ignored.
     """
-    if not config.versioned:
-        return {1: config.path}
-    found = {int(entry.name): entry for entry in config.path.iterdir() if entry.is_dir() and entry.name.isdecimal()}
+    folders = [entry for entry in _path(config).iterdir() if entry.is_dir() and entry.name.isdecimal()]
+    found = {int(folder.name): folder for folder in folders}
     return {version: found[version] for version in config.versions.choose(found)}
 
 
-def model_plan(config: ModelConfig, inputs: tuple[TensorSpec, ...]) -> ModelPlan:
+def _path(config: ModelConfig) -> Path:
+    return config.path.path if config.path else Path()
+
+
+def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
+    """What the configuration says of a loaded model beside its computation.
+
+    Raises ValueError naming what does not fit it.
+    """
     return ModelPlan(
         policy=QueuePolicy(config.max_batch_size, config.max_queue_delay_us, config.max_queue_size),
-        signatures={
-            name: Signature(name, dict(signature.inputs), dict(signature.outputs), signature.method)
-            for name, signature in config.signatures.items()
-        },
-        labels={output: _lines(path) for output, path in config.class_labels.items()},
+        signatures={name: _signature(name, one, computation) for name, one in config.signatures.items()},
+        labels={output: _lines(file.path) for output, file in config.class_labels.items()},
         mappings=config.mappings(),
-        example=_read_example(config.example, inputs, config.max_batch_size) if config.example else NOTHING,
+        example=_read_example(config.example.path, computation.inputs, config.max_batch_size)
+        if config.example
+        else NOTHING,
     )
+
+
+def _signature(name: str, config: SignatureConfig, computation: Computation) -> Signature:
+    """What the configuration leaves empty is everything, by the model's own names."""
+    inputs = config.inputs or {spec.name: spec.name for spec in computation.inputs}
+    outputs = config.outputs or {spec.name: spec.name for spec in computation.outputs}
+    for kind, chosen, specs in (("input", inputs, computation.inputs), ("output", outputs, computation.outputs)):
+        unknown = set(chosen.values()) - {spec.name for spec in specs}
+        if unknown:
+            raise ValueError(f"signature {name} names an {kind} that the model does not have: {sorted(unknown)[0]}")
+    return Signature(name, inputs, outputs, config.method)
 
 
 def _lines(path: Path) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class Router:
         if not versions:
             raise ModelNotFound(ref.name, ref.version, known=name in self._labels)
         if version is None:
-            version = next(reversed(versions))
+            version = max(versions)
         if version not in versions:
             raise ModelNotFound(ref.name, version)
         return versions[version]

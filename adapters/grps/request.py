@@ -111,7 +111,7 @@ def _request(call: Call, view: ModelView, kind: Kind, inputs: Tensors, stream: b
     return InferRequest(view, inputs, outputs=outputs, deadline=call.deadline, stream=stream, wire=form)
 
 
-# --------------------------------------------------------------------------------------------------------------- arrays
+# -------------------------------------------------------------------------------------------------------------- arrays
 
 
 def _ndarray(value: Any, body: bytes) -> Array:
@@ -172,7 +172,7 @@ def _from_tensors(view: ModelView, tensors: list[Tensor]) -> Tensors:
     return inputs
 
 
-# ------------------------------------------------------------------------------------------------- what is no tensor
+# --------------------------------------------------------------------------------------------------- what is no tensor
 
 
 def _from_bytes(view: ModelView, kind: Literal["str_data", "bin_data"], data: bytes) -> Tensors:

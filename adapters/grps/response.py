@@ -156,7 +156,7 @@ def _flat(name: str, flat: Array, indent: int) -> Printed:
     return numbers(flat, 4, indent, quoted=flat.dtype == np.int64)
 
 
-# ------------------------------------------------------------------------------------------------------ other answers
+# ------------------------------------------------------------------------------------------------------- other answers
 
 
 def encode_success(answer: Any, question: Any) -> Reply:

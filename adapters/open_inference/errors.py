@@ -54,7 +54,7 @@ def encode_error(error: GatewayError, call: Call) -> Reply:
     return Reply(body, answer.http_status, answer.headers, answer.grpc_code, text)
 
 
-# ---------------------------------------------------------------------------------------------------------------- texts
+# --------------------------------------------------------------------------------------------------------------- texts
 
 
 def _own_text(error: Any, call: Call) -> str:

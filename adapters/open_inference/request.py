@@ -75,7 +75,7 @@ def _ref(call: Call) -> ModelRef:
     return ModelRef(call.args["model"], int(digits))
 
 
-# ---------------------------------------------------------------------------------------------------------------- infer
+# --------------------------------------------------------------------------------------------------------------- infer
 
 
 def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
@@ -142,7 +142,7 @@ def _output(item: Any) -> OutputRequest:
     return OutputRequest(name)
 
 
-# ----------------------------------------------------------------------------------------------------------- parameters
+# ---------------------------------------------------------------------------------------------------------- parameters
 
 
 def _parameters(value: Any) -> tuple[dict[str, Any], dict[str, ParameterValue]]:

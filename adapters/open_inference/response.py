@@ -87,7 +87,7 @@ def _json(document: Mapping[str, Any]) -> Reply:
     return Reply(orjson.dumps(document), 200, JSON_HEADERS)
 
 
-# ---------------------------------------------------------------------------------------------------------------- infer
+# --------------------------------------------------------------------------------------------------------------- infer
 
 
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:

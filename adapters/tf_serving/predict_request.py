@@ -102,7 +102,7 @@ def _refuse(value: Any, objection: str) -> NoReturn:
     raise InvalidArgument(f"JSON Value: {show(value)} {objection}")
 
 
-# ---------------------------------------------------------------------------------------------------- columnar format
+# ----------------------------------------------------------------------------------------------------- columnar format
 
 
 def _columns(value: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
@@ -121,7 +121,7 @@ def _member(value: Any, name: str) -> Any:
         raise InvalidArgument(f"Missing named input: {name} in 'inputs' object.") from None
 
 
-# --------------------------------------------------------------------------------------------------------- row format
+# ---------------------------------------------------------------------------------------------------------- row format
 
 
 def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:

@@ -39,7 +39,7 @@ def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
 
 
-# --------------------------------------------------------------------------------------------------------- row format
+# ---------------------------------------------------------------------------------------------------------- row format
 
 
 def _rows(outputs: dict[str, Tensor]) -> str:
@@ -84,7 +84,7 @@ def _objects(outputs: dict[str, Tensor]) -> list[str]:
     return [template % row for row in zip(*columns, strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------------- columnar format
+# ----------------------------------------------------------------------------------------------------- columnar format
 
 
 def _columns(outputs: dict[str, Tensor]) -> str:
@@ -105,7 +105,7 @@ def _expanded(name: str, tensor: Tensor, level: int) -> str:
     return texts[0]
 
 
-# ------------------------------------------------------------------------------------------------------------- leaves
+# -------------------------------------------------------------------------------------------------------------- leaves
 
 
 def _join(texts: list[str], size: int, count: int, opening: str, between: str, closing: str) -> list[str]:

@@ -134,7 +134,7 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return DTYPES["FP64"] if dtype.kind == "f" else _LITERALS.get(dtype, dtype)
 
 
-# ----------------------------------------------------------------------------------------- one leaf of each dtype
+# ---------------------------------------------------------------------------------------------- one leaf of each dtype
 
 
 def _json_type(value: Any) -> str:

@@ -95,7 +95,7 @@ def x(data: Any, datatype: str = "FP32", shape: Any = None, **more: Any) -> dict
     return {"inputs": [{"name": "x", "datatype": datatype, "shape": shape, "data": data}], **more}
 
 
-# ------------------------------------------------------------------------------------------------- addresses, questions
+# ------------------------------------------------------------------------------------------------ addresses, questions
 
 QUESTIONS: list[tuple[str, Any]] = [
     ("GET /v2", ServerMetadata()),
@@ -189,7 +189,7 @@ def test_a_model_without_versions_says_so() -> None:
     assert refusal(decode(resolve, "GET /v2/models/add")) == (404, text)
 
 
-# ------------------------------------------------------------------------------------------------- answers, to the byte
+# ------------------------------------------------------------------------------------------------ answers, to the byte
 
 
 def test_control_replies(models: dict[str, ModelView]) -> None:
@@ -288,7 +288,7 @@ def test_outputs_that_json_cannot_carry(datatype: str, value: Any, text: str, mo
     assert caught.value.text == text
 
 
-# ------------------------------------------------------------------------------------------------------------- requests
+# ------------------------------------------------------------------------------------------------------------ requests
 
 
 def test_a_whole_request(resolve: Resolve) -> None:
@@ -595,7 +595,7 @@ def test_the_listener_may_set_another_depth(resolve: Resolve) -> None:
     assert refusal(infer(resolve, "fp32", body, max_json_depth=3))[0] == 400
 
 
-# --------------------------------------------------------------------------------------------------------------- errors
+# -------------------------------------------------------------------------------------------------------------- errors
 
 
 def kinds() -> list[type[GatewayError]]:
@@ -641,7 +641,7 @@ def test_an_unknown_kind_is_a_fault_of_ours() -> None:
     assert refusal(DIALECT.match("GET", "/v2").endpoint.encode_error(Odd("secret"), call)) == (500, "internal error")
 
 
-# ----------------------------------------------------------------------------------------------------------- properties
+# ---------------------------------------------------------------------------------------------------------- properties
 
 CARRIED = [name for name in DTYPES if name not in ("FP16", "BF16", "BYTES")]
 
@@ -704,7 +704,7 @@ def test_misshapen_requests_are_answered(body: dict[str, Any], shape: Any, data:
         assert isinstance(answer, InferRequest) or refusal(answer)[0] in (400, 404, 501)
 
 
-# -------------------------------------------------------------------------------------------------------------- example
+# ------------------------------------------------------------------------------------------------------------- example
 
 
 def test_the_example_runs(models: dict[str, ModelView], resolve: Resolve) -> None:

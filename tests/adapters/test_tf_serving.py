@@ -304,7 +304,7 @@ def test_garbage_is_answered(body: bytes) -> None:
         assert error_of(reply)
 
 
-# -------------------------------------------------------------------------------------------------- status and metadata
+# ------------------------------------------------------------------------------------------------- status and metadata
 
 
 def test_status_ignores_labels(make_resolve: MakeResolve) -> None:

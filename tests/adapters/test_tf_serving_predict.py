@@ -53,7 +53,7 @@ def encode(view: ModelView, outputs: dict[str, Any], *, rows: bool) -> bytes:
     return reply.body
 
 
-# ------------------------------------------------------------------------------------------------------ what is taken
+# ------------------------------------------------------------------------------------------------------- what is taken
 
 TAKEN: list[tuple[str, str, list[Any]]] = [
     ("FP32", '{"instances": [[1, 2.5], [3, 4]]}', [[1, 2.5], [3, 4]]),
@@ -176,7 +176,7 @@ def test_the_exact_way_agrees_with_the_fast_one(
                 np.testing.assert_array_equal(decode(body, view, make_resolve).inputs["x"], fast, strict=True)
 
 
-# ------------------------------------------------------------------------------------------------------ what is refused
+# ----------------------------------------------------------------------------------------------------- what is refused
 
 ROW = "Failed to process element: {} of 'instances' list. Error: INVALID_ARGUMENT: "
 KEY = "Failed to process element: {} key: x of 'instances' list. Error: INVALID_ARGUMENT: "
@@ -334,7 +334,7 @@ def test_any_value_is_a_tensor_or_a_refusal(
     assert status in (200, 400, 501)
 
 
-# --------------------------------------------------------------------------------------------------------- answers
+# ------------------------------------------------------------------------------------------------------------- answers
 
 F32, OBJ = np.float32, np.object_
 LAID_OUT: list[tuple[bool, dict[str, Any], bytes]] = [

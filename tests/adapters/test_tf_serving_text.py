@@ -104,7 +104,7 @@ def test_texts_of_many(dtype: Any, seed: int) -> None:
         assert_texts(np.concatenate([bits, short, whole, near, halves, rng.random(3000).astype(dtype)]))
 
 
-# ----------------------------------------------------------------------------------------------------- values in errors
+# ---------------------------------------------------------------------------------------------------- values in errors
 
 SHOWN = [
     ("1", "1"),

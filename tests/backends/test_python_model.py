@@ -29,7 +29,7 @@ def source(file: Path, name: str = "M", datatype: str = "FP32", **changes: Any) 
     tensor = TensorSpec("x", DTYPES[datatype], (-1,))
     given: dict[str, Any] = {"inputs": (tensor,), "outputs": (TensorSpec("y", tensor.dtype, (-1,)),), "parameters": {}}
     given |= changes
-    return ModelSource("m", 3, Path(f"{file}:{name}"), "cpu", max_batch_size=0, options=None, **given)
+    return ModelSource("m", 3, file, "cpu", max_batch_size=0, options=None, member=name, **given)
 
 
 def load(file: Path, name: str = "M", datatype: str = "FP32", **changes: Any) -> Computation:
@@ -150,6 +150,7 @@ def test_what_goes_wrong_is_said_in_a_line(write: Any, line: str, kind: Any, tex
 
 
 LOADS = [
+    ("class M: pass", {"name": ""}, "must name a class in the file"),
     ("class Other: pass", {}, "has no class M"),
     ("class M: pass", {}, r"has no method infer\(self, inputs, request\)"),
     ("class M:\n  def infer(self, inputs, request): pass", {"inputs": ()}, "inputs and outputs declared"),

@@ -1,0 +1,89 @@
+"""A YAML file -> Config, or everything that is wrong with it at once, each with its line and column.
+
+The text becomes plain data with places (`yaml_tree`), the data is validated as JSON by the classes of `options`, and
+each of pydantic's errors is led back to its place and put into an operator's words (`words`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from gateway.config.checks import contradictions
+from gateway.config.options import Config, config_class
+from gateway.config.words import Translator
+from gateway.config.yaml_tree import Finding, NotYaml, Spot, key_path, read_tree
+from gateway.ports import Registries
+
+MAX_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. Line and column count from 1; 0 where the file could not be read at all."""
+
+    file: Path
+    line: int
+    column: int
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else str(self.file)
+        return _printable(f"{where}: {self.key}: {self.text}" if self.key else f"{where}: {self.text}")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. `str()` has one line per problem, in the order of the file."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+def load_config(path: Path, registries: Registries) -> Config:
+    """Read and check a configuration. Paths in it are relative to its folder and must exist. Raises ConfigError."""
+    text = _read_text(path)
+    try:
+        tree = read_tree(text)
+    except NotYaml as error:
+        raise ConfigError((_problem(path, error.finding),)) from None
+    classes = config_class(registries)
+    findings = [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data)]
+    try:
+        config = classes.model_validate_json(json.dumps(tree.data), context=path.absolute())
+    except ValidationError as error:
+        findings += Translator(tree, classes.model_json_schema()).findings(error.errors(include_url=False))
+    findings = [*tree.findings, *(finding for finding in findings if finding.loc not in tree.doubtful)]
+    if findings:
+        raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.spot)))
+    return config
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise ConfigError((Problem(path, 0, 0, "", reason),)) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError((Problem(path, 0, 0, "", f"larger than {MAX_BYTES >> 20} MiB"),))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode()
+        spot = Spot(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise ConfigError((Problem(path, spot.line, spot.column, "", "not UTF-8 text"),)) from None
+
+
+def _problem(path: Path, finding: Finding) -> Problem:
+    return Problem(path, finding.spot.line, finding.spot.column, key_path(finding.loc), finding.text)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

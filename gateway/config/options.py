@@ -1,0 +1,365 @@
+"""What the configuration may say: frozen classes, given the registries of what is plugged in.
+
+`config_class` puts them together for one set of registries: a model takes the keys of its backend beside the common
+ones, a step those of its op, and every dialect may have a section at the top and one in each model. What these
+classes hold is checked, files that they name exist; `file` reads them from YAML and words what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import copy
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, create_model, field_validator
+from pydantic.fields import FieldInfo
+
+from gateway.canonical import DTYPES, TensorSpec
+from gateway.config.values import (
+    PUBLIC_NAMES,
+    Bind,
+    Device,
+    Existing,
+    FileRef,
+    OneOfClasses,
+    OneOfNames,
+    PublicName,
+    VersionPolicy,
+    parse_bind,
+    refuse,
+)
+from gateway.ports import BackendKind, Options, Registries
+
+
+class Section(Options):
+    """Options whose docstrings become descriptions in the JSON schema."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+# ----------------------------------------------------------------------------------------------------------- listeners
+
+
+class MetricsListener(Section):
+    """Where Prometheus finds /metrics."""
+
+    bind: Bind
+    """HOST:PORT, an IPv6 host in brackets; port 0 takes any free one."""
+
+    @property
+    def host(self) -> str:
+        """The host, an IPv6 address without its brackets."""
+        return parse_bind(self.bind)[0]
+
+    @property
+    def port(self) -> int:
+        """The port; 0 is any free one."""
+        return parse_bind(self.bind)[1]
+
+
+class Listener(MetricsListener):
+    """A port and the dialects spoken there."""
+
+    dialects: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Which dialects are spoken here; null is all of them."""
+
+
+class Listen(Section):
+    """All ports."""
+
+    http: tuple[Listener, ...] = (Listener(bind="0.0.0.0:8000"),)
+    """HTTP ports."""
+    grpc: tuple[Listener, ...] = ()
+    """gRPC ports."""
+    metrics: MetricsListener | None = None
+    """A port for Prometheus alone."""
+
+
+# -------------------------------------------------------------------------------------------------------------- models
+
+
+class OutputConfig(Section):
+    """An output of a model, where its file does not say it."""
+
+    name: str = Field(min_length=1)
+    """The tensor's name."""
+    datatype: Literal[tuple(DTYPES)]  # type: ignore[valid-type]
+    """Open Inference's name of the datatype."""
+    shape: tuple[Annotated[int, Field(ge=-1)], ...] | None = None
+    """The whole shape, batch dimension included, -1 where it varies; null is any rank."""
+
+    def spec(self, labels: tuple[str, ...] = ()) -> TensorSpec:
+        """As a specification; `labels` name the classes along the last axis."""
+        return TensorSpec(self.name, DTYPES[self.datatype], self.shape, labels=labels)
+
+
+class InputConfig(OutputConfig):
+    """An input of a model, where its file does not say it."""
+
+    optional: bool = False
+    """Whether a request may leave it out."""
+
+    def spec(self, labels: tuple[str, ...] = ()) -> TensorSpec:
+        """As a specification."""
+        return TensorSpec(self.name, DTYPES[self.datatype], self.shape, self.optional, labels)
+
+
+class SignatureConfig(Section):
+    """A named view of a model, for TensorFlow Serving's callers."""
+
+    method: Literal["predict", "classify", "regress"] = "predict"
+    """What the signature is for."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """The caller's name of an input -> the model's; empty is all, by their own names."""
+    outputs: dict[str, str] = Field(default_factory=dict)
+    """The caller's name of an output -> the model's; empty is all, by their own names."""
+    scores: str | None = None
+    """The output that has the scores of classes."""
+    classes: str | None = None
+    """The output that has the names of classes."""
+
+
+class Step(Section):
+    """One op before or after a model, beside the options of that op."""
+
+    op: str
+    """Which op."""
+
+
+class ModelConfig(Section):
+    """What is common to all models; the class of a backend adds that backend's options."""
+
+    dialect_names: ClassVar[tuple[str, ...]] = ()
+
+    backend: str
+    """What computes the model."""
+    path: Annotated[FileRef, Existing("any")] | None
+    """Where the model lies, relative to this file."""
+    versions: VersionPolicy = VersionPolicy(latest=1)
+    """Which versions are served: latest, all, a list of them, or {latest: 2}."""
+    labels: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """Version labels."""
+    device: Device = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    instances: int = Field(default=1, ge=1)
+    """How many copies of the model run side by side."""
+    max_batch_size: int = Field(default=0, ge=0)
+    """The most rows in one batch; 0: the model has no batch dimension."""
+    max_queue_delay_us: int = Field(default=0, ge=0)
+    """How long an idle device waits for a fuller batch, in microseconds."""
+    max_queue_size: int = Field(default=512, ge=1)
+    """How many requests may wait."""
+    inputs: tuple[InputConfig, ...] = ()
+    """Inputs, where the model's file does not say them."""
+    outputs: tuple[OutputConfig, ...] = ()
+    """Outputs, where the model's file does not say them."""
+    class_labels: dict[str, Annotated[FileRef, Existing("file")]] = Field(default_factory=dict)
+    """An output -> a file with the names of its classes, one per line."""
+    preprocess: tuple[Step, ...] = ()
+    """Ops before the model, in order, on its device."""
+    postprocess: tuple[Step, ...] = ()
+    """Ops after the model, in order, on its device."""
+    signatures: dict[str, SignatureConfig] = Field(default_factory=dict)
+    """Named views for TensorFlow Serving's callers; serving_default over all inputs and outputs stands by itself."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Free data handed to the model."""
+    example: Annotated[FileRef, Existing("file")] | None = None
+    """A JSON file with the inputs of one request: {"input": nested list}, or the bare list of a model's only input."""
+
+    @field_validator("inputs", "outputs")
+    @classmethod
+    def _names_differ(cls, tensors: tuple[OutputConfig, ...]) -> tuple[OutputConfig, ...]:
+        names = [tensor.name for tensor in tensors]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise refuse(index, "name", text=f'"{name}" stands already at [{names.index(name)}]')
+        return tensors
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_are_served(cls, labels: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+        policy = info.data.get("versions")
+        for label, version in labels.items():
+            if policy is not None and policy.named and version not in policy.named:
+                raise refuse(label, text=f"version {version} is not among the versions of this model")
+        return labels
+
+    def mappings(self) -> dict[str, Options]:
+        """The sections that single dialects have in this model, by dialect name; only those that are written."""
+        sections = {name: getattr(self, name) for name in self.dialect_names}
+        return {name: section for name, section in sections.items() if section is not None}
+
+
+# ----------------------------------------------------------------------------------------------------------- the whole
+
+
+class RouteTarget(Section):
+    """A model behind a public name, with its share of the requests."""
+
+    model: str
+    """The model's name."""
+    version: int | None = Field(default=None, ge=1)
+    """One version; null is the highest that is ready."""
+    label: str | None = None
+    """A version label in place of a version."""
+    weight: int = Field(default=100, ge=0)
+    """Its share, relative to the other targets."""
+
+    @field_validator("label")
+    @classmethod
+    def _not_both(cls, label: str | None, info: ValidationInfo) -> str | None:
+        if label is not None and info.data.get("version") is not None:
+            raise ValueError("a target has a version or a label, not both")
+        return label
+
+
+def _some_weight(targets: tuple[RouteTarget, ...]) -> tuple[RouteTarget, ...]:
+    if not any(target.weight for target in targets):
+        raise ValueError("all weights are 0; one target at least must take requests")
+    return targets
+
+
+Route = Annotated[tuple[RouteTarget, ...], Field(min_length=1), AfterValidator(_some_weight)]
+
+
+class Limits(Section):
+    """What a caller may send."""
+
+    max_body_bytes: int = Field(default=64 << 20, ge=1)
+    """The largest body."""
+    max_json_depth: int | None = Field(default=None, ge=1)
+    """How deep JSON may nest; null is each dialect's own limit."""
+
+
+class Config(Section):
+    """The whole configuration. `config_class` adds one section per dialect."""
+
+    dialect_names: ClassVar[tuple[str, ...]] = ()
+
+    listen: Listen = Listen()
+    """Where requests come in."""
+    models: dict[PublicName, ModelConfig] = Field(min_length=1, json_schema_extra=PUBLIC_NAMES)
+    """The models, by name."""
+    routes: dict[PublicName, Route] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
+    """Further public names, each with the models that it leads to."""
+    limits: Limits = Limits()
+    """What a caller may send."""
+    readiness: Literal["strict", "lenient"] = "strict"
+    """strict: ready when every model is; lenient: failed models are ignored."""
+    drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)
+    """How long running requests may go on after the signal to stop."""
+    _source: Path = PrivateAttr(default_factory=Path)
+
+    def model_post_init(self, context: Any) -> None:
+        """Keep where the configuration comes from: the validation's context."""
+        if isinstance(context, Path):
+            self._source = context
+
+    @property
+    def source(self) -> Path:
+        """The YAML file, absolute."""
+        return self._source
+
+    def dialects(self) -> dict[str, Options]:
+        """The section of each dialect, by name, with its defaults where the YAML has none."""
+        return {name: getattr(self, name) for name in self.dialect_names}
+
+    def plain(self) -> dict[str, Any]:
+        """The configuration as plain data, defaults filled in, paths as they are written. It reads back as the same
+        configuration."""
+        return self.model_dump(mode="json")
+
+
+# ----------------------------------------------------------------------------------------------------- with registries
+
+
+def config_class(registries: Registries) -> type[Config]:
+    """The Config whose models, steps, listeners and sections are those of the registries."""
+    listen = _listen_class(tuple(registries.dialects))
+    fields: dict[str, Any] = {
+        "listen": (listen, _described(Config, "listen", default_factory=listen)),
+        "models": (
+            dict[PublicName, Annotated[ModelConfig, OneOfClasses("backend", _model_classes(registries))]],
+            _like(Config, "models"),
+        ),
+    }
+    for name, kind in registries.dialects.items():
+        required = any(field.is_required() for field in kind.options.model_fields.values())
+        fields[name] = (kind.options, ... if required else Field(default_factory=kind.options))
+    config = create_model("Config", __base__=Config, **fields)
+    config.dialect_names = tuple(registries.dialects)
+    return config
+
+
+def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
+    some = tuple[Annotated[str, OneOfNames(dialects)], ...] | None
+    listener: Any = create_model("Listener", __base__=Listener, dialects=(some, _like(Listener, "dialects")))
+    several = tuple[listener, ...]
+    default = tuple(listener(bind=each.bind) for each in Listen().http)
+    return create_model(
+        "Listen",
+        __base__=Listen,
+        http=(several, _described(Listen, "http", default=default)),
+        grpc=(several, _like(Listen, "grpc")),
+    )
+
+
+def _model_classes(registries: Registries) -> dict[str, type[ModelConfig]]:
+    steps = {name: _step_class(name, kind.options) for name, kind in registries.ops.items()}
+    sections = {name: kind.model_options for name, kind in registries.dialects.items() if kind.model_options}
+    return {name: _model_class(name, kind, steps, sections) for name, kind in registries.backends.items()}
+
+
+def _step_class(name: str, options: type[Options]) -> type[Step]:
+    fields: dict[str, Any] = {"op": (Literal[name], _like(Step, "op"))}
+    bases: Any = (Step, options)
+    step: type[Step] = create_model(f"{name}_step", __base__=bases, __doc__=options.__doc__, **fields)
+    return step
+
+
+def _model_class(
+    name: str, kind: BackendKind, steps: Mapping[str, type[Step]], sections: Mapping[str, type[Options]]
+) -> type[ModelConfig]:
+    """The common part and one backend's options in one class. What both name, the backend says: one that needs no
+    path makes it optional.
+    """
+    some_steps = tuple[Annotated[Step, OneOfClasses("op", steps)], ...]
+    path = Annotated[FileRef, Existing("any" if kind.versioned else "member")]
+    own = kind.options.model_fields
+    fields: dict[str, Any] = {
+        "backend": (Literal[name], _like(ModelConfig, "backend")),
+        "path": (path, _like(ModelConfig, "path")),
+        "preprocess": (some_steps, _like(ModelConfig, "preprocess")),
+        "postprocess": (some_steps, _like(ModelConfig, "postprocess")),
+    }
+    fields |= {dialect: (options | None, None) for dialect, options in sections.items()}
+    fields |= {key: (own[key].annotation, own[key]) for key in own if key in ModelConfig.model_fields}
+    bases: Any = (ModelConfig, kind.options)
+    model: type[ModelConfig] = create_model(f"{name}_model", __base__=bases, __doc__=kind.options.__doc__, **fields)
+    model.dialect_names = tuple(sections)
+    return model
+
+
+def _like(base: type[Options], key: str) -> FieldInfo:
+    """The field of a base class, to be given a narrower type: its default, bounds and description stay."""
+    return copy(base.model_fields[key])
+
+
+def _described(base: type[Options], key: str, **default: Any) -> Any:
+    return Field(description=base.model_fields[key].description, **default)
+
+
+# --------------------------------------------------------------------------------------------------------- JSON schema
+
+
+def json_schema(registries: Registries) -> dict[str, Any]:
+    """What the YAML may hold, as JSON Schema 2020-12: for editors, and for the unknown keys' nearest neighbours."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | config_class(registries).model_json_schema() | {"title": "tensorgate"}
+
+
+def write_json_schema(path: Path, registries: Registries) -> None:
+    """Write the schema to a file, for people and version control to read."""
+    path.write_text(json.dumps(json_schema(registries), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

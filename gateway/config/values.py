@@ -1,0 +1,196 @@
+"""The small values of the configuration, and the annotations that check them.
+
+Validators raise ValueError with a whole remark, or with "expected …" alone, before which `file` puts what it
+found. The validation's context is the path of the YAML file; without one, files are sought from the working directory.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from gateway.ports import Options
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file or folder that the YAML names. `written` is as it stands there, `path` absolute, and `member` what a
+    `file.py:Class` names in the file.
+    """
+
+    written: str
+    path: Path
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """Annotation of a FileRef: text, relative to the YAML file (the validation's context), naming what exists."""
+
+    kind: Literal["any", "file", "member"]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.str_schema(min_length=1, strict=True)
+        written = core_schema.plain_serializer_function_ser_schema(attrgetter("written"))
+        return core_schema.with_info_after_validator_function(self._locate, text, serialization=written)
+
+    def _locate(self, written: str, info: ValidationInfo) -> FileRef:
+        folder = info.context.parent if isinstance(info.context, Path) else Path()
+        name, member = written, ""
+        if self.kind == "member" and (split := re.fullmatch(r"(.+):([^\W\d][\w.]*)", written)):
+            name, member = split.groups()
+        path = (folder / name).absolute()
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise ValueError(f"{(error.strerror or 'unreadable').lower()}: {path}") from None
+        if self.kind == "file" and stat.S_ISDIR(mode):
+            raise ValueError(f"a directory, expected a file: {path}")
+        return FileRef(written, path, member)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """Which of the versions on disk are served: those `named`, else the `latest` highest, else (0) all."""
+
+    latest: int = 0
+    named: tuple[int, ...] = ()
+
+    def choose(self, available: Iterable[int]) -> tuple[int, ...]:
+        """Those of the available versions that are wanted, ascending."""
+        found = sorted(set(available))
+        if self.named:
+            return tuple(version for version in found if version in self.named)
+        return tuple(found[-self.latest :])  # of 0, all
+
+    def plain(self) -> str | list[int] | dict[str, int]:
+        """As YAML says it."""
+        if self.named:
+            return list(self.named)
+        return {0: "all", 1: "latest"}.get(self.latest) or {"latest": self.latest}
+
+    @classmethod
+    def parse(cls, value: Any) -> VersionPolicy:
+        """The policy of a YAML value. Raises ValueError."""
+        match value:
+            case "latest":
+                return cls(latest=1)
+            case "all":
+                return cls()
+            case {"latest": latest, **rest} if type(latest) is int and latest >= 1 and not rest:
+                return cls(latest=latest)
+            case [_, *_] if all(type(version) is int and version >= 1 for version in value):
+                return cls(named=tuple(sorted(set(value))))
+        raise ValueError("expected latest, all, a list of versions like [1, 3], or {latest: 2}")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        plain = core_schema.plain_serializer_function_ser_schema(cls.plain)
+        return core_schema.no_info_plain_validator_function(cls.parse, serialization=plain)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        version = {"type": "integer", "minimum": 1}
+        latest = {"type": "object", "properties": {"latest": version}, "required": ["latest"]}
+        return {
+            "anyOf": [
+                {"enum": ["latest", "all"]},
+                {"type": "array", "items": version, "minItems": 1},
+                latest | {"additionalProperties": False},
+            ]
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfNames:
+    """Annotation of a str: one of these."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema(list(self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfClasses:
+    """Annotation of an Options: an object of the class that its key `by` names."""
+
+    by: str
+    classes: Mapping[str, type[Options]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices = {name: handler.generate_schema(kind) for name, kind in self.classes.items()}
+        return core_schema.tagged_union_schema(choices, discriminator=self.by)
+
+
+NAME = r"[^/\x00-\x1f\x7f-\x9f]+"
+BIND = r"(?:\[([^\[\]\s]+)\]|([A-Za-z0-9_.-]+)):([0-9]{1,5})"
+DEVICE = r"auto|cpu|cuda(:[0-9]{1,4})?"
+
+
+def _check_name(name: str) -> str:
+    if re.fullmatch(NAME, name) is None:
+        raise ValueError("expected a name, not empty, without / and control characters")
+    return name
+
+
+def _check_device(device: str) -> str:
+    if re.fullmatch(DEVICE, device) is None:
+        raise ValueError("expected auto, cpu, cuda or cuda:N")
+    return device
+
+
+def parse_bind(bind: Any) -> tuple[str, int]:
+    """HOST:PORT, an IPv6 host in brackets -> (host without brackets, port). Raises ValueError."""
+    split = re.fullmatch(BIND, bind) if isinstance(bind, str) else None
+    if split is None or int(split[3]) > 65535:
+        raise ValueError('expected HOST:PORT in quotes, like "0.0.0.0:8000" or "[::]:8000"')
+    host = split[1] or split[2]
+    if split[1] or not host.strip("0123456789."):
+        try:
+            ip_address(host)
+        except ValueError:
+            raise ValueError(f"expected HOST:PORT in quotes; {host} is no IP address") from None
+    return host, int(split[3])
+
+
+def _check_bind(bind: Any) -> Any:
+    parse_bind(bind)
+    return bind
+
+
+PublicName = Annotated[str, AfterValidator(_check_name)]
+"""A name under which callers reach a model: paths of every dialect can carry it."""
+
+PUBLIC_NAMES: Final[dict[str, JsonValue]] = {"propertyNames": {"pattern": f"^{NAME}$"}}
+"""What the JSON schema says of a mapping with such names as keys."""
+
+Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^{BIND}$"})]
+"""HOST:PORT, an IPv6 host in brackets."""
+
+Device = Annotated[str, AfterValidator(_check_device), Field(json_schema_extra={"pattern": f"^({DEVICE})$"})]
+"""auto, cpu, cuda or cuda:N."""
+
+
+def refuse(*loc: str | int, text: str) -> ValidationError:
+    """A remark about a part of the value under validation, for a validator to raise."""
+    remark = PydanticCustomError("value_error", "{text}", {"text": text})
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=remark, loc=loc, input=None)])
