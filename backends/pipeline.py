@@ -64,7 +64,7 @@ class Pipeline:
         self._raw_outputs = tuple(spec.name for spec in backend.outputs)
         self._max_batch_size = max_batch_size
         self.runs_on = backend.runs_on
-        self.inline = backend.inline
+        self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
         self.decoupled = backend.decoupled
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:

@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gateway import client
 
@@ -98,9 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verb(
-    verbs: argparse._SubParsersAction, run: object, name: str, text: str, example: str
-) -> argparse.ArgumentParser:  # type: ignore[type-arg]
+def _verb(verbs: Any, run: object, name: str, text: str, example: str) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,
@@ -137,7 +136,7 @@ def _serve(options: argparse.Namespace) -> int:
     except ConfigError as error:
         _complain(str(error))
         return 2
-    app.tune_memory()
+    app.tune_process()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(app.serve(config, kinds, _say))
 

@@ -14,6 +14,7 @@ import importlib.metadata
 import platform
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -258,13 +259,16 @@ def _announce(app: App, say: Say) -> None:
         say(f"\n{title}:\n  {line}")
 
 
-def tune_memory() -> None:
-    """Let glibc keep large freed buffers instead of giving each back to the kernel: large bodies come and go, and
-    fresh pages cost more than the bytes in them. No effect elsewhere.
+def tune_process() -> None:
+    """What a server wants of its interpreter and allocator, and a program at large does not.
+
+    A model's thread that has its result waits for the interpreter until the event loop lets go of it: half a
+    millisecond at most, not Python's five. And glibc keeps large freed buffers instead of giving each back to the
+    kernel: large bodies come and go, and fresh pages cost more than the bytes in them.
     """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    m_trim_threshold, m_mmap_threshold = -1, -3
-    libc = ctypes.CDLL(None)
-    libc.mallopt(m_mmap_threshold, 1 << 30)
-    libc.mallopt(m_trim_threshold, (1 << 31) - 1)
+    sys.setswitchinterval(0.5e-3)
+    if platform.libc_ver()[0] == "glibc":
+        m_trim_threshold, m_mmap_threshold = -1, -3
+        libc = ctypes.CDLL(None)
+        libc.mallopt(m_mmap_threshold, 1 << 30)
+        libc.mallopt(m_trim_threshold, (1 << 31) - 1)

@@ -25,6 +25,7 @@ from gateway.scheduler import Admission, Job, Meter, QueuePolicy, Scheduler
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
+_SMALL_BYTES: Final = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,14 @@ class WarmUp:
 class Gate:
     """Whether a request fits the computation, remembered by input names, dtypes and shapes: a repeated shape costs
     one look-up.
+
+    `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
     """
 
     name: str
     required: Mapping[str, TensorSpec]
     max_batch_size: int
+    seconds: float = 1.0
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
 
     def admit(self, request: InferRequest) -> Admission:
@@ -79,11 +83,18 @@ class Gate:
         rows = _rows(inputs) if self.max_batch_size else None
         if rows is None:
             check_inputs(self.name, inputs, self.required, 0)
-            return Admission(1, None)
+            return Admission(1, None, self._guess(inputs))
         check_inputs(self.name, inputs, self.required, self.max_batch_size)
         if rows > self.max_batch_size:
             raise BatchTooLarge(rows, self.max_batch_size, self.name)
-        return Admission(rows, tuple(sorted((name, str(a.dtype), a.shape[1:]) for name, a in inputs.items())))
+        key = tuple(sorted((name, str(array.dtype), array.shape[1:]) for name, array in inputs.items()))
+        return Admission(rows, key, self._guess(inputs))
+
+    def _guess(self, inputs: Tensors) -> float:
+        """A small request of another shape is likely as quick as the small one of the warm-up; of a large one nothing
+        is known.
+        """
+        return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
 
 
 def _rows(inputs: Tensors) -> int | None:
@@ -160,7 +171,7 @@ class Model:
         ]
         if not times:
             return None
-        self._gate.admit(self._example_request()).measured(min(times))
+        self._gate.seconds = min(times)
         return WarmUp(times[0], min(times))
 
     def _try(self, executor: Any, runs: int) -> list[float]:

@@ -206,9 +206,8 @@ def _read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: in
 
 def _example_array(value: Any, spec: TensorSpec, max_batch_size: int) -> np.ndarray[Any, Any]:
     if spec.datatype == "BYTES":
-        text = np.array(value, np.object_)
-        array = np.empty(text.shape, np.object_)
-        array.flat = [leaf.encode() for leaf in text.flat]
+        array = np.array(value, np.object_)
+        array[...] = np.vectorize(str.encode, otypes=[np.object_])(array)
     else:
         array = np.array(value, spec.dtype)
     one_row = max_batch_size and spec.shape is not None and array.ndim == len(spec.shape) - 1

@@ -53,16 +53,24 @@ class Admission:
     """What the model says of a request that it accepts: how many rows, with whom it may share a batch (None: with
     nobody).
 
-    `seconds` is how long a request of exactly these shapes takes by itself, as measured: it falls at once and rises
-    slowly, so that one noisy measurement does not count. Admissions are shared by all requests of the same shapes.
+    `seconds` is how long a request of exactly these shapes keeps its thread busy, first as estimated, then as
+    measured: it falls at once and rises slowly, so that one noisy measurement does not count. Admissions are shared
+    by all requests of the same shapes.
     """
 
     rows: int
     batch_key: Hashable | None
     seconds: float = 1.0
 
+    is_measured: bool = False
+
     def measured(self, seconds: float) -> None:
-        self.seconds = min(seconds, self.seconds * 1.2)
+        self.seconds = min(seconds, self.seconds * 1.2) if self.is_measured else seconds
+        self.is_measured = True
+
+    @property
+    def is_quick(self) -> bool:
+        return self.seconds < INLINE_BELOW_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +206,14 @@ class Job(AsyncIterator[InferResponse]):
 class Batch:
     """Jobs that run together, and what became of them.
 
-    `outcomes` is filled by the computation, in the order of `jobs`.
+    `outcomes` is filled by the computation, in the order of `jobs`; `busy` are the processor seconds of its thread.
     """
 
     jobs: list[Job]
     outcomes: list[InferResponse | GatewayError] = field(default_factory=list)
     timings: list[tuple[str, float]] = field(default_factory=list)
     started: float = 0.0
+    busy: float = 0.0
 
     @property
     def requests(self) -> list[InferRequest]:
@@ -219,14 +228,20 @@ class Batch:
 
 
 def compute(executor: Executor, batch: Batch) -> None:
-    """Run a batch of a unary model, in whatever thread this is, and fill its outcomes."""
+    """Run a batch of a unary model, in whatever thread this is, and fill its outcomes.
+
+    Processor time is what counts for the choice between thread and loop: in a thread, the clock on the wall also shows
+    how long it waited for the interpreter.
+    """
     requests = batch.requests
+    begun = time.thread_time()
     try:
         (responses,) = executor.run(requests, batch.observe)
         batch.outcomes = list(responses)
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
         alone = len(requests) == 1
         batch.outcomes = [_told(error)] if alone else [_alone(executor, request, batch) for request in requests]
+    batch.busy = time.thread_time() - begun
 
 
 def _alone(executor: Executor, request: InferRequest, batch: Batch) -> InferResponse | GatewayError:
@@ -402,8 +417,9 @@ class Scheduler:
         if request.deadline is not None and request.deadline <= now:
             raise DeadlineExceeded(self._name)
         job = Job(request, admission, now, self._note_left)
-        if self._may_run_inline(admission):
-            self._run_inline(job)
+        if admission.is_quick and not self._queued and not self._policy.max_queue_delay_us and self._may_run_inline():
+            job.started = True
+            self._run_inline(Batch([job], started=now))
             return job
         if self._queued >= self._policy.max_queue_size:
             raise QueueFull(self._name, self._policy.max_queue_size)
@@ -421,18 +437,10 @@ class Scheduler:
 
     # ---------------------------------------------------------------------------------------------------------- inline
 
-    def _may_run_inline(self, admission: Admission) -> bool:
-        return (
-            admission.seconds < INLINE_BELOW_SECONDS
-            and not self._queued
-            and bool(self._idle)
-            and not self._policy.max_queue_delay_us
-            and self._idle[-1].executor.inline
-        )
+    def _may_run_inline(self) -> bool:
+        return bool(self._idle) and self._idle[-1].executor.inline
 
-    def _run_inline(self, job: Job) -> None:
-        batch = Batch([job], started=time.monotonic())
-        job.started = True
+    def _run_inline(self, batch: Batch) -> None:
         compute(self._idle[-1].executor, batch)
         self._settle(batch)
 
@@ -479,7 +487,7 @@ class Scheduler:
             batch = self._next_batch()
             if batch is None:
                 break
-            self._start(self._idle.pop(), batch)
+            self._start(batch)
         self._note_drained()
 
     def _next_batch(self) -> Batch | None:
@@ -552,12 +560,16 @@ class Scheduler:
 
     # --------------------------------------------------------------------------------------------------------- running
 
-    def _start(self, slot: Slot, batch: Batch) -> None:
+    def _start(self, batch: Batch) -> None:
+        """On the loop if all of it is quick, else in the slot's thread."""
         batch.started = time.monotonic()
-        self._running += len(batch.jobs)
         for job in batch.jobs:
             job.started = True
-        slot.start(batch, self._done)
+        if self._may_run_inline() and all(job.admission.is_quick for job in batch.jobs):
+            self._run_inline(batch)
+            return
+        self._running += len(batch.jobs)
+        self._idle.pop().start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
         self._running -= len(batch.jobs)
@@ -567,8 +579,9 @@ class Scheduler:
 
     def _settle(self, batch: Batch) -> None:
         """Hand every job its outcome, and the meter what was measured."""
-        if len(batch.jobs) == 1 and batch.timings:
-            batch.jobs[0].admission.measured(sum(seconds for _, seconds in batch.timings))
+        admission = batch.jobs[0].admission
+        if batch.busy and all(job.admission is admission for job in batch.jobs):
+            admission.measured(batch.busy)  # of several, it is no less than one alone would take
         observe = self._meter.observe
         for stage, seconds in batch.timings:
             observe(stage, seconds)

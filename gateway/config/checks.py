@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.config.values import parse_bind
+from gateway.config.words import hint
 from gateway.config.yaml_tree import Loc, key_path, quoted
 
 _ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104
@@ -32,13 +33,13 @@ def _target_contradictions(
     if not isinstance(model, str):
         return
     if model not in models:
-        yield "model", f"no model {quoted(model)}; there is {', '.join(models) or 'none'}"
+        yield "model", f"no model {quoted(model)}{hint(model, sorted(models))}"
         return
     if route in models and model != route:
         yield "model", f"a route named like the model {route} can lead only to it"
     labels = _mapping(_mapping(models[model]).get("labels"))
     if isinstance(label, str) and label not in labels:
-        yield "label", f"the model {model} has no label {quoted(label)}; it has {', '.join(labels) or 'none'}"
+        yield "label", f"the model {model} has no label {quoted(label)}{hint(label, sorted(labels))}"
 
 
 def _shared_ports(listen: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:

@@ -137,7 +137,7 @@ class ModelConfig(Section):
     """What computes the model."""
     path: Annotated[FileRef, Existing("any")] | None
     """Where the model lies, relative to this file."""
-    versions: VersionPolicy = VersionPolicy(latest=1)
+    versions: VersionPolicy = Field(default=VersionPolicy(latest=1), json_schema_extra={"default": "latest"})
     """Which versions are served: latest, all, a list of them, or {latest: 2}."""
     labels: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """Version labels."""
@@ -245,7 +245,7 @@ class Config(Section):
     routes: dict[PublicName, Route] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """Further public names, each with the models that it leads to."""
     limits: Limits = Limits()
-    """What a caller may send."""
+    """Bounds on every request."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)

@@ -91,8 +91,10 @@ class Translator:
                 expected.setdefault(target.loc, []).append(text)
             else:
                 yield _remark(error, target, self.tree)
-        for loc in expected.keys() - deeper:
-            texts, place = expected[loc], self.tree.places[loc]
+        for loc, texts in expected.items():
+            if loc in deeper:
+                continue
+            place = self.tree.places[loc]
             yield Finding(place.value, loc, f"found {found(place.node)}, expected {' or '.join(dict.fromkeys(texts))}")
 
     def _target(self, loc: Loc) -> Target:
@@ -165,7 +167,7 @@ def _remark(error: ErrorDetails, target: Target, tree: Tree) -> Finding:
         return Finding(place.key, (*loc, target.rest), "missing required key")
     if kind == "extra_forbidden":
         keys = sorted({key for schema in target.around for key in schema.get("properties", ())})
-        return Finding(place.key, loc, f"unknown key{_hint(str(loc[-1]), keys)}")
+        return Finding(place.key, loc, f"unknown key{hint(str(loc[-1]), keys)}")
     if tagged and kind == "union_tag_not_found":
         names = ", ".join(_choices(tagged))
         return Finding(
@@ -196,7 +198,8 @@ def _one_of(names: Iterable[Any], node: yaml.Node) -> str:
     return f"one of {', '.join(names)}" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def _hint(key: str, keys: Sequence[str]) -> str:
+def hint(key: str, keys: Sequence[str]) -> str:
+    """The end of a remark about an unknown name: the one that was meant, or those there are if they are few."""
     close = difflib.get_close_matches(key, keys, 1)
     if close:
         return f"; did you mean {close[0]}?"

@@ -91,8 +91,8 @@ def read_tree(text: str) -> Tree:
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text) from None
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        spot = Spot(before.count("\n") + 1, error.position - before.rfind("\n"))
+        before = text.encode()[: error.position].decode(errors="ignore")  # libyaml counts bytes here
+        spot = Spot(before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise NotYaml(spot, f"not YAML: {error.reason}") from None
     if root is None:
         raise NotYaml(Spot(1, 1), "found nothing, expected a mapping")

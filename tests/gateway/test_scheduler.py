@@ -285,6 +285,7 @@ async def test_what_is_measured_to_be_quick_runs_on_the_loop(bench: Any, ask: An
     b = bench(Echo(inline=True), max_batch_size=4)
     assert await answer(b.scheduler.submit(ask(1))) == [1]
     assert b.executor.threads == {"m-0"}
+    b.admissions[(1,)].seconds = 1e-6
     assert await answer(b.scheduler.submit(ask(2))) == [2]
     assert threading.current_thread().name in b.executor.threads
     b.admissions[(1,)].seconds = 1.0  # grown slow: off the loop again
