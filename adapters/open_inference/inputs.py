@@ -167,7 +167,8 @@ def _declared(item: Any, fields: list[str]) -> Declared:
         raise InvalidArgument(f"invalid datatype for input {name}")
     shape = tuple(array(member(item, fields, "shape"), "Unable to parse 'shape'"))
     for size in shape:
-        unsigned(size, "Unable to parse 'shape'")
+        if type(size) is not int or size < 0:
+            unsigned(size, "Unable to parse 'shape'")
     return Declared(name, dtype, shape, _count(name, dtype, shape))
 
 

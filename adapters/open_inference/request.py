@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -44,6 +45,8 @@ _INT64_MAX: Final = 2**63 - 1
 _HEADER_LENGTH: Final = HEADER_LENGTH.lower()
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
+_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
+"""Models have few outputs, and requests name them over and over."""
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
@@ -71,16 +74,20 @@ def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
 
 
 def _ref(call: Call) -> ModelRef:
-    version = call.args.get("version")
+    return _model_ref(call.args["model"], call.args.get("version"))
+
+
+@lru_cache(maxsize=1024)
+def _model_ref(name: str, version: str | None) -> ModelRef:
     if version is None:
-        return ModelRef(call.args["model"])
+        return ModelRef(name)
     digits = version.lstrip("0") or "0"
     if len(digits) > 19 or int(digits) > _INT64_MAX:
         raise InvalidArgument(
             f"failed to get model version from specified version string '{version}' (details: stol), "
             "version should be an integral value > 0"
         )
-    return ModelRef(call.args["model"], int(digits))
+    return ModelRef(name, int(digits))
 
 
 # ---------------------------------------------------------------------------------------------------------------- infer
@@ -132,7 +139,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
         view,
         inputs.arrays,
         request_id,
-        tuple([OutputRequest(name) for name in outputs]),
+        tuple(map(_wanted, outputs)),
         custom,
         priority=reserved.get("priority", 0),
         sequence=sequence_of(reserved),
@@ -151,8 +158,9 @@ def _check(inputs: Inputs, view: ModelView) -> None:
 def _wire(call: Call, outputs: Mapping[str, bool]) -> Wire:
     accepted = call.headers.get("accept-encoding")
     coding = best_coding(accepted) if accepted else ""
-    binary = [name for name, wanted in outputs.items() if wanted]
-    return Wire(frozenset(binary), coding) if binary or coding else PLAIN
+    if not coding and True not in outputs.values():
+        return PLAIN
+    return Wire(frozenset([name for name, binary in outputs.items() if binary]), coding)
 
 
 def _outputs(items: Any, binary: bool) -> dict[str, bool]:
