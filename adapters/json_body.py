@@ -207,13 +207,15 @@ def _from_buffer(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """
     if dtype.kind == "f" or dtype.kind == "V":
         wide = np.frombuffer(array.as_buffer(of_type="d"), np.float64)
-        if dtype.itemsize == 8:
-            return wide
-        with np.errstate(over="ignore"):
-            return wide.astype(dtype)
+        return wide if dtype.itemsize == 8 else _rounded(wide, dtype)
     if dtype.kind == "u":
         return _narrow(np.frombuffer(array.as_buffer(of_type="u"), np.uint64), dtype)
     return _narrow(np.frombuffer(array.as_buffer(of_type="i"), np.int64), dtype)
+
+
+@np.errstate(over="ignore")
+def _rounded(wide: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return wide.astype(dtype)
 
 
 def _narrow(wide: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -254,8 +256,7 @@ def _from_leaves(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any
     for leaf in leaves:
         if type(leaf) is not float and type(leaf) is not int:
             _refuse(leaf)
-    with np.errstate(over="ignore"):
-        return np.array([_double(leaf) for leaf in leaves], np.float64).astype(dtype)
+    return _rounded(np.array([_double(leaf) for leaf in leaves], np.float64), dtype)
 
 
 def _integers(leaves: list[Any], dtype: np.dtype[Any]) -> list[int]:

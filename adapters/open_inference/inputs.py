@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from adapters import json_body
+from adapters.open_inference import raw
 from adapters.open_inference.errors import shape_text, with_id
 from adapters.open_inference.members import array, fields_of, member, text, unsigned
 from gateway.canonical import BYTES, DTYPES, Array, datatype_of
@@ -19,9 +20,9 @@ from gateway.errors import GatewayError, InvalidArgument, NotFound
 from gateway.ports import Call
 
 _INT64_MAX: Final = 2**63 - 1
+_EMPTY: Final = memoryview(b"")
 _MAX_RANK: Final = 64
 """NumPy's."""
-_NO_TEXT: Final = np.array(b"", object)
 _WRONG_LEAF: Final = {
     "b": "attempt to access JSON non-boolean as boolean",
     "u": "attempt to access JSON non-unsigned-integer as unsigned-integer",
@@ -52,9 +53,14 @@ class Inputs:
         self.late: list[GatewayError] = []
         self._call = call
         self._model = model
+        self._tail = _EMPTY
 
-    def read(self, items: Any) -> None:
-        """A JSON array of inputs -> `arrays`, by name. Raises InvalidArgument or NotFound."""
+    def read(self, items: Any, tail: memoryview = _EMPTY) -> None:
+        """A JSON array of inputs, and the binary data behind the JSON -> `arrays`, by name.
+
+        Raises InvalidArgument or NotFound.
+        """
+        self._tail = tail
         for item in items:
             fields = fields_of(item)
             source = _source(item, fields)
@@ -62,12 +68,43 @@ class Inputs:
             if declared.name in self.arrays:
                 raise InvalidArgument(with_id(self._call, f"input '{declared.name}' already exists in request"))
             self.arrays[declared.name] = self._data(item, source, declared)
+        if self._tail:
+            raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
 
     def _data(self, item: Any, source: str, declared: Declared) -> Array:
         if source == "data":
             return self._from_json(item, declared)
+        if source == "binary_data_size":
+            size = unsigned(item["parameters"][source], f"Unable to parse '{source}'")
+            return self.from_raw(self._take(size, declared.name), declared)
         region = text(item["parameters"][source], f"Unable to parse '{source}'")
         raise NotFound(f"Unable to find shared memory region: '{region}'")
+
+    def _take(self, size: int, name: str) -> memoryview:
+        """The next `size` bytes of the tail."""
+        missing = size - len(self._tail)
+        if missing > 0:
+            raise InvalidArgument(
+                f"unexpected size for input '{name}', expecting {missing} additional bytes for model '{self._model}'"
+            )
+        data, self._tail = self._tail[:size], self._tail[size:]
+        return data
+
+    def from_raw(self, data: memoryview, declared: Declared) -> Array:
+        """Raw bytes -> array; what is wrong with them waits in `late`."""
+        name, dtype, shape, count = declared
+        try:
+            if dtype == BYTES:
+                return raw.strings_of(data, shape, count, name, self._model)
+            return raw.numbers_of(data, dtype, shape, count)
+        except raw.WrongSize as error:
+            complaint = (
+                f"input byte size mismatch for input '{name}' for model '{self._model}'. "
+                f"Expected {error.want}, got {error.got}"
+            )
+            return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
+        except InvalidArgument as error:
+            return self._postpone(error, declared)
 
     def _from_json(self, item: Any, declared: Declared) -> Array:
         _, dtype, shape, count = declared
@@ -108,7 +145,7 @@ class Inputs:
 
     def _postpone(self, complaint: GatewayError, declared: Declared) -> Array:
         self.late.append(complaint)
-        return np.broadcast_to(_NO_TEXT.astype(declared.dtype), declared.shape)
+        return np.broadcast_to(np.zeros((), declared.dtype), declared.shape)
 
 
 def _source(item: Any, fields: list[str]) -> str:
@@ -130,7 +167,8 @@ def _declared(item: Any, fields: list[str]) -> Declared:
         raise InvalidArgument(f"invalid datatype for input {name}")
     shape = tuple(array(member(item, fields, "shape"), "Unable to parse 'shape'"))
     for size in shape:
-        unsigned(size, "Unable to parse 'shape'")
+        if type(size) is not int or size < 0:
+            unsigned(size, "Unable to parse 'shape'")
     return Declared(name, dtype, shape, _count(name, dtype, shape))
 
 

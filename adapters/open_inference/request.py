@@ -7,27 +7,34 @@ Source: Triton's HTTP server; the texts are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
+
 from adapters import json_body
-from adapters.json_body import OBJECT
-from adapters.open_inference.errors import UnsupportedCoding
-from adapters.open_inference.inputs import Inputs
+from adapters.open_inference.compression import best_coding, plain_body
+from adapters.open_inference.inputs import Declared, Inputs
 from adapters.open_inference.members import array, boolean, fields_of, member, text, unsigned
+from adapters.open_inference.parameters import read_parameters, sequence_of
+from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import (
+    BYTES,
     NOTHING,
+    Array,
     InferRequest,
     ModelList,
     ModelMetadata,
     ModelReady,
     ModelRef,
     OutputRequest,
-    ParameterValue,
-    Sequence,
     ServerLive,
     ServerMetadata,
     ServerReady,
+    TensorSpec,
     check_inputs,
 )
 from gateway.errors import InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
@@ -35,7 +42,11 @@ from gateway.ports import Call, ModelView, Resolve
 
 MAX_JSON_DEPTH: Final = 100
 _INT64_MAX: Final = 2**63 - 1
-_MAX_SEQUENCE_ID: Final = 128
+_HEADER_LENGTH: Final = HEADER_LENGTH.lower()
+_INTEGER: Final = re.compile(r"-?[0-9]+")
+_EMPTY: Final = memoryview(b"")
+_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
+"""Models have few outputs, and requests name them over and over."""
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
@@ -63,143 +74,158 @@ def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
 
 
 def _ref(call: Call) -> ModelRef:
-    version = call.args.get("version")
+    return _model_ref(call.args["model"], call.args.get("version"))
+
+
+@lru_cache(maxsize=1024)
+def _model_ref(name: str, version: str | None) -> ModelRef:
     if version is None:
-        return ModelRef(call.args["model"])
+        return ModelRef(name)
     digits = version.lstrip("0") or "0"
     if len(digits) > 19 or int(digits) > _INT64_MAX:
         raise InvalidArgument(
             f"failed to get model version from specified version string '{version}' (details: stol), "
             "version should be an integral value > 0"
         )
-    return ModelRef(call.args["model"], int(digits))
+    return ModelRef(name, int(digits))
 
 
-# --------------------------------------------------------------------------------------------------------------- infer
+# ---------------------------------------------------------------------------------------------------------------- infer
 
 
 def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     """An infer request -> tensors, checked against what the model declares: dtypes, shapes and batch size.
 
-    Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound.
+    Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound,
+    BodyTooLarge.
     """
     view = resolve(_ref(call))
     if view.decoupled:
         raise ModelDecoupled(view.name)
-    if call.headers.get("content-encoding", "identity") != "identity":
-        raise UnsupportedCoding()
-    body = call.body if type(call.body) is bytes else bytes(call.body)
+    body = plain_body(call)
+    header = call.headers.get(_HEADER_LENGTH)
+    if header is None:
+        return _infer_request(call, view, body if type(body) is bytes else bytes(body), _EMPTY)
+    message = memoryview(body)
+    size = _header_length(header, len(message))
+    if not size:
+        return _raw_request(call, view, message)
+    return _infer_request(call, view, bytes(message[:size]), message[size:])
+
+
+def _header_length(text: str, body_bytes: int) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise InvalidArgument(f"Unable to parse {HEADER_LENGTH}, got: {text}")
+    if len(text) > 19 or not 0 <= int(text) <= body_bytes:
+        raise InvalidArgument(f"inference header size should be in range (0, {body_bytes}), got: {text}")
+    return int(text)
+
+
+def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -> InferRequest:
     document = json_body.read(body, MAX_JSON_DEPTH if call.max_json_depth is None else call.max_json_depth)
-    return _infer_request(call, view, document)
-
-
-def _infer_request(call: Call, view: ModelView, document: Any) -> InferRequest:
     fields = fields_of(document)
     request_id = text(document["id"], "Unable to parse 'id'") if "id" in fields else ""
     call.notes["id"] = request_id
-    reserved, custom = _parameters(document["parameters"]) if "parameters" in fields else (NOTHING, NOTHING)
+    reserved, custom = read_parameters(document["parameters"]) if "parameters" in fields else (NOTHING, NOTHING)
     inputs = Inputs(call, view.name)
-    inputs.read(array(member(document, fields, "inputs"), "Unable to parse 'inputs'"))
-    outputs = _outputs(document["outputs"]) if "outputs" in fields else ()
-    for output in outputs:
-        if output.name not in view.outputs:
-            raise UnknownOutput(output.name, view.name)
-    check_inputs(view.name, inputs.arrays, view.inputs, view.max_batch_size)
-    if inputs.late:
-        raise inputs.late[0]
+    inputs.read(array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
+    binary = reserved.get("binary_data_output", False)
+    outputs = _outputs(document["outputs"], binary) if "outputs" in fields else {}
+    for name in outputs:
+        if name not in view.outputs:
+            raise UnknownOutput(name, view.name)
+    _check(inputs, view)
     return InferRequest(
         view,
         inputs.arrays,
         request_id,
-        outputs,
+        tuple(map(_wanted, outputs)),
         custom,
         priority=reserved.get("priority", 0),
-        sequence=_sequence(reserved),
+        sequence=sequence_of(reserved),
         deadline=call.deadline,
         queue_timeout_us=reserved.get("timeout", 0),
+        wire=_wire(call, outputs or dict.fromkeys(view.outputs, binary)),
     )
 
 
-def _outputs(items: Any) -> tuple[OutputRequest, ...]:
-    """The requested outputs; one that is named twice is given once."""
-    requests = [_output(item) for item in array(items, "Unable to parse 'outputs'")]
-    return tuple(requests) if len(requests) < 2 else tuple({request.name: request for request in requests}.values())
+def _check(inputs: Inputs, view: ModelView) -> None:
+    check_inputs(view.name, inputs.arrays, view.inputs, view.max_batch_size)
+    if inputs.late:
+        raise inputs.late[0]
 
 
-def _output(item: Any) -> OutputRequest:
+def _wire(call: Call, outputs: Mapping[str, bool]) -> Wire:
+    accepted = call.headers.get("accept-encoding")
+    coding = best_coding(accepted) if accepted else ""
+    if not coding and True not in outputs.values():
+        return PLAIN
+    return Wire(frozenset([name for name, binary in outputs.items() if binary]), coding)
+
+
+def _outputs(items: Any, binary: bool) -> dict[str, bool]:
+    """The requested outputs, each with whether it goes out as binary; one that is named twice is given once."""
+    return dict([_output(item, binary) for item in array(items, "Unable to parse 'outputs'")])
+
+
+def _output(item: Any, binary: bool) -> tuple[str, bool]:
     fields = fields_of(item)
     name = text(member(item, fields, "name"), "Unable to parse 'name'")
-    if "parameters" in fields:
-        parameters = item["parameters"]
-        given = fields_of(parameters)
-        if "shared_memory_region" in given:
-            region = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
-            raise NotFound(f"Unable to find shared memory region: '{region}'")
-        if "classification" in given and unsigned(parameters["classification"], "Unable to set 'classification'"):
-            raise Unsupported("classification is not supported")
-        if "binary_data" in given and boolean(parameters["binary_data"], "Unable to parse 'binary_data'"):
-            raise Unsupported("binary tensor data is not supported")
-    return OutputRequest(name)
+    if "parameters" not in fields:
+        return name, binary
+    parameters = item["parameters"]
+    given = fields_of(parameters)
+    if "shared_memory_region" in given:
+        region = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
+        raise NotFound(f"Unable to find shared memory region: '{region}'")
+    if "classification" in given and unsigned(parameters["classification"], "Unable to set 'classification'"):
+        raise Unsupported("classification is not supported")
+    return name, boolean(
+        parameters["binary_data"], "Unable to parse 'binary_data'"
+    ) if "binary_data" in given else binary
 
 
-# ---------------------------------------------------------------------------------------------------------- parameters
+# -------------------------------------------------------------------------------------------------- raw binary requests
 
 
-def _parameters(value: Any) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
-    """Request parameters -> those that the server consumes, and the custom ones, which go to the model."""
-    if not isinstance(value, OBJECT):
-        raise InvalidArgument("failed to get request params.: attempt to get members for non-object")
-    reserved: dict[str, Any] = {}
-    custom: dict[str, ParameterValue] = {}
-    for key, item in value.items():
-        if read := _RESERVED.get(key):
-            reserved.setdefault(key, read(item, f"Unable to parse '{key}'"))
-        elif key.startswith("triton_"):
-            raise InvalidArgument(
-                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
-            )
-        else:
-            custom.setdefault(key, _custom(key, item))
-    return reserved, custom
+def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
+    """A body that is nothing but the data of the model's only input; every output goes out as binary."""
+    if len(view.inputs) != 1:
+        raise InvalidArgument(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(view.inputs)} inputs in "
+            f"'{view.name}' model configuration"
+        )
+    (spec,) = view.inputs.values()
+    inputs = Inputs(call, view.name)
+    if spec.dtype == BYTES:
+        inputs.arrays[spec.name] = _raw_string(spec, view, body)
+    else:
+        shape = _raw_shape(spec, view, len(body))
+        inputs.arrays[spec.name] = inputs.from_raw(body, Declared(spec.name, spec.dtype, shape, math.prod(shape)))
+    _check(inputs, view)
+    wire = _wire(call, dict.fromkeys(view.outputs, True))
+    return InferRequest(view, inputs.arrays, deadline=call.deadline, wire=wire)
 
 
-def _custom(key: str, value: Any) -> ParameterValue:
-    """A custom parameter: string, boolean, double, or an integer of 64 bits (a larger one becomes a double)."""
-    if type(value) is int:
-        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else _double(value)
-    if type(value) is str or type(value) is bool or type(value) is float:
-        return value
-    raise InvalidArgument(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+def _raw_string(spec: TensorSpec, view: ModelView, body: memoryview) -> Array:
+    batch = (1,) if view.max_batch_size else ()
+    if spec.shape is None or spec.shape[len(batch) :] != (1,):
+        raise InvalidArgument(f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]")
+    element = np.empty((*batch, 1), object)
+    element[...] = bytes(body)
+    return element
 
 
-def _double(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def _sequence_id(value: Any, what: str) -> int | str:
-    if type(value) is not str:
-        return unsigned(value, what)
-    if len(value.encode()) > _MAX_SEQUENCE_ID:
-        raise Unsupported(f"string correlation ID cannot be longer than {_MAX_SEQUENCE_ID} characters")
-    return value
-
-
-_RESERVED: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "sequence_id": _sequence_id,
-    "sequence_start": boolean,
-    "sequence_end": boolean,
-    "priority": unsigned,
-    "timeout": unsigned,
-    "binary_data_output": boolean,
-}
-
-
-def _sequence(reserved: Mapping[str, Any]) -> Sequence | None:
-    """Which sequence a request belongs to; an id of 0 or "" belongs to none."""
-    sequence_id = reserved.get("sequence_id")
-    if not sequence_id:
-        return None
-    return Sequence(sequence_id, reserved.get("sequence_start", False), reserved.get("sequence_end", False))
+def _raw_shape(spec: TensorSpec, view: ModelView, size: int) -> tuple[int, ...]:
+    """The shape that this many bytes have: a batch of 1, and what is left in the one variable dimension."""
+    shape = list(spec.shape or ())
+    if view.max_batch_size:
+        shape[:1] = [1]
+    if spec.shape is None or shape.count(-1) > 1:
+        raise InvalidArgument(
+            f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
+            "variable-sized dimension"
+        )
+    if -1 in shape:
+        shape[shape.index(-1)] = size // ((spec.dtype.itemsize * -math.prod(shape)) or 1)
+    return tuple(shape)

@@ -13,7 +13,10 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from adapters.open_inference.compression import deflated
 from adapters.open_inference.errors import JSON_HEADERS
+from adapters.open_inference.raw import raw_of
+from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import (
     BYTES,
     Array,
@@ -26,10 +29,12 @@ from gateway.canonical import (
     datatype_of,
 )
 from gateway.errors import EncodingFailed
-from gateway.ports import ModelView, Reply
+from gateway.ports import Buffer, ModelView, Reply
 
-EXTENSIONS: Final = ("parameters", "schedule_policy")
+EXTENSIONS: Final = ("schedule_policy", "binary_tensor_data", "parameters")
 """What server metadata lists: the extensions that work. Clients choose their calls by it."""
+
+_OCTETS: Final = "application/octet-stream"
 
 
 def encode_live(live: bool, question: Any) -> Reply:
@@ -91,21 +96,45 @@ def _json(document: Mapping[str, Any]) -> Reply:
 
 
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
-    """Host arrays -> the response's JSON. Raises EncodingFailed for a tensor that JSON cannot carry."""
-    return Reply(_dump(_head(answer, request)), 200, JSON_HEADERS)
+    """Host arrays -> the response: JSON, and behind it the outputs that were asked for as binary, without a copy.
+
+    Raises EncodingFailed for a tensor that JSON cannot carry.
+    """
+    wire: Wire = request.wire or PLAIN
+    tail: list[Buffer] = []
+    outputs = [_output(name, array, name in wire.binary, tail) for name, array in answer.outputs.items()]
+    head = _dump(_head(answer, request, outputs))
+    if not tail and not wire.coding:
+        return Reply(head, 200, JSON_HEADERS)
+    headers = {"Content-Type": _OCTETS, HEADER_LENGTH: str(len(head))} if tail else dict(JSON_HEADERS)
+    body = [head, *tail]
+    if wire.coding:
+        headers["Content-Encoding"] = wire.coding
+        body = deflated(body, wire.coding)
+    return Reply(body, 200, headers)
 
 
-def _head(answer: InferResponse, request: InferRequest) -> dict[str, Any]:
+def _output(name: str, array: Array, binary: bool, tail: list[Buffer]) -> dict[str, Any]:
+    """An output's part of the JSON; binary data goes to the tail."""
+    output = {"name": name, "datatype": datatype_of(array.dtype), "shape": array.shape}
+    if not binary:
+        output["data"] = json_data(name, array)
+        return output
+    data = raw_of(array)
+    output["parameters"] = {"binary_data_size": len(data)}
+    if len(data):
+        tail.append(data)
+    return output
+
+
+def _head(answer: InferResponse, request: InferRequest, outputs: list[dict[str, Any]]) -> dict[str, Any]:
     view = request.view
     document: dict[str, Any] = {"id": request.id} if request.id else {}
     document["model_name"] = view.name
     document["model_version"] = str(view.version)
     if answer.parameters:
         document["parameters"] = dict(answer.parameters)
-    document["outputs"] = [
-        {"name": name, "datatype": datatype_of(array.dtype), "shape": array.shape, "data": json_data(name, array)}
-        for name, array in answer.outputs.items()
-    ]
+    document["outputs"] = outputs
     return document
 
 

@@ -1,0 +1,74 @@
+"""Request parameters: those that the server consumes, and the custom ones, which go to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from adapters.json_body import OBJECT
+from adapters.open_inference.members import boolean, text, unsigned
+from gateway.canonical import ParameterValue, Sequence
+from gateway.errors import InvalidArgument, Unsupported
+
+_INT64_MAX: Final = 2**63 - 1
+_MAX_SEQUENCE_ID: Final = 128
+
+
+def read_parameters(value: Any) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
+    """A request's parameters -> the reserved ones and the custom ones. Raises InvalidArgument, Unsupported."""
+    if not isinstance(value, OBJECT):
+        raise InvalidArgument("failed to get request params.: attempt to get members for non-object")
+    reserved: dict[str, Any] = {}
+    custom: dict[str, ParameterValue] = {}
+    for key, item in value.items():
+        if read := _RESERVED.get(key):
+            reserved.setdefault(key, read(item, f"Unable to parse '{key}'"))
+        elif key.startswith("triton_"):
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+            )
+        else:
+            custom.setdefault(key, _custom(key, item))
+    return reserved, custom
+
+
+def _custom(key: str, value: Any) -> ParameterValue:
+    """A custom parameter: string, boolean, double, or an integer of 64 bits (a larger one becomes a double)."""
+    if type(value) is int:
+        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else _double(value)
+    if type(value) is str or type(value) is bool or type(value) is float:
+        return value
+    raise InvalidArgument(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+
+
+def _double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _sequence_id(value: Any, what: str) -> int | str:
+    if type(value) is int and 0 <= value < 2**64:
+        return value
+    if len(text(value, what).encode()) > _MAX_SEQUENCE_ID:
+        raise Unsupported(f"string correlation ID cannot be longer than {_MAX_SEQUENCE_ID} characters")
+    return text(value, what)
+
+
+_RESERVED: Final[Mapping[str, Callable[[Any, str], Any]]] = {
+    "sequence_id": _sequence_id,
+    "sequence_start": boolean,
+    "sequence_end": boolean,
+    "priority": unsigned,
+    "timeout": unsigned,
+    "binary_data_output": boolean,
+}
+
+
+def sequence_of(reserved: Mapping[str, Any]) -> Sequence | None:
+    """Which sequence a request belongs to; an id of 0 or "" belongs to none."""
+    sequence_id = reserved.get("sequence_id")
+    if not sequence_id:
+        return None
+    return Sequence(sequence_id, reserved.get("sequence_start", False), reserved.get("sequence_end", False))

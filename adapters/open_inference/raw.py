@@ -1,0 +1,83 @@
+"""Tensors as raw bytes: little-endian, row-major, packed. BOOL is one byte, true unless 0; BYTES is each element's
+length as a uint32, then the element.
+
+The same form serves binary tensor data over HTTP and raw contents over gRPC. Numbers are views of the message in both
+directions, never copies.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import numpy as np
+
+from gateway.canonical import BYTES, Array
+from gateway.errors import GatewayError, InvalidArgument
+from gateway.ports import Buffer
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+class WrongSize(GatewayError):
+    """`want` bytes are needed for a tensor, `got` are there; the caller knows whose they are."""
+
+    def __init__(self, want: int, got: int) -> None:
+        super().__init__(f"{want} bytes needed, {got} given")
+        self.want = want
+        self.got = got
+
+
+def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], count: int) -> Array:
+    """Bytes -> array of `shape`, which has `count` elements, on the host: a view of the bytes (BOOL: a copy).
+
+    Raises WrongSize.
+    """
+    if len(data) != count * dtype.itemsize:
+        raise WrongSize(count * dtype.itemsize, len(data))
+    if not count:
+        return np.empty(shape, dtype)
+    if dtype.kind == "b":
+        return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, model: str) -> Array:
+    """Bytes -> object array of `shape`, which has `count` elements.
+
+    Raises InvalidArgument where a length or an element is cut short, or where their number is wrong.
+    """
+    where = f"for inference input '{name}'"
+    elements: list[bytes] = []
+    at, end = 0, len(data)
+    while at < end:
+        if len(elements) == count:
+            raise InvalidArgument(
+                f"unexpected number of string elements {count + 1} {where} for model '{model}', expecting {count}"
+            )
+        if end - at < 4:
+            raise InvalidArgument(
+                f"incomplete string length indicator {where} for model '{model}', expecting 4 bytes but only "
+                f"{end - at} bytes available. Please make sure the string length indicator is in one buffer."
+            )
+        start = at + 4
+        at = start + _LENGTH.unpack_from(data, at)[0]
+        if at > end:
+            raise InvalidArgument(
+                f"incomplete string data {where}, expecting string of length {at - start} but only {end - start} bytes "
+                "available"
+            )
+        elements.append(bytes(data[start:at]))
+    if len(elements) < count:
+        raise InvalidArgument(f"expected {count} string elements {where} for model '{model}', got {len(elements)}")
+    array = np.empty(count, object)
+    array[:] = elements
+    return array.reshape(shape)
+
+
+def raw_of(array: Array) -> Buffer:
+    """A host array -> its raw bytes: a view where it is contiguous and not BYTES."""
+    if array.dtype == BYTES:
+        return b"".join([part for text in array.ravel().tolist() for part in (_LENGTH.pack(len(text)), text)])
+    view: memoryview = array.ravel().view(np.uint8).data
+    return view

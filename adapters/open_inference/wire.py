@@ -1,0 +1,22 @@
+"""What a request says of the form of its reply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+"""How many bytes of a body are JSON; binary tensors follow them. Counted before any compression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """`binary` names the outputs that go out as bytes behind the JSON, `coding` is the compression of the whole: gzip,
+    deflate or "".
+    """
+
+    binary: frozenset[str] = frozenset()
+    coding: str = ""
+
+
+PLAIN: Final = Wire()
