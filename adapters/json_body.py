@@ -314,7 +314,7 @@ def _is_regular(array: Any, shape: tuple[int, ...], text: bytes) -> bool:
     arrays = sum(math.prod(shape[:level]) for level in range(len(shape)))
     if text and 2 * arrays > len(text):  # a claim of the first branch, and too long to compare
         return False
-    plain = bool(text) and shape[-1] > _WALK_LIMIT and not _opens_more_than(text, arrays, b"[")
+    plain = bool(text) and arrays <= _WALK_LIMIT and not _opens_more_than(text, arrays, b"[")
     if text and not plain and max(arrays, shape[-1]) > _WALK_LIMIT:
         told = _told_by_brackets(text, shape, arrays)
         if told is not None:
