@@ -34,6 +34,7 @@ OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)
 
 _SIMDJSON_MAX_DEPTH: Final = 1024
+_SIMDJSON_MAX_LENGTH: Final = 0xFFFFFF
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
@@ -253,10 +254,13 @@ def _from_leaves(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any
         return np.array([leaf if isinstance(leaf, bool) else _refuse(leaf) for leaf in leaves], np.bool_)
     if dtype.kind in "iu":
         return np.array(_integers(leaves, dtype), dtype)
-    for leaf in leaves:
-        if type(leaf) is not float and type(leaf) is not int:
-            _refuse(leaf)
-    return _rounded(np.array([_double(leaf) for leaf in leaves], np.float64), dtype)
+    if not {*map(type, leaves)} <= {float, int}:
+        _refuse(next(leaf for leaf in leaves if type(leaf) is not float and type(leaf) is not int))
+    try:
+        wide = np.array(leaves, np.float64)
+    except OverflowError:
+        wide = np.array([_double(leaf) for leaf in leaves], np.float64)
+    return _rounded(wide, dtype)
 
 
 def _integers(leaves: list[Any], dtype: np.dtype[Any]) -> list[int]:
@@ -283,6 +287,12 @@ def _refuse(leaf: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------- rectangles
 
 
+def length(array: Any) -> int:
+    """The number of elements; simdjson's own count ends at 2^24-1."""
+    counted = len(array)
+    return counted if counted != _SIMDJSON_MAX_LENGTH else sum(1 for _ in array)
+
+
 def first_branch(array: Any) -> tuple[int, ...]:
     """Lengths along the first elements: the shape, if the array is rectangular.
 
@@ -290,7 +300,7 @@ def first_branch(array: Any) -> tuple[int, ...]:
     """
     shape = []
     while isinstance(array, ARRAY):
-        shape.append(len(array))
+        shape.append(length(array))
         if not shape[-1]:
             break
         array = array[0]
@@ -324,14 +334,14 @@ def _is_regular(array: Any, shape: tuple[int, ...], text: bytes) -> bool:
     arrays = sum(math.prod(shape[:level]) for level in range(len(shape)))
     if text and 2 * arrays > len(text):  # a claim of the first branch, and too long to compare
         return False
-    plain = bool(text) and shape[-1] > _WALK_LIMIT and not _opens_more_than(text, arrays, b"[")
+    plain = bool(text) and arrays <= _WALK_LIMIT and not _opens_more_than(text, arrays, b"[")
     if text and not plain and max(arrays, shape[-1]) > _WALK_LIMIT:
         told = _told_by_brackets(text, shape, arrays)
         if told is not None:
             return told
     level: list[Any] = [array]
-    for depth, length in enumerate(shape):
-        if not all(isinstance(item, ARRAY) and len(item) == length for item in level):
+    for depth, size in enumerate(shape):
+        if not all(isinstance(item, ARRAY) and length(item) == size for item in level):
             return False
         if depth == len(shape) - 1:
             return plain or not any(isinstance(leaf, ARRAY) for item in level for leaf in item)

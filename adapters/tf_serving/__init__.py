@@ -6,6 +6,7 @@
     tensors.py           JSON values -> arrays of the signature's dtypes, each objection in the contract's words
     predict_response.py  InferResponse -> predictions or outputs, laid out as the original lays them out
     number_text.py       the text of every number in an array
+    float_digits.py      the same for many float32 at once
     json_text.py         strings of JSON, and the rendering of a request's values in error texts
     metadata.py          status of versions, description of signatures
     model_ref.py         the model that an address names

@@ -4,16 +4,24 @@ number, and else as many as always do: 9 for float32, 17 for float64.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from adapters.tf_serving.float_digits import WIDTH, text_matrix
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_MANY: Final = 100
+"""From so many float32 on, NumPy's way of writing them is the quicker one."""
+
+_ROW_END: Final = ";"
 _TRUTH: Final = ("false", "true")
 _ENOUGH: Final = {4: "%.9g ", 8: "%.17g "}
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def number_texts(array: np.ndarray[Any, Any]) -> list[str]:
+def number_texts(array: Array) -> list[str]:
     """Every element of a bool, integer, float32 or float64 array as TensorFlow Serving writes it, in row-major order.
 
     0.1 -> '0.1', 1e6 -> '1e+06', float32 1/3 -> '0.333333343', 1 -> '1.0', infinity -> 'Infinity'.
@@ -23,11 +31,30 @@ def number_texts(array: np.ndarray[Any, Any]) -> list[str]:
         return [_TRUTH[value] for value in flat.tolist()]
     if flat.dtype.kind in "iu":
         return [*map(str, flat.tolist())]
-    return [text if "." in text or "e" in text else _NOT_FINITE.get(text) or text + ".0" for text in _float_texts(flat)]
+    if flat.dtype == np.float32 and flat.size >= _MANY:
+        return _many_floats(flat, 1)[:-1].split(_ROW_END)
+    return _few_floats(flat)
 
 
-def _float_texts(flat: np.ndarray[Any, Any]) -> list[str]:
-    """One format operation and one comparison for all of them, then the same for those that six digits fail."""
+def number_rows(array: Array, between: str) -> list[str]:
+    """The same, the texts of every row of a two-dimensional array [rows, columns > 0] joined by `between`."""
+    if array.dtype == np.float32 and array.size >= _MANY:
+        text = _many_floats(array.reshape(-1), array.shape[1])
+        return text[:-1].replace(" ", between).split(_ROW_END)
+    if array.dtype.kind in "iu":
+        rows = [repr(row)[1:-1] for row in array.tolist()]
+        return rows if between == ", " else [row.replace(", ", between) for row in rows]
+    texts = number_texts(array)
+    columns = array.shape[1]
+    return [between.join(texts[at : at + columns]) for at in range(0, len(texts), columns)]
+
+
+def _few_floats(flat: Array) -> list[str]:
+    """One format operation and one comparison for all of them, then the same for those that six digits fail.
+
+    Reading back goes through float64, which rounds twice for float32; of all decimals with six digits, none lies where
+    that matters.
+    """
     values = flat.tolist()
     texts = ("%g " * len(values) % tuple(values)).split()
     failed = (np.array([*map(float, texts)], flat.dtype) != flat).nonzero()[0]
@@ -35,4 +62,16 @@ def _float_texts(flat: np.ndarray[Any, Any]) -> list[str]:
         longer = (_ENOUGH[flat.itemsize] * failed.size % tuple(flat[failed].tolist())).split()
         for index, text in zip(failed.tolist(), longer, strict=True):
             texts[index] = text
-    return texts
+    return [text if "." in text or "e" in text else _NOT_FINITE.get(text) or text + ".0" for text in texts]
+
+
+def _many_floats(flat: Array, columns: int) -> str:
+    """float32 [n] -> the texts, each followed by a space, or by a semicolon where it is the last of its row."""
+    separators = np.full(flat.size, ord(" "), np.uint8)
+    separators[columns - 1 :: columns] = ord(_ROW_END)
+    matrix, left = text_matrix(flat, separators)
+    if left.any():
+        texts = "".join(text.ljust(WIDTH, "\0") for text in _few_floats(flat[left]))
+        matrix[left] = np.frombuffer(texts.encode(), np.uint8).reshape(-1, WIDTH)
+        matrix[left, -1] = separators[left]
+    return matrix.tobytes().translate(None, b"\0").decode("ascii")

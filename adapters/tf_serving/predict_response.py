@@ -14,7 +14,7 @@ import pybase64
 
 from adapters.tf_serving.errors import JSON_HEADERS
 from adapters.tf_serving.json_text import INDENT, quote
-from adapters.tf_serving.number_text import number_texts
+from adapters.tf_serving.number_text import number_rows, number_texts
 from adapters.tf_serving.predict_request import Asked
 from adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON, Tensor
 from gateway.canonical import BYTES, InferRequest, InferResponse
@@ -49,6 +49,8 @@ def _rows(outputs: dict[str, Tensor]) -> str:
         return '{\n    "predictions": []\n}'
     if len(outputs) == 1:
         [(name, tensor)] = outputs.items()
+        if tensor.ndim == 1:
+            return _OPEN + _lines(name, tensor, ", ", 2)[0] + _CLOSE
         return _OPEN + ", ".join(_slices(name, tensor, 2)) + _CLOSE
     return _OPEN + ",".join(_objects(outputs)) + _CLOSE
 
@@ -69,9 +71,12 @@ def _count_rows(outputs: dict[str, Tensor]) -> int:
 
 def _slices(name: str, tensor: Tensor, level: int) -> list[str]:
     """The text of every row, arrays on one line; a row stands `level` deep."""
+    if tensor.ndim == 1:
+        return _leaf_texts(name, tensor, level)
     rest = tensor.shape[1:]
-    texts = _leaf_texts(name, tensor, level + len(rest))
-    for axis in range(len(rest) - 1, -1, -1):
+    texts = _lines(name, tensor, ", ", level + len(rest))
+    texts = [f"[{text}]" for text in texts]
+    for axis in range(len(rest) - 2, -1, -1):
         texts = _join(texts, rest[axis], tensor.shape[0] * math.prod(rest[:axis]), "[", ", ", "]")
     return texts
 
@@ -97,11 +102,17 @@ def _columns(outputs: dict[str, Tensor]) -> str:
 
 def _expanded(name: str, tensor: Tensor, level: int) -> str:
     """The whole tensor, every element on a line of its own; its bracket stands `level` deep."""
-    texts = _leaf_texts(name, tensor, level + tensor.ndim)
+    if not tensor.ndim:
+        return _leaf_texts(name, tensor, level)[0]
+    texts: list[str] = []
     for axis in range(tensor.ndim - 1, -1, -1):
         line = "\n" + INDENT * (level + axis)
-        inner = line + INDENT
-        texts = _join(texts, tensor.shape[axis], math.prod(tensor.shape[:axis]), "[" + inner, "," + inner, line + "]")
+        opening, between, closing = f"[{line}{INDENT}", f",{line}{INDENT}", f"{line}]"
+        if axis == tensor.ndim - 1:
+            lines = _lines(name, tensor, between, level + tensor.ndim)
+            texts = [opening + text + closing if text else "[]" for text in lines]
+        else:
+            texts = _join(texts, tensor.shape[axis], math.prod(tensor.shape[:axis]), opening, between, closing)
     return texts[0]
 
 
@@ -113,6 +124,17 @@ def _join(texts: list[str], size: int, count: int, opening: str, between: str, c
     if not size:
         return ["[]"] * count
     return [opening + between.join(texts[at : at + size]) + closing for at in range(0, len(texts), size)]
+
+
+def _lines(name: str, tensor: Tensor, between: str, level: int) -> list[str]:
+    """The elements of every innermost array, joined; an element stands `level` deep."""
+    columns = tensor.shape[-1]
+    count = math.prod(tensor.shape[:-1])
+    if not columns:
+        return [""] * count
+    if tensor.dtype != BYTES:
+        return number_rows(tensor.reshape(count, columns), between)
+    return _join(_leaf_texts(name, tensor, level), columns, count, "", between, "")
 
 
 def _leaf_texts(name: str, tensor: Tensor, level: int) -> list[str]:

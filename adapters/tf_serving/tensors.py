@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 import pybase64
 
-from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, rectangle
+from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, length, rectangle
 from adapters.tf_serving.json_text import show
 from gateway.canonical import BYTES, DTYPES
 from gateway.errors import InvalidArgument, Unsupported
@@ -112,9 +112,9 @@ def _gather(value: Any, level: int, shape: Shape, take: Callable[[Any], Any], le
         return
     if level >= len(shape):
         raise InvalidArgument(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
-    if len(value) != shape[level]:
+    if length(value) != shape[level]:
         raise InvalidArgument(
-            f"Encountered list at unexpected size: {len(value)} at level: {level} expected size: {shape[level]}"
+            f"Encountered list at unexpected size: {length(value)} at level: {level} expected size: {shape[level]}"
         )
     for item in value:
         _gather(item, level + 1, shape, take, leaves)

@@ -195,6 +195,11 @@ def test_a_first_branch_that_claims_too_much_costs_nothing() -> None:
     assert peak < 1 << 20
 
 
+def test_an_array_longer_than_simdjson_counts() -> None:
+    body = b"[" + b"1," * 0xFFFFFF + b"1]"
+    assert rectangle(read(body, 100), DTYPES["UINT8"], body).shape == (1 << 24,)
+
+
 @pytest.mark.parametrize("body", [b'{"b": 1, "a": 2, "b": 3}', b'{"b": 1, "a": NaN, "b": 3}'])
 def test_members_keep_their_order(body: bytes) -> None:
     value = read(body, 100)

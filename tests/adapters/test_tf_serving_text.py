@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from adapters.json_body import read
 from adapters.tf_serving.json_text import quote, show
-from adapters.tf_serving.number_text import number_texts
+from adapters.tf_serving.number_text import number_rows, number_texts
 
 FLOAT32 = [
     (1.0, "1.0"),
@@ -104,7 +104,17 @@ def test_texts_of_many(dtype: Any, seed: int) -> None:
         assert_texts(np.concatenate([bits, short, whole, near, halves, rng.random(3000).astype(dtype)]))
 
 
-# ---------------------------------------------------------------------------------------------------- values in errors
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.uint64, np.bool_])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 300), (300, 1), (7, 40), (3, 2)])
+@pytest.mark.parametrize("between", [", ", ",\n        "])
+def test_rows(dtype: Any, shape: tuple[int, int], between: str) -> None:
+    array = (np.random.default_rng(1).normal(0, 50, shape) ** 2).astype(dtype)
+    if array.dtype.kind == "f":
+        array.flat[::5] = np.resize([math.nan, -math.inf, 1e-45, 0.0, -0.0, 1.5], array.flat[::5].size)
+    assert number_rows(array, between) == [between.join(number_texts(row)) for row in array]
+
+
+# ----------------------------------------------------------------------------------------------------- values in errors
 
 SHOWN = [
     ("1", "1"),
