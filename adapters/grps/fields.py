@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
@@ -115,7 +115,7 @@ def enum(numbers: Mapping[str, int]) -> Read:
 
 def object_of(schema: Schema) -> Read:
     def read(value: Any) -> dict[str, Any]:
-        return read_fields(value.items(), schema) if isinstance(value, OBJECT) else refuse("expected an object")
+        return read_fields(value, schema) if isinstance(value, OBJECT) else refuse("expected an object")
 
     return read
 
@@ -153,18 +153,28 @@ def map_of(read_value: Read) -> Read:
     return read
 
 
-def read_fields(items: Iterable[tuple[str, Any]], schema: Schema) -> dict[str, Any]:
+def known_members(value: Any, wanted: Container[str]) -> list[tuple[str, Any]]:
+    """The members of a JSON object that are wanted, in order; of repeated keys the last one's value.
+
+    simdjson looks a key up from the front and its items() copies whole arrays, so that is left to objects that do
+    repeat a key. (What RapidJSON had to read has lost all but the first.)
+    """
+    keys = [key for key in value if key in wanted]
+    if isinstance(value, dict) or len(set(keys)) == len(keys):
+        return [(key, value[key]) for key in keys]
+    return [(key, item) for key, item in value.items() if key in wanted]
+
+
+def read_fields(value: Any, schema: Schema) -> dict[str, Any]:
     """Known members by field name; null unsets, of several for one field the last wins, the unknown are ignored."""
     fields: dict[str, Any] = {}
-    for key, value in items:
-        if key not in schema:
-            continue
+    for key, item in known_members(value, schema):
         name, read = schema[key]
-        if value is None:
+        if item is None:
             fields.pop(name, None)
             continue
         try:
-            fields[name] = read(value)
+            fields[name] = read(item)
         except Unfit as unfit:
             raise unfit.below(name) from None
     return fields

@@ -66,7 +66,8 @@ _READERS: Final[Mapping[str, Read]] = {
     "ndarray": object_of({}),
     "gmap": object_of(_MAPS),
 }
-_MESSAGE: Final[Schema] = {name: (name, read) for name, read in _READERS.items()}  # no camel case at the top
+MESSAGE: Final[Schema] = {name: (name, read) for name, read in _READERS.items()}
+"""The whole message; no camel case here, at the top."""
 
 
 def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     Raises InvalidArgument if a value does not fit its field, or two arms of the oneof are set.
     """
     try:
-        fields = read_fields(members.items(), _MESSAGE)
+        fields = read_fields(members, MESSAGE)
         if len(DATA_FIELDS & fields.keys()) > 1:
             oneof = 'Message type "grps.protos.v1.GrpsMessage" should not have multiple "data_oneof" oneof fields.'
             raise InvalidArgument(oneof)

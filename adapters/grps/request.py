@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from adapters.grps.errors import BadHead, BadRequest
-from adapters.grps.message import message
+from adapters.grps.fields import known_members
+from adapters.grps.message import MESSAGE, message
 from adapters.grps.options import MapName, mapping_of
 from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
@@ -78,11 +79,11 @@ def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
 
 
 def json_object(body: bytes, call: Call) -> dict[str, Any]:
-    """The members of the body's object; of repeated keys the last wins."""
+    """The members of the body's object that a message has."""
     value = read(body, call.max_json_depth or 100)
     if not isinstance(value, OBJECT):
         raise InvalidArgument("The json body is not an object.")
-    return dict(value.items())
+    return dict(known_members(value, MESSAGE))
 
 
 def _kind(members: Mapping[str, Any]) -> str:
