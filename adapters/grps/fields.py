@@ -52,6 +52,11 @@ def refuse(reason: str) -> NoReturn:
     raise Unfit(reason)
 
 
+def shown(leaf: Any) -> str:
+    """A value in an error's text: short, and Python's own wherever it came from."""
+    return "an object" if isinstance(leaf, OBJECT) else repr(leaf)[:40]
+
+
 def string(value: Any) -> str:
     return value if isinstance(value, str) else refuse("expected a string")
 

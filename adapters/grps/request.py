@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from adapters.grps.errors import BadHead, BadRequest
-from adapters.grps.fields import known_members
+from adapters.grps.fields import known_members, shown
 from adapters.grps.message import MESSAGE, message
 from adapters.grps.options import MapName, mapping_of
 from adapters.grps.printing import BYTES_TYPE
@@ -126,7 +126,7 @@ def _ndarray(value: Any, body: bytes) -> Array:
     try:
         array = rectangle(nested, _FLOAT32, body)
     except WrongLeaf as wrong:
-        array = _with_booleans(nested, wrong)
+        array = _with_booleans(nested, wrong.leaf)
     except Ragged:
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
     if not array.size:
@@ -134,12 +134,12 @@ def _ndarray(value: Any, body: bytes) -> Array:
     return array if nested is value else array.reshape(())
 
 
-def _with_booleans(nested: Any, wrong: WrongLeaf) -> Array:
-    """The same where a leaf is no number: rare enough for a Python object per element."""
+def _with_booleans(nested: Any, leaf: Any) -> Array:
+    """The same where `leaf` is no number: rare enough for a Python object per element."""
     values = np.array(nested if isinstance(nested, list) else nested.as_list(), np.object_)
     types = {type(value) for value in values.flat}
     if types - {bool, int, float, list}:
-        raise InvalidArgument(f"Parse NDArray failed: {str(wrong)[:40]} is not a number or array.") from None
+        raise InvalidArgument(f"Parse NDArray failed: {shown(leaf)} is not a number or array.") from None
     if any(isinstance(value, list) for value in values.flat):
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
     try:
