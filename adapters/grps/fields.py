@@ -63,9 +63,9 @@ def string(value: Any) -> str:
 
 def base64_bytes(value: Any) -> bytes:
     """Base64, standard or URL-safe, padded or not; characters of neither alphabet are dropped."""
-    text = string(value)
+    text = string(value).encode()
     try:
-        return base64.urlsafe_b64decode(text + "===")
+        return base64.urlsafe_b64decode(text + b"===")
     except ValueError:
         refuse("not base64")
 
@@ -91,12 +91,14 @@ def integer_within(dtype: np.dtype[Any]) -> Read:
 
 
 def floating(limit: float) -> Read:
+    """Floating numbers up to `limit`; protobuf takes true and false for 1 and 0 here, though not for integers."""
+
     def read(value: Any) -> float:
         if isinstance(value, str):
             if value in _NOT_FINITE:
                 return _NOT_FINITE[value]
             value = float(value) if _NUMBER_TEXT.fullmatch(value) else None
-        if type(value) not in (int, float):
+        if not isinstance(value, (int, float)):
             refuse("expected a number")
         # Bare NaN and Infinity fail the comparison too: they have to be strings. So do integers that no double holds.
         return float(value) if -limit <= value <= limit else refuse("the number is not finite or too large")
@@ -130,9 +132,13 @@ def array(value: Any) -> Any:
     return value if isinstance(value, ARRAY) else refuse("expected an array")
 
 
-def list_of(read_item: Read) -> Read:
+def list_of(read_item: Read, most: int | None = None) -> Read:
+    """Every element read by itself. `most` bounds lists of which none that makes sense is long."""
+
     def read(value: Any) -> list[Any]:
         items = []
+        if most is not None and len(array(value)) > most:
+            refuse(f"more than {most} elements")
         for index, item in enumerate(array(value)):
             try:
                 items.append(read_item(item))
