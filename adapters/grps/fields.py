@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
@@ -52,15 +52,20 @@ def refuse(reason: str) -> NoReturn:
     raise Unfit(reason)
 
 
+def shown(leaf: Any) -> str:
+    """A value in an error's text: short, and Python's own wherever it came from."""
+    return "an object" if isinstance(leaf, OBJECT) else repr(leaf)[:40]
+
+
 def string(value: Any) -> str:
     return value if isinstance(value, str) else refuse("expected a string")
 
 
 def base64_bytes(value: Any) -> bytes:
     """Base64, standard or URL-safe, padded or not; characters of neither alphabet are dropped."""
-    text = string(value)
+    text = string(value).encode()
     try:
-        return base64.urlsafe_b64decode(text + "===")
+        return base64.urlsafe_b64decode(text + b"===")
     except ValueError:
         refuse("not base64")
 
@@ -86,12 +91,14 @@ def integer_within(dtype: np.dtype[Any]) -> Read:
 
 
 def floating(limit: float) -> Read:
+    """Floating numbers up to `limit`; protobuf takes true and false for 1 and 0 here, though not for integers."""
+
     def read(value: Any) -> float:
         if isinstance(value, str):
             if value in _NOT_FINITE:
                 return _NOT_FINITE[value]
             value = float(value) if _NUMBER_TEXT.fullmatch(value) else None
-        if type(value) not in (int, float):
+        if not isinstance(value, (int, float)):
             refuse("expected a number")
         # Bare NaN and Infinity fail the comparison too: they have to be strings. So do integers that no double holds.
         return float(value) if -limit <= value <= limit else refuse("the number is not finite or too large")
@@ -115,7 +122,7 @@ def enum(numbers: Mapping[str, int]) -> Read:
 
 def object_of(schema: Schema) -> Read:
     def read(value: Any) -> dict[str, Any]:
-        return read_fields(value.items(), schema) if isinstance(value, OBJECT) else refuse("expected an object")
+        return read_fields(value, schema) if isinstance(value, OBJECT) else refuse("expected an object")
 
     return read
 
@@ -125,9 +132,13 @@ def array(value: Any) -> Any:
     return value if isinstance(value, ARRAY) else refuse("expected an array")
 
 
-def list_of(read_item: Read) -> Read:
+def list_of(read_item: Read, most: int | None = None) -> Read:
+    """Every element read by itself. `most` bounds lists of which none that makes sense is long."""
+
     def read(value: Any) -> list[Any]:
         items = []
+        if most is not None and len(array(value)) > most:
+            refuse(f"more than {most} elements")
         for index, item in enumerate(array(value)):
             try:
                 items.append(read_item(item))
@@ -153,18 +164,28 @@ def map_of(read_value: Read) -> Read:
     return read
 
 
-def read_fields(items: Iterable[tuple[str, Any]], schema: Schema) -> dict[str, Any]:
+def known_members(value: Any, wanted: Container[str]) -> list[tuple[str, Any]]:
+    """The members of a JSON object that are wanted, in order; of repeated keys the last one's value.
+
+    simdjson looks a key up from the front and its items() copies whole arrays, so that is left to objects that do
+    repeat a key. (What RapidJSON had to read has lost all but the first.)
+    """
+    keys = [key for key in value if key in wanted]
+    if isinstance(value, dict) or len(set(keys)) == len(keys):
+        return [(key, value[key]) for key in keys]
+    return [(key, item) for key, item in value.items() if key in wanted]
+
+
+def read_fields(value: Any, schema: Schema) -> dict[str, Any]:
     """Known members by field name; null unsets, of several for one field the last wins, the unknown are ignored."""
     fields: dict[str, Any] = {}
-    for key, value in items:
-        if key not in schema:
-            continue
+    for key, item in known_members(value, schema):
         name, read = schema[key]
-        if value is None:
+        if item is None:
             fields.pop(name, None)
             continue
         try:
-            fields[name] = read(value)
+            fields[name] = read(item)
         except Unfit as unfit:
             raise unfit.below(name) from None
     return fields

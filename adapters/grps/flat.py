@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.grps.fields import FLOAT_MAX, floating, integer_within, list_of, refuse
+from adapters.grps.fields import FLOAT_MAX, floating, integer_within, list_of, refuse, shown
 from adapters.grps.tensors import Array
 from adapters.json_body import Ragged, WrongLeaf, rectangle
 from gateway.canonical import BYTES, DTYPES
@@ -29,7 +29,7 @@ def flat_array(value: Any, dtype: np.dtype[Any], body: bytes, others: int) -> Ar
     except Ragged:
         return refuse("expected an array without arrays in it")
     except WrongLeaf as wrong:
-        return refuse(f"{str(wrong)[:40]} does not fit")
+        return refuse(f"{shown(wrong.leaf)} does not fit")
 
 
 def _flat(value: Any, dtype: np.dtype[Any], body: bytes, others: int) -> Array:

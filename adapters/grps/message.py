@@ -26,7 +26,7 @@ from adapters.grps.fields import (
     string,
 )
 from adapters.grps.flat import flat_array
-from adapters.grps.tensors import BY_FIELD, NUMBERS, Array, Tensor
+from adapters.grps.tensors import BY_FIELD, MAX_DIMENSIONS, NUMBERS, Array, Tensor
 from adapters.json_body import ARRAY
 from gateway.canonical import DTYPES
 from gateway.errors import InvalidArgument
@@ -46,8 +46,12 @@ def _schema(**fields: Read) -> dict[str, tuple[str, Read]]:
 
 
 _INT32: Final = DTYPES["INT32"]
+_DIMENSION: Final = integer_within(DTYPES["UINT32"])
+_MOST_TENSORS: Final = 4096  # no model has as many inputs; each costs microseconds to read
 _STATUS_FLAGS: Final = {"UNKNOWN": 0, "SUCCESS": 1, "FAILURE": 2}
-_TENSOR: Final = _schema(name=string, dtype=enum(NUMBERS), shape=array, **dict.fromkeys(BY_FIELD, array))
+_TENSOR: Final = _schema(
+    name=string, dtype=enum(NUMBERS), shape=list_of(_DIMENSION, MAX_DIMENSIONS), **dict.fromkeys(BY_FIELD, array)
+)
 _TENSOR["flat_double"] = ("flat_float64", array)  # what the protocol's page calls it; no schema ever had it
 _MAPS: Final = _schema(
     s_s=map_of(string),
@@ -62,11 +66,12 @@ _READERS: Final[Mapping[str, Read]] = {
     "model": string,
     "bin_data": base64_bytes,
     "str_data": string,
-    "gtensors": object_of(_schema(tensors=list_of(object_of(_TENSOR)))),
+    "gtensors": object_of(_schema(tensors=list_of(object_of(_TENSOR), _MOST_TENSORS))),
     "ndarray": object_of({}),
     "gmap": object_of(_MAPS),
 }
-_MESSAGE: Final[Schema] = {name: (name, read) for name, read in _READERS.items()}  # no camel case at the top
+MESSAGE: Final[Schema] = {name: (name, read) for name, read in _READERS.items()}
+"""The whole message; no camel case here, at the top."""
 
 
 def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     Raises InvalidArgument if a value does not fit its field, or two arms of the oneof are set.
     """
     try:
-        fields = read_fields(members.items(), _MESSAGE)
+        fields = read_fields(members, MESSAGE)
         if len(DATA_FIELDS & fields.keys()) > 1:
             oneof = 'Message type "grps.protos.v1.GrpsMessage" should not have multiple "data_oneof" oneof fields.'
             raise InvalidArgument(oneof)
@@ -94,11 +99,10 @@ def _tensors(raw: list[dict[str, Any]], body: bytes) -> list[Tensor]:
 def _tensor(fields: dict[str, Any], place: str, body: bytes, others: int) -> Tensor:
     flat: dict[str, Array] = {}
     for name, value in fields.items():
-        if isinstance(value, ARRAY):
-            dtype = DTYPES[BY_FIELD[name].datatype] if name != "shape" else DTYPES["UINT32"]
-            try:
-                flat[name] = flat_array(value, dtype, body, others)
-            except Unfit as unfit:
-                raise unfit.below(name).below(place).below("gtensors") from None
-    shape = flat.pop("shape").tolist() if "shape" in flat else ()
-    return Tensor(fields.get("name", ""), fields.get("dtype", 0), tuple(shape), flat)
+        if name not in BY_FIELD:
+            continue
+        try:
+            flat[name] = flat_array(value, DTYPES[BY_FIELD[name].datatype], body, others)
+        except Unfit as unfit:
+            raise unfit.below(name).below(place).below("gtensors") from None
+    return Tensor(fields.get("name", ""), fields.get("dtype", 0), tuple(fields.get("shape", ())), flat)

@@ -48,8 +48,8 @@ def server_text(server: ServerDescription, default_model: str | None) -> str:
 
 
 def _dump(data: Plain) -> str:
-    kept = {key: value for key, value in data.items() if value}
-    return str(yaml.safe_dump(kept, sort_keys=False, allow_unicode=True))
+    kept = {key: value for key, value in data.items() if value is not None}
+    return str(yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)) if kept else ""
 
 
 def _model(name: str, configuration: Plain) -> dict[str, Any]:

@@ -8,6 +8,7 @@ orjson's, shortest that read back to the same value; Python writes those of 0.00
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -100,25 +101,43 @@ def strings(values: Sequence[str], level: int, indent: int) -> Printed:
 
 
 def nested(array: Array, level: int, indent: int) -> Printed:
-    """An array of any rank as nested lists; rank 0 is a bare number.
-
-    The compact text is spread out from its longest seams, `]],[[`, to its shortest, `,`. Each is first put as one byte
-    of its own, which cannot stand in digits, since what replaces it holds the shorter ones.
-    """
+    """An array of any rank as nested lists; rank 0 is a bare number."""
     rank = array.ndim
     if not rank:
         return [compact(array.reshape(1))[1:-1]]
     if not array.size:
-        spread = json.dumps(array.tolist(), indent=indent).encode()
-        return [spread.replace(b"\n", newline(level, indent))]
-    lines = compact(array)[rank:-rank]
-    for seam in range(rank - 1, 0, -1):
-        lines = lines.replace(b"]" * seam + b"," + b"[" * seam, bytes([128 + seam]))
-    lines = lines.replace(b",", b"," + newline(level + rank, indent))
-    for seam in range(1, rank):
-        between = _closing(level + rank, seam, indent) + b"," + newline(level + rank - seam, indent)
-        lines = lines.replace(bytes([128 + seam]), between + _opening(level + rank - seam, seam, indent))
+        return [json.dumps(array.tolist(), indent=indent).encode().replace(b"\n", newline(level, indent))]
+    lines = _marked(array).replace(b",", b"," + newline(level + rank, indent))
+    for count in range(1, rank):
+        outer = level + rank - count
+        seam = _closing(level + rank, count, indent) + b"," + newline(outer, indent) + _opening(outer, count, indent)
+        lines = lines.replace(_mark(count), seam)
     return [_opening(level, rank, indent), lines, _closing(level + rank, rank, indent)]
+
+
+def _mark(count: int) -> bytes:
+    """A byte that no number has, for the seam where that many arrays end and as many begin."""
+    return bytes([128 + count])
+
+
+def _marked(array: Array) -> bytes:
+    """The numbers of an array: a comma between two of a row, a mark between two rows. [[1,2],[3,4]] -> 1,2\\x813,4
+
+    bytes.replace is quick for single bytes alone, so each seam is made one: its bracket becomes the mark, which the
+    row's index tells, and the comma and bracket behind it go with all other brackets.
+    """
+    rows = compact(array.reshape(-1, array.shape[-1]))
+    if array.size == array.shape[-1]:
+        return rows[2:-2]
+    text = np.frombuffer(rows, np.uint8).copy()
+    ends = np.flatnonzero(text == ord("]"))[:-2]
+    index = np.arange(1, len(ends) + 1)
+    marks = np.full(len(ends), 129, np.uint8)
+    for axis in range(array.ndim - 2, 0, -1):
+        marks += index % math.prod(array.shape[axis:-1]) == 0
+    text[ends] = marks
+    text[ends + 1] = ord("[")
+    return text.tobytes().replace(b"[", b"")[:-2]
 
 
 def _opening(level: int, count: int, indent: int) -> bytes:

@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from adapters.grps.errors import BadHead, BadRequest
-from adapters.grps.message import message
+from adapters.grps.fields import known_members, shown
+from adapters.grps.message import MESSAGE, message
 from adapters.grps.options import MapName, mapping_of
 from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
@@ -78,11 +79,11 @@ def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
 
 
 def json_object(body: bytes, call: Call) -> dict[str, Any]:
-    """The members of the body's object; of repeated keys the last wins."""
+    """The members of the body's object that a message has."""
     value = read(body, call.max_json_depth or 100)
     if not isinstance(value, OBJECT):
         raise InvalidArgument("The json body is not an object.")
-    return dict(value.items())
+    return dict(known_members(value, MESSAGE))
 
 
 def _kind(members: Mapping[str, Any]) -> str:
@@ -125,7 +126,7 @@ def _ndarray(value: Any, body: bytes) -> Array:
     try:
         array = rectangle(nested, _FLOAT32, body)
     except WrongLeaf as wrong:
-        array = _with_booleans(nested, wrong)
+        array = _with_booleans(nested, wrong.leaf)
     except Ragged:
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
     if not array.size:
@@ -133,12 +134,12 @@ def _ndarray(value: Any, body: bytes) -> Array:
     return array if nested is value else array.reshape(())
 
 
-def _with_booleans(nested: Any, wrong: WrongLeaf) -> Array:
-    """The same where a leaf is no number: rare enough for a Python object per element."""
+def _with_booleans(nested: Any, leaf: Any) -> Array:
+    """The same where `leaf` is no number: rare enough for a Python object per element."""
     values = np.array(nested if isinstance(nested, list) else nested.as_list(), np.object_)
     types = {type(value) for value in values.flat}
     if types - {bool, int, float, list}:
-        raise InvalidArgument(f"Parse NDArray failed: {str(wrong)[:40]} is not a number or array.") from None
+        raise InvalidArgument(f"Parse NDArray failed: {shown(leaf)} is not a number or array.") from None
     if any(isinstance(value, list) for value in values.flat):
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
     try:

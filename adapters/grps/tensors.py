@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from gateway.canonical import DTYPES, datatype_of
+from gateway.canonical import DTYPES
 from gateway.errors import InvalidArgument
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -48,7 +48,7 @@ BY_FIELD: Final[Mapping[str, DataType]] = {row.field: row for row in _ROWS}
 NUMBERS: Final[Mapping[str, int]] = {"DT_INVALID": 0, **{row.name: row.number for row in _ROWS}}
 
 _NAMES: Final = {row.datatype: row.name for row in _ROWS}
-_MAX_DIMENSIONS: Final = 64  # NumPy's
+MAX_DIMENSIONS: Final = 64  # NumPy's
 
 
 def dtype_name(datatype: str) -> str:
@@ -87,14 +87,11 @@ def array_of(tensor: Tensor) -> Array:
         shape = list(tensor.shape)
         sizes = f"expected size: {want}, actual size: {data.size}"
         raise InvalidArgument(f"{tensor.label} size not match, shape: {shape}, {sizes}.")
-    if len(tensor.shape) > _MAX_DIMENSIONS:
-        raise InvalidArgument(f"{tensor.label} has more than {_MAX_DIMENSIONS} dimensions.")
+    if len(tensor.shape) > MAX_DIMENSIONS:
+        raise InvalidArgument(f"{tensor.label} has more than {MAX_DIMENSIONS} dimensions.")
     return data.reshape(tensor.shape)
 
 
 def row_of(array: Array) -> DataType | None:
     """How the protocol carries this array, None if it cannot: BOOL, BF16 and the wider unsigned integers."""
     return BY_DTYPE.get(array.dtype)
-
-
-__all__ = ["BY_FIELD", "NUMBERS", "DataType", "Tensor", "array_of", "datatype_of", "dtype_name", "row_of"]

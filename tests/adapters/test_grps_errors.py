@@ -1,0 +1,132 @@
+"""grps failures: every kind has its row, and rows become replies, mirrored or always 200, alone or in a stream."""
+
+from typing import Any
+
+import pytest
+
+from adapters.grps.errors import TABLE, BadHead, BadRequest, encode_error, encode_stream_error, row_of
+from gateway import errors as kind
+from gateway.errors import Code, GatewayError
+from gateway.ports import Call, Reply
+
+CALL = Call(b"", "POST", "/grps/v1/infer/predict", {}, "http")
+
+
+def document(code: int, text: str, indent: int = 1) -> bytes:
+    one, two = "\n" + " " * indent, "\n" + " " * 2 * indent
+    return f'{{{one}"status": {{{two}"code": {code},{two}"msg": "{text}",{two}"status": "FAILURE"{one}}}\n}}'.encode()
+
+
+CASES: list[tuple[GatewayError, int, Code, str]] = [
+    (BadRequest("No model name."), 400, Code.OK, "No model name."),
+    (kind.InvalidArgument("No legal field in json."), 500, Code.OK, "No legal field in json."),
+    (kind.Unsupported("Not so."), 500, Code.OK, "Not so."),
+    (kind.NotFound("Nothing."), 500, Code.OK, "Nothing."),
+    (kind.MalformedJson("Invalid value.", 3), 500, Code.OK, "Parse json failed. Invalid value. At offset 3."),
+    (kind.MalformedJson("too deep"), 500, Code.OK, "Parse json failed. too deep."),
+    (kind.BodyTooLarge(10), 413, Code.RESOURCE_EXHAUSTED, "The body exceeds 10 bytes."),
+    (kind.RouteNotFound("GET", "/x"), 404, Code.UNIMPLEMENTED, "Not Found"),
+    (kind.MethodNotAllowed("GET", "/x"), 405, Code.UNIMPLEMENTED, "Method Not Allowed"),
+    (kind.ModelNotFound("m-1.0.0"), 500, Code.OK, "Model m-1.0.0 not found."),
+    (kind.ModelNotFound("m", 2), 500, Code.OK, "Model m-2 not found."),
+    (kind.ModelNotFound(""), 500, Code.OK, "No default model."),
+    (kind.LabelNotFound("m", "l"), 500, Code.OK, "Model m has no label l."),
+    (kind.SignatureNotFound("m", "s"), 500, Code.OK, "Model m has no signature s."),
+    (kind.ModelDecoupled("m"), 500, Code.OK, "Model m answers in a stream: ask with streaming=true."),
+    (kind.UnknownOutput("y", "m"), 500, Code.OK, "Model m has no output y."),
+    (
+        kind.InputCount("m", ("a",), ("b",), 2, 2),
+        500,
+        Code.OK,
+        "model 'm' takes 2 to 2 inputs, got ['a'], missing ['b']",
+    ),
+    (kind.UnknownInput("x", "m"), 500, Code.OK, "Model m has no input x."),
+    (kind.BatchMismatch("x", "m"), 500, Code.OK, "Tensor x differs from the others in its first dimension."),
+    (kind.BatchTooLarge(9, 8, "m"), 500, Code.OK, "Batch size 9 of model m exceeds the maximum of 8."),
+    (
+        kind.DtypeMismatch("x", "FP64", "BOOL", "m"),
+        500,
+        Code.OK,
+        "Tensor x dtype not match, expected dtype: BOOL, actual dtype: DT_FLOAT64.",
+    ),
+    (
+        kind.ShapeMismatch("x", (2,), (-1, 4), "m", batched=False),
+        500,
+        Code.OK,
+        "Tensor x shape not match, expected shape: [-1, 4], actual shape: [2].",
+    ),
+    (kind.QueueFull("m", 5), 503, Code.OK, "Model m is busy."),
+    (kind.QueueTimeout("m"), 503, Code.OK, "Model m is busy, the wait timed out."),
+    (kind.DeadlineExceeded("m"), 503, Code.DEADLINE_EXCEEDED, "Model m did not answer in time."),
+    (kind.ModelUnavailable("m"), 503, Code.OK, "Model m is unavailable."),
+    (kind.ModelFailed("KeyError: 'x'"), 500, Code.OK, "KeyError: 'x'"),
+    (kind.EncodingFailed("Output y is BOOL."), 500, Code.OK, "Output y is BOOL."),
+    (kind.Internal("secret"), 500, Code.OK, "Internal error."),
+]
+
+
+def contract() -> list[type[GatewayError]]:
+    """The kinds of the contract, without those that adapters keep to themselves."""
+    return [each for each in kind.kinds() if each.__module__ == kind.__name__]
+
+
+def test_every_kind_has_a_row_of_its_own_and_a_case_here() -> None:
+    assert len(contract()) > 20
+    assert [each for each in contract() if each not in TABLE] == []
+    assert set(contract()) - {type(error) for error, *_ in CASES} == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "grpc", "text"), CASES, ids=[f"{type(e).__name__}-{c}" for e, c, _, _ in CASES]
+)
+def test_a_failure_is_an_envelope(error: GatewayError, code: int, grpc: Code, text: str) -> None:
+    reply = encode_error(error, CALL)
+    assert (reply.body, reply.http_status, reply.grpc_code, reply.message) == (document(code, text), code, grpc, text)
+    assert reply.headers.get("Retry-After") == ("1" if code == 503 else None)
+    assert reply.headers["Content-Type"] == "application/json;charset=utf-8"
+    always = encode_error(error, CALL, always_200=True)
+    assert always.http_status == (code if isinstance(error, kind.RouteNotFound) else 200)
+    assert (always.body, always.headers) == (reply.body, reply.headers)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "grpc", "text"), CASES, ids=[f"{type(e).__name__}-{c}" for e, c, _, _ in CASES]
+)
+def test_in_a_stream_it_is_one_more_document(error: GatewayError, code: int, grpc: Code, text: str) -> None:
+    reply = encode_stream_error(error, CALL)
+    if isinstance(error, kind.BodyTooLarge):
+        assert same(reply, encode_error(error, CALL))
+        return
+    assert (reply.body, reply.http_status, reply.streamed) == (document(code, text, indent=2), 200, True)
+    assert dict(reply.headers) == {"Content-Type": "application/octet-stream"}
+
+
+def test_the_head_is_judged_before_a_stream_starts() -> None:
+    error = BadHead("Unsupported content type.")
+    assert same(encode_stream_error(error, CALL), encode_error(error, CALL))
+    assert encode_stream_error(error, CALL).http_status == 400
+    assert encode_stream_error(error, CALL, always_200=True).http_status == 200
+
+
+def same(one: Reply, other: Reply) -> bool:
+    def facts(reply: Reply) -> tuple[Any, ...]:
+        return (reply.body, reply.http_status, dict(reply.headers), reply.streamed)
+
+    return facts(one) == facts(other)
+
+
+def test_a_kind_that_nobody_told_the_table_of_is_its_parent_or_internal() -> None:
+    class Stranger(GatewayError):
+        pass
+
+    class Cousin(kind.QueueFull):
+        pass
+
+    assert row_of(Stranger("secret")) is TABLE[kind.Internal]
+    assert row_of(Cousin("m", 1)) is TABLE[kind.QueueFull]
+    del Stranger, Cousin
+
+
+def test_texts_are_escaped() -> None:
+    reply = encode_error(kind.ModelNotFound('<"\u00e9\n'), CALL)
+    assert b'Model <\\"\\u00e9\\n not found.' in bytes(reply.body)  # type: ignore[arg-type]
