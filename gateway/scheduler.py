@@ -53,20 +53,17 @@ class Admission:
     """What the model says of a request that it accepts: how many rows, with whom it may share a batch (None: with
     nobody).
 
-    `seconds` is how long a request of exactly these shapes keeps its thread busy, first as estimated, then as
-    measured: it falls at once and rises slowly, so that one noisy measurement does not count. Admissions are shared
-    by all requests of the same shapes.
+    `seconds` is how long a request of exactly these shapes keeps its thread busy, first as warm-up lets guess, then
+    as measured: it falls at once and rises slowly, so that one noisy measurement does not count. Admissions are
+    shared by all requests of the same shapes.
     """
 
     rows: int
     batch_key: Hashable | None
     seconds: float = 1.0
 
-    is_measured: bool = False
-
     def measured(self, seconds: float) -> None:
-        self.seconds = min(seconds, self.seconds * 1.2) if self.is_measured else seconds
-        self.is_measured = True
+        self.seconds = min(seconds, self.seconds * 1.1)
 
     @property
     def is_quick(self) -> bool:
@@ -228,20 +225,14 @@ class Batch:
 
 
 def compute(executor: Executor, batch: Batch) -> None:
-    """Run a batch of a unary model, in whatever thread this is, and fill its outcomes.
-
-    Processor time is what counts for the choice between thread and loop: in a thread, the clock on the wall also shows
-    how long it waited for the interpreter.
-    """
+    """Run a batch of a unary model, in whatever thread this is, and fill its outcomes."""
     requests = batch.requests
-    begun = time.thread_time()
     try:
         (responses,) = executor.run(requests, batch.observe)
         batch.outcomes = list(responses)
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
         alone = len(requests) == 1
         batch.outcomes = [_told(error)] if alone else [_alone(executor, request, batch) for request in requests]
-    batch.busy = time.thread_time() - begun
 
 
 def _alone(executor: Executor, request: InferRequest, batch: Batch) -> InferResponse | GatewayError:
@@ -327,7 +318,12 @@ class Slot:
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _unary(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+        """Processor time counts for the choice between thread and loop: the clock on the wall also shows how long a
+        thread waited for the interpreter.
+        """
+        begun = time.thread_time()
         compute(self.executor, batch)
+        batch.busy = time.thread_time() - begun
         self._tell(done, self, batch)
 
     def _stream(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
@@ -442,6 +438,7 @@ class Scheduler:
 
     def _run_inline(self, batch: Batch) -> None:
         compute(self._idle[-1].executor, batch)
+        batch.busy = sum([seconds for _, seconds in batch.timings])
         self._settle(batch)
 
     # --------------------------------------------------------------------------------------------------------- waiting

@@ -16,34 +16,34 @@ _FLOAT64: Final = DTYPES["FP64"]
 _EXACT: Final = 2.0**53 - 1
 
 
-def flat_array(value: Any, dtype: np.dtype[Any], body: bytes, others: int) -> Array:
+def flat_array(value: Any, dtype: np.dtype[Any], body: bytes) -> Array:
     """A JSON array -> flat array of `dtype`: in one go where it holds what the dtype is, one by one where it holds
     what the mapping accepts besides.
     """
     try:
         if dtype == BYTES:
-            return _flat(value, dtype, body, others)
+            return _flat(value, dtype, body)
         if dtype.kind == "f":
-            return _floats(value, dtype, body, others)
-        return _integers(value, dtype, body, others)
+            return _floats(value, dtype, body)
+        return _integers(value, dtype, body)
     except Ragged:
         return refuse("expected an array without arrays in it")
     except WrongLeaf as wrong:
         return refuse(f"{shown(wrong.leaf)} does not fit")
 
 
-def _flat(value: Any, dtype: np.dtype[Any], body: bytes, others: int) -> Array:
-    flat = rectangle(value, dtype, body, others)
+def _flat(value: Any, dtype: np.dtype[Any], body: bytes) -> Array:
+    flat = rectangle(value, dtype, body)
     if flat.ndim != 1:
         raise Ragged()
     return flat
 
 
-def _floats(value: Any, dtype: np.dtype[Any], body: bytes, others: int) -> Array:
+def _floats(value: Any, dtype: np.dtype[Any], body: bytes) -> Array:
     """Half floats travel as 32-bit ones; beyond their own range they become infinite, as conversion makes them."""
     limit = FLOAT_MAX[_FLOAT64 if dtype == _FLOAT64 else _FLOAT32]
     try:
-        wide = _flat(value, _FLOAT64, body, others)
+        wide = _flat(value, _FLOAT64, body)
     except WrongLeaf:
         wide = np.array(list_of(floating(limit))(value), _FLOAT64)
     else:
@@ -53,13 +53,13 @@ def _floats(value: Any, dtype: np.dtype[Any], body: bytes, others: int) -> Array
         return wide.astype(dtype, copy=False)
 
 
-def _integers(value: Any, dtype: np.dtype[Any], body: bytes, others: int) -> Array:
+def _integers(value: Any, dtype: np.dtype[Any], body: bytes) -> Array:
     try:
-        return _flat(value, dtype, body, others)
+        return _flat(value, dtype, body)
     except WrongLeaf:
         pass
     try:
-        wide = _flat(value, _FLOAT64, body, others)
+        wide = _flat(value, _FLOAT64, body)
     except WrongLeaf:
         wide = None
     if wide is not None and _are_integers(wide, dtype):

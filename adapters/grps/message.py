@@ -27,7 +27,6 @@ from adapters.grps.fields import (
 )
 from adapters.grps.flat import flat_array
 from adapters.grps.tensors import BY_FIELD, MAX_DIMENSIONS, NUMBERS, Array, Tensor
-from adapters.json_body import ARRAY
 from gateway.canonical import DTYPES
 from gateway.errors import InvalidArgument
 
@@ -92,17 +91,16 @@ def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
 
 
 def _tensors(raw: list[dict[str, Any]], body: bytes) -> list[Tensor]:
-    arrays = 1 + sum(isinstance(value, ARRAY) for fields in raw for value in fields.values())
-    return [_tensor(fields, f"tensors.[{index}]", body, arrays - 1) for index, fields in enumerate(raw)]
+    return [_tensor(fields, f"tensors.[{index}]", body) for index, fields in enumerate(raw)]
 
 
-def _tensor(fields: dict[str, Any], place: str, body: bytes, others: int) -> Tensor:
+def _tensor(fields: dict[str, Any], place: str, body: bytes) -> Tensor:
     flat: dict[str, Array] = {}
     for name, value in fields.items():
         if name not in BY_FIELD:
             continue
         try:
-            flat[name] = flat_array(value, DTYPES[BY_FIELD[name].datatype], body, others)
+            flat[name] = flat_array(value, DTYPES[BY_FIELD[name].datatype], body)
         except Unfit as unfit:
             raise unfit.below(name).below(place).below("gtensors") from None
     return Tensor(fields.get("name", ""), fields.get("dtype", 0), tuple(fields.get("shape", ())), flat)

@@ -90,7 +90,7 @@ def _model_ref(name: str, version: str | None) -> ModelRef:
     return ModelRef(name, int(digits))
 
 
-# ---------------------------------------------------------------------------------------------------------------- infer
+# --------------------------------------------------------------------------------------------------------------- infer
 
 
 def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
@@ -185,7 +185,7 @@ def _output(item: Any, binary: bool) -> tuple[str, bool]:
     ) if "binary_data" in given else binary
 
 
-# -------------------------------------------------------------------------------------------------- raw binary requests
+# ------------------------------------------------------------------------------------------------- raw binary requests
 
 
 def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
