@@ -40,7 +40,7 @@ _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
 _WALK_LIMIT: Final = 512
 _COUNT_LIMIT: Final = 4096
-_MAX_DIMENSIONS: Final = 64  # NumPy's
+MAX_DIMENSIONS: Final = 64  # NumPy's
 _INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
 
@@ -62,6 +62,10 @@ class OutOfRange(WrongLeaf):
 
 class Ragged(GatewayError):
     """A nested array is not rectangular; the dialect walks it to word the error."""
+
+
+class TooManyDimensions(Ragged):
+    """An array is nested deeper than NumPy's arrays can be."""
 
 
 def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
@@ -315,8 +319,8 @@ def rectangle(array: Any, dtype: np.dtype[Any], body: bytes = b"") -> np.ndarray
     their elements are very many and the `body` is at hand, on its text.
     """
     shape = first_branch(array)
-    if len(shape) > _MAX_DIMENSIONS:
-        raise Ragged()
+    if len(shape) > MAX_DIMENSIONS:
+        raise TooManyDimensions()
     flat = numbers(array, dtype)
     digits_only = isinstance(array, simdjson.Array) and dtype.kind in "fiuV"  # no NaN, no true, no strings
     if flat.size != math.prod(shape) or not _is_regular(array, shape, body if digits_only else b""):

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from backends.device import CudaDevice, Device, cuda_devices, open_device
+from backends.onnx_binding import Bindings
 from backends.onnx_file import unknown_ranks
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed
@@ -68,13 +69,14 @@ class OnnxBackend:
         self._session = self._open_session(path, options)
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
+        self._bindings = Bindings(self._session) if type(self.device) is Device else None
         self._infer = self._choose_way()
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         return (self._infer(tensors, outputs),)
 
     def close(self) -> None:
-        del self._session
+        del self._infer, self._bindings, self._session
 
     def _open_device(self, wanted: str) -> Device:
         """`auto` is a GPU only where this build of ONNX Runtime can use one."""
@@ -110,6 +112,10 @@ class OnnxBackend:
         return self._infer_bound if isinstance(self.device, CudaDevice) else self._infer_on_host
 
     def _infer_on_host(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+        if self._bindings is not None:
+            results = self._bindings.run(tensors, outputs)
+            if results is not None:
+                return results
         return dict(zip(outputs, self._run(outputs, tensors), strict=True))
 
     def _run(self, outputs: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:

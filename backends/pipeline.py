@@ -63,19 +63,51 @@ class Pipeline:
         self._outputs = outputs
         self._raw_outputs = tuple(spec.name for spec in backend.outputs)
         self._max_batch_size = max_batch_size
+        self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
         self.runs_on = backend.runs_on
         self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
         self.decoupled = backend.decoupled
 
-    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
-        wanted = self._wanted(requests)
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
+        """See Executor."""
+        if self._bare:
+            return (self._run_bare(requests[0], observe),) if len(requests) == 1 else self._run(requests, observe)
+        return self._run_on_device(requests, observe)
+
+    def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
+        """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
+        requests = (request,)
+        begun = time.perf_counter()
+        try:
+            (outputs,) = self._backend.infer(request.inputs, self._wanted(requests), requests)  # type: ignore[misc]
+        except GatewayError:
+            raise
+        except Exception as error:
+            raise ModelFailed(last_line(error)) from error
+        observe("infer", time.perf_counter() - begun)
+        if self._max_batch_size:
+            _check_rows(outputs, (rows_of(request),))
+        return (InferResponse(outputs),)
+
+    def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
+        """Whatever happens on a device happens on its stream."""
         with self._device.active():
-            tensors = self._before(requests, observe)
-            begun = time.perf_counter()
-            for raw in _guarded(self._infer(tensors, wanted, requests)):
+            yield from self._run(requests, observe)
+
+    def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
+        wanted = self._wanted(requests)
+        tensors = self._before(requests, observe)
+        begun = time.perf_counter()
+        steps = iter(cast("Iterable[Tensors]", self._infer(tensors, wanted, requests)))
+        try:
+            while (raw := _next(steps)) is not None:
                 observe("infer", time.perf_counter() - begun)
                 yield self._after(raw, wanted, requests, observe)
                 begun = time.perf_counter()
+        finally:
+            close = getattr(steps, "close", None)
+            if close is not None:
+                close()
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
         wanted = self._wanted(requests)
@@ -103,13 +135,11 @@ class Pipeline:
 
     def _wanted(self, requests: Sequence[InferRequest]) -> tuple[str, ...]:
         """The outputs that somebody in the batch asked for, in the model's order."""
-        if len(requests) == 1:
-            names = {output.name for output in requests[0].outputs}
-        else:
-            if any(not request.outputs for request in requests):
+        for request in requests:
+            if not request.outputs:
                 return self._outputs
-            names = {output.name for request in requests for output in request.outputs}
-        return tuple(name for name in self._outputs if name in names) if names else self._outputs
+        names = {output.name for request in requests for output in request.outputs}
+        return tuple([name for name in self._outputs if name in names])
 
     def _infer(
         self, tensors: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]
@@ -144,26 +174,16 @@ def last_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _guarded(steps: Iterable[Tensors] | AsyncIterator[Tensors]) -> Iterator[Tensors]:
-    """The model's answers, with whatever it raises turned into ModelFailed; errors that it raises in our terms keep
-    their meaning.
+def _next(steps: Iterator[Tensors]) -> Tensors | None:
+    """The model's next answer, None after the last. Whatever the model raises becomes ModelFailed; errors that it
+    raises in our terms keep their meaning.
     """
-    iterator = iter(cast("Iterable[Tensors]", steps))
     try:
-        while True:
-            try:
-                step = next(iterator)
-            except StopIteration:
-                return
-            except GatewayError:
-                raise
-            except Exception as error:
-                raise ModelFailed(last_line(error)) from error
-            yield step
-    finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
+        return next(steps, None)
+    except GatewayError:
+        raise
+    except Exception as error:
+        raise ModelFailed(last_line(error)) from error
 
 
 def join_rows(requests: Sequence[InferRequest]) -> Tensors:
@@ -183,15 +203,9 @@ def split_rows(outputs: Tensors, requests: Sequence[InferRequest], max_batch_siz
 
     Raises ModelFailed naming an output whose axis 0 is not the batch. Requests that cannot be batched get everything.
     """
-    rows = [_rows(request) for request in requests] if max_batch_size else [None]
-    if None not in rows:
-        total = sum(cast("list[int]", rows))
-        for name, array in outputs.items():
-            if array.ndim == 0 or array.shape[0] != total:
-                raise ModelFailed(
-                    f"output '{name}' has shape {list(array.shape)}, "
-                    f"but its first dimension must be the {total} rows of the batch"
-                )
+    rows = [rows_of(request) for request in requests]
+    if max_batch_size:
+        _check_rows(outputs, rows)
     if len(requests) == 1:
         return [InferResponse(_asked(outputs, requests[0]))]
     responses, start = [], 0
@@ -202,9 +216,24 @@ def split_rows(outputs: Tensors, requests: Sequence[InferRequest], max_batch_siz
     return responses
 
 
-def _rows(request: InferRequest) -> int | None:
-    sizes = {array.shape[0] if array.ndim else None for array in request.inputs.values()}
-    return sizes.pop() if len(sizes) == 1 else None
+def rows_of(request: InferRequest) -> int | None:
+    """Dimension 0 of all inputs, None where they have none in common."""
+    sizes = {array.shape[:1] for array in request.inputs.values()}
+    size = sizes.pop()
+    return None if sizes or not size else size[0]
+
+
+def _check_rows(outputs: Tensors, rows: Sequence[int | None]) -> None:
+    """A request that cannot be batched may give anything; a batch gives as many rows as it got."""
+    if None in rows:
+        return
+    total = sum(rows)  # type: ignore[arg-type]
+    for name, array in outputs.items():
+        if array.shape[:1] != (total,):
+            raise ModelFailed(
+                f"output '{name}' has shape {list(array.shape)}, "
+                f"but its first dimension must be the {total} rows of the batch"
+            )
 
 
 def _asked(outputs: Tensors, request: InferRequest) -> Tensors:

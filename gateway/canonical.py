@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +20,7 @@ from gateway.errors import BatchMismatch, BatchTooLarge, DtypeMismatch, InputCou
 if TYPE_CHECKING:
     from gateway.ports import ModelView
 
+T = TypeVar("T")
 Array: TypeAlias = Any
 """A NumPy array on the host, a CuPy array on the device. The two share an interface but no base class."""
 
@@ -192,6 +193,16 @@ class Sequence:
     end: bool = False
 
 
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def message(cls: type[T]) -> type[T]:
+    """A dataclass that is frozen for type checkers, and compared by identity, as what holds arrays must be.
+
+    At run time it is an ordinary one: two or three of them are made per request, and a frozen __init__ costs a
+    microsecond more.
+    """
+    return dataclass(slots=True, eq=False)(cls)
+
+
 class Lifeline:
     """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up."""
 
@@ -201,7 +212,7 @@ class Lifeline:
         self.cut = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@message
 class InferRequest:
     """Tensors for one model, checked by the dialect as strictly as its contract says.
 
@@ -225,7 +236,7 @@ class InferRequest:
     lifeline: Lifeline = field(default_factory=Lifeline)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@message
 class InferResponse:
     """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays.
 

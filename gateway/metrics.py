@@ -37,23 +37,37 @@ RequestKey = tuple[str, str, str, str, str]
 class Histogram:
     """Observations sorted into buckets. Not thread-safe: for one event loop."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
     def add_to(self, family: HistogramMetricFamily, labels: Iterable[str]) -> None:
         buckets, total = [], 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), tuple(self._counts), strict=True):
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), tuple(self.counts), strict=True):
             total += count
             buckets.append((bound, float(total)))
-        family.add_metric(list(labels), buckets, self._sum)
+        family.add_metric(list(labels), buckets, self.sum)
+
+
+class Stages:
+    """Time in each stage of one model version's requests."""
+
+    __slots__ = ("by_stage",)
+
+    def __init__(self) -> None:
+        self.by_stage = {stage: Histogram(SECONDS) for stage in STAGES}
+
+    def observe(self, stage: str, seconds: float) -> None:
+        histogram = self.by_stage[stage]  # not histogram.observe: this is called several times a request
+        histogram.counts[bisect_left(SECONDS, seconds)] += 1
+        histogram.sum += seconds
 
 
 class Requests:
@@ -72,7 +86,7 @@ class Metrics(Collector):
     def __init__(self, models: Callable[[], Iterable[Model]]) -> None:
         self._models = models
         self._requests: dict[RequestKey, Requests] = {}
-        self._stages: dict[ModelKey, dict[str, Histogram]] = {}
+        self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -87,22 +101,18 @@ class Metrics(Collector):
         requests.seconds.observe(seconds)
         requests.codes[code] = requests.codes.get(code, 0) + 1
 
-    def stages(self, model: str, version: str) -> dict[str, Histogram]:
-        """Stage -> histogram of one model version; keep it, do not ask per request."""
+    def stages(self, model: str, version: str) -> Stages:
+        """The stage times of one model version, under the public name that the caller used."""
         key = (model, version)
-        if key not in self._stages:
-            self._stages[key] = {stage: Histogram(SECONDS) for stage in STAGES}
-        return self._stages[key]
+        stages = self._stages.get(key)
+        if stages is None:
+            stages = self._stages[key] = Stages()
+        return stages
 
     def meter(self, model: str, version: int) -> Meter:
         """What a scheduler reports to. Series exist from here on, at 0."""
-        stages = self.stages(model, str(version))
         batches = self._batches.setdefault((model, str(version)), Histogram(ROWS))
-
-        def observe(stage: str, seconds: float) -> None:
-            stages[stage].observe(seconds)
-
-        return Meter(observe, batches.observe)
+        return Meter(self.stages(model, str(version)).observe, batches.observe)
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop."""
@@ -135,8 +145,8 @@ class Metrics(Collector):
         batches = HistogramMetricFamily("tensorgate_batch_rows", "Rows in each batch that ran.", labels=labels)
         queued = GaugeMetricFamily("tensorgate_queued_requests", "Requests that wait for a batch.", labels=labels)
         running = GaugeMetricFamily("tensorgate_running_requests", "Requests in batches that run.", labels=labels)
-        for key, by_stage in list(self._stages.items()):
-            for stage, histogram in by_stage.items():
+        for key, times in list(self._stages.items()):
+            for stage, histogram in times.by_stage.items():
                 histogram.add_to(stages, (*key, stage))
         for key, histogram in list(self._batches.items()):
             histogram.add_to(batches, key)

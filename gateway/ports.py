@@ -6,7 +6,7 @@ gateway by this module, `canonical` and `errors` alone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -139,13 +139,14 @@ class DialectKind:
 
 
 class Answers(Protocol):
-    """The answers to one request, as they come. Closing it early abandons the request."""
+    """The answers to one request, as they come."""
 
     def __aiter__(self) -> AsyncIterator[InferResponse]: ...
 
     async def __anext__(self) -> InferResponse: ...
 
-    async def aclose(self) -> None: ...
+    def abandon(self) -> None:
+        """Nobody waits any more: what has not started never will. Of no effect after the last answer."""
 
 
 class Handle(Protocol):
@@ -284,7 +285,7 @@ class Executor(Protocol):
     inline: bool
     decoupled: bool
 
-    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
         """One batch: each step gives one response per request, in their order. Unary models take one step."""
         ...
 

@@ -11,7 +11,6 @@ it is over.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -34,7 +33,7 @@ from gateway.canonical import (
 from gateway.config import Config
 from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
 from gateway.metrics import Metrics
-from gateway.ports import Call, Endpoint, Reply
+from gateway.ports import Answers, Call, Endpoint, Reply
 from gateway.repository import Repository
 from gateway.router import Router
 
@@ -87,8 +86,17 @@ class Service:
             if type(question) is InferRequest:
                 view = question.view
                 model, version = view.name, str(view.version)
-                async for reply in self._infer(endpoint, question, begun):
-                    yield reply
+                observe = self._metrics.stages(model, version).observe
+                observe("decode", time.perf_counter() - begun)
+                answers = self._submit(endpoint, question)
+                try:
+                    async for answer in answers:
+                        answered = time.perf_counter()
+                        reply = endpoint.encode(answer, question)
+                        observe("encode", time.perf_counter() - answered)
+                        yield reply
+                finally:
+                    answers.abandon()
             else:
                 yield endpoint.encode(self._answers[type(question)](question), question)
             code = Code.OK
@@ -105,18 +113,10 @@ class Service:
             key = (dialect, call.transport, model, version, endpoint.method)
             self._metrics.request(key, code, time.perf_counter() - begun)
 
-    async def _infer(self, endpoint: Endpoint, request: InferRequest, begun: float) -> AsyncGenerator[Reply, None]:
-        view = request.view
-        if view.decoupled and endpoint.stream == "unary":
-            raise ModelDecoupled(view.name)
-        stages = self._metrics.stages(view.name, str(view.version))
-        stages["decode"].observe(time.perf_counter() - begun)
-        async with contextlib.aclosing(view.handle.submit(request)) as answers:
-            async for answer in answers:
-                answered = time.perf_counter()
-                reply = endpoint.encode(answer, request)
-                stages["encode"].observe(time.perf_counter() - answered)
-                yield reply
+    def _submit(self, endpoint: Endpoint, request: InferRequest) -> Answers:
+        if request.view.decoupled and endpoint.stream == "unary":
+            raise ModelDecoupled(request.view.name)
+        return request.view.handle.submit(request)
 
     # ------------------------------------------------------------------------------------------------- other questions
 

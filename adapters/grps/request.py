@@ -20,7 +20,7 @@ from adapters.grps.options import MapName, mapping_of
 from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
 from adapters.grps.tensors import Array, Tensor, array_of
-from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, read, rectangle
+from adapters.json_body import ARRAY, MAX_DIMENSIONS, OBJECT, Ragged, TooManyDimensions, WrongLeaf, read, rectangle
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, UnknownInput
 from gateway.ports import Call, ModelView, Resolve
@@ -127,6 +127,8 @@ def _ndarray(value: Any, body: bytes) -> Array:
         array = rectangle(nested, _FLOAT32, body)
     except WrongLeaf as wrong:
         array = _with_booleans(nested, wrong.leaf)
+    except TooManyDimensions:
+        raise InvalidArgument(f"Parse json failed. arrays nested deeper than {MAX_DIMENSIONS} levels.") from None
     except Ragged:
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
     if not array.size:

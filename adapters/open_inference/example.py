@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import orjson
 
-from adapters.open_inference.response import json_data
+from adapters.open_inference.response import json_text
 from gateway.canonical import datatype_of
 from gateway.errors import EncodingFailed
 from gateway.ports import ModelView
@@ -23,7 +23,12 @@ def example(view: ModelView, base_url: str) -> str | None:
         return None
     try:
         inputs = [
-            {"name": name, "shape": array.shape, "datatype": datatype_of(array.dtype), "data": json_data(name, array)}
+            {
+                "name": name,
+                "shape": array.shape,
+                "datatype": datatype_of(array.dtype),
+                "data": orjson.Fragment(json_text(name, array)),
+            }
             for name, array in view.example_inputs.items()
         ]
     except EncodingFailed:

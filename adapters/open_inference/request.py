@@ -20,6 +20,7 @@ from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.inputs import Declared, Inputs
 from adapters.open_inference.members import array, boolean, fields_of, member, text, unsigned
 from adapters.open_inference.parameters import read_parameters, sequence_of
+from adapters.open_inference.template import Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import (
     BYTES,
@@ -45,6 +46,7 @@ _INT64_MAX: Final = 2**63 - 1
 _HEADER_LENGTH: Final = HEADER_LENGTH.lower()
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
+_templates: Final = Templates()
 _wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
 """Models have few outputs, and requests name them over and over."""
 
@@ -105,12 +107,31 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     body = plain_body(call)
     header = call.headers.get(_HEADER_LENGTH)
     if header is None:
-        return _infer_request(call, view, body if type(body) is bytes else bytes(body), _EMPTY)
+        return _json_request(call, view, body if type(body) is bytes else bytes(body))
     message = memoryview(body)
     size = _header_length(header, len(message))
     if not size:
         return _raw_request(call, view, message)
     return _infer_request(call, view, bytes(message[:size]), message[size:])
+
+
+def _json_request(call: Call, view: ModelView, body: bytes) -> InferRequest:
+    """A request without binary data: by its template, if one like it was read before."""
+    accepted = call.headers.get("accept-encoding")
+    depth = _max_depth(call)
+    known = _templates.read(view, accepted, depth, body)
+    if known is None:
+        request = _infer_request(call, view, body, _EMPTY)
+        _templates.learn(request, accepted, depth, body)
+        return request
+    template, array = known
+    call.notes["id"] = ""
+    inputs = {template.name: array}
+    return InferRequest(view, inputs, "", template.outputs, deadline=call.deadline, wire=template.wire)
+
+
+def _max_depth(call: Call) -> int:
+    return MAX_JSON_DEPTH if call.max_json_depth is None else call.max_json_depth
 
 
 def _header_length(text: str, body_bytes: int) -> int:
@@ -122,7 +143,7 @@ def _header_length(text: str, body_bytes: int) -> int:
 
 
 def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -> InferRequest:
-    document = json_body.read(body, MAX_JSON_DEPTH if call.max_json_depth is None else call.max_json_depth)
+    document = json_body.read(body, _max_depth(call))
     fields = fields_of(document)
     request_id = text(document["id"], "Unable to parse 'id'") if "id" in fields else ""
     call.notes["id"] = request_id

@@ -8,6 +8,7 @@ the tokens are put in the place of orjson's nulls.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,8 @@ EXTENSIONS: Final = ("schedule_policy", "binary_tensor_data", "parameters")
 """What server metadata lists: the extensions that work. Clients choose their calls by it."""
 
 _OCTETS: Final = "application/octet-stream"
+_JOINED_BYTES: Final = 64 << 10
+"""Smaller bodies are cheaper to send in one piece."""
 
 
 def encode_live(live: bool, question: Any) -> Reply:
@@ -98,14 +101,30 @@ def _json(document: Mapping[str, Any]) -> Reply:
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     """Host arrays -> the response: JSON, and behind it the outputs that were asked for as binary, without a copy.
 
+    What does not change from answer to answer is kept as text, so that little is left to write but the numbers.
     Raises EncodingFailed for a tensor that JSON cannot carry.
     """
     wire: Wire = request.wire or PLAIN
+    view = request.view
+    head = [_opening(view.name, view.version, request.id) if request.id else _usual_opening(view.name, view.version)]
+    if answer.parameters:
+        head += b'"parameters":', _dumps(dict(answer.parameters)), b","
     tail: list[Buffer] = []
-    outputs = [_output(name, array, name in wire.binary, tail) for name, array in answer.outputs.items()]
-    head = _dump(_head(answer, request, outputs))
+    before = b'"outputs":['
+    for name, array in answer.outputs.items():
+        head += before, _output_opening(name, datatype_of(array.dtype), array.shape)
+        if name in wire.binary:
+            head += b'"parameters":{"binary_data_size":', str(_append(tail, array)).encode(), b"}}"
+        else:
+            head += b'"data":', json_text(name, array), b"}"
+        before = b","
+    head.append(b"]}" if answer.outputs else b'"outputs":[]}')
     if not tail and not wire.coding:
-        return Reply(head, 200, JSON_HEADERS)
+        return Reply(head if _array_bytes(answer) > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
+    return _binary_or_compressed(b"".join(head), tail, wire)
+
+
+def _binary_or_compressed(head: bytes, tail: list[Buffer], wire: Wire) -> Reply:
     headers = {"Content-Type": _OCTETS, HEADER_LENGTH: str(len(head))} if tail else dict(JSON_HEADERS)
     body = [head, *tail]
     if wire.coding:
@@ -114,50 +133,54 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     return Reply(body, 200, headers)
 
 
-def _output(name: str, array: Array, binary: bool, tail: list[Buffer]) -> dict[str, Any]:
-    """An output's part of the JSON; binary data goes to the tail."""
-    output = {"name": name, "datatype": datatype_of(array.dtype), "shape": array.shape}
-    if not binary:
-        output["data"] = json_data(name, array)
-        return output
+def _append(tail: list[Buffer], array: Array) -> int:
+    """Put a tensor's raw data at the end of the tail; returns its bytes."""
     data = raw_of(array)
-    output["parameters"] = {"binary_data_size": len(data)}
     if len(data):
         tail.append(data)
-    return output
+    return len(data)
 
 
-def _head(answer: InferResponse, request: InferRequest, outputs: list[dict[str, Any]]) -> dict[str, Any]:
-    view = request.view
-    document: dict[str, Any] = {"id": request.id} if request.id else {}
-    document["model_name"] = view.name
-    document["model_version"] = str(view.version)
-    if answer.parameters:
-        document["parameters"] = dict(answer.parameters)
-    document["outputs"] = outputs
-    return document
+def _array_bytes(answer: InferResponse) -> int:
+    return sum([array.nbytes for array in answer.outputs.values()])
 
 
-def _dump(document: dict[str, Any]) -> bytes:
+@lru_cache(maxsize=256)
+def _usual_opening(model: str, version: int) -> bytes:
+    return _opening(model, version, "")
+
+
+def _opening(model: str, version: int, request_id: str) -> bytes:
+    """{"id":"42","model_name":"m","model_version":"1", without the id if it is empty."""
+    document = {"id": request_id} if request_id else {}
+    return _dumps({**document, "model_name": model, "model_version": str(version)})[:-1] + b","
+
+
+@lru_cache(maxsize=1024)
+def _output_opening(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    """{"name":"y","datatype":"FP32","shape":[1,16],"""
+    return _dumps({"name": name, "datatype": datatype, "shape": shape})[:-1] + b","
+
+
+def _dumps(value: Any) -> bytes:
     try:
-        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError as error:
         raise EncodingFailed(f"the response cannot be written as JSON: {error}") from None
 
 
-def json_data(name: str, array: Array) -> Any:
-    """A tensor's elements in row-major order, as something that orjson writes. Raises EncodingFailed."""
+def json_text(name: str, array: Array) -> bytes:
+    """A tensor's elements in row-major order as a flat JSON array. Raises EncodingFailed."""
     dtype = array.dtype
     if dtype == BYTES:
-        return _strings(name, array)
-    flat = array.ravel()
-    if dtype.kind in "biu":
-        return flat
-    if dtype.itemsize == 2:
+        return _dumps(_strings(name, array))
+    if dtype.itemsize == 2 and dtype.kind not in "iu":
         raise EncodingFailed(
             f"sending {datatype_of(dtype)} data via JSON is not supported. Please use the binary data format for output"
         )
-    return flat if np.isfinite(flat).all() else _with_tokens(flat)
+    flat = array.ravel()
+    text = _dumps(flat)
+    return _with_tokens(flat, text) if dtype.kind == "f" and b"n" in text else text
 
 
 def _strings(name: str, array: Array) -> list[str]:
@@ -169,10 +192,10 @@ def _strings(name: str, array: Array) -> list[str]:
         ) from None
 
 
-def _with_tokens(flat: Array) -> orjson.Fragment:
-    """Floats of which some are not finite -> JSON with the tokens NaN, Infinity and -Infinity."""
+def _with_tokens(flat: Array, text: bytes) -> bytes:
+    """Floats of which some are not finite, and their JSON with null in those places -> with the tokens NaN, Infinity
+    and -Infinity.
+    """
     odd = flat[~np.isfinite(flat)]
     tokens = np.select([odd == np.inf, odd == -np.inf], ["Infinity", "-Infinity"], "NaN").astype("S").tolist()
-    pieces = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY).split(b"null")
-    text = [piece for pair in zip(pieces, [*tokens, b""], strict=True) for piece in pair]
-    return orjson.Fragment(b"".join(text))
+    return b"".join([part for pair in zip(text.split(b"null"), [*tokens, b""], strict=True) for part in pair])

@@ -82,7 +82,7 @@ def test_a_gmap_of_the_yaml() -> None:
         GrpsMapping.model_validate({"gmap": {"s_t": {"count": "counters"}}})
 
 
-# ------------------------------------------------------------------------------------------------------------ addresses
+# ----------------------------------------------------------------------------------------------------------- addresses
 
 QUESTIONS: list[tuple[str, Any, str]] = [
     ("/grps/v1/health/online", SetOnline(True), "GET POST"),
@@ -169,7 +169,7 @@ def test_a_stream_says_its_errors_inside() -> None:
     assert (both.http_status, both.streamed) == (400, False)
 
 
-# ------------------------------------------------------------------------------------------------------------- metadata
+# ------------------------------------------------------------------------------------------------------------ metadata
 
 MODEL = {
     "backend": "onnx",
@@ -255,7 +255,7 @@ def test_server_metadata() -> None:
     assert yaml.safe_load(bare)["dag"]["nodes"][0]["model"] == "digits"
 
 
-# -------------------------------------------------------------------------------------------------------------- example
+# ------------------------------------------------------------------------------------------------------------- example
 
 EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], Any, str]] = [
     ({"x": ("FP32", (-1, 2))}, {"y": ("FP32", None)}, {"ndarray": [[1.0, 1.0]]}, "&return-ndarray=true"),

@@ -55,7 +55,7 @@ def refusal(ask: Callable[..., InferRequest]) -> Callable[..., tuple[int, str]]:
     return run
 
 
-# -------------------------------------------------------------------------------------------------------------- ndarray
+# ------------------------------------------------------------------------------------------------------------- ndarray
 
 NDARRAYS: list[tuple[bytes, Any]] = [
     (b'{"ndarray": [[1, 2.5], [3, 4e1]]}', [[1, 2.5], [3, 40]]),
@@ -138,7 +138,7 @@ def paper(name: str, inputs: Any) -> ModelView:
     return ModelView(name, 1, (1,), specs, specs, {}, 0, "", handle=None)  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------------------- gtensors
+# ------------------------------------------------------------------------------------------------------------ gtensors
 
 DTYPE_ROWS: list[tuple[Any, str, str, list[Any], Any]] = [
     ("DT_UINT8", "flat_uint8", "UINT8", [0, 255], [0, 255]),
@@ -326,7 +326,7 @@ def test_null_unsets_and_the_later_spelling_wins(ask: Any, make_model: Any) -> N
     assert ask(view, b'{"gtensors": {"tensors": [' + ONE + b']}, "str_data": null}').inputs["x"].shape == (2,)
 
 
-# ----------------------------------------------------------------------------------------- text, bytes, maps, the model
+# ---------------------------------------------------------------------------------------- text, bytes, maps, the model
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_streaming_and_return_ndarray_exclude_each_other(refusal: Any, make_mode
     assert got == (400, text)
 
 
-# ------------------------------------------------------------------------------------------------ the form of the reply
+# ----------------------------------------------------------------------------------------------- the form of the reply
 
 OUTPUTS = {"y": ("FP32", None), "said": ("BYTES", None)}
 BOTH = GrpsReply(str_data="said", bin_data="said")
@@ -467,7 +467,7 @@ def test_a_reply_of_an_output_that_is_not_there(refusal: Any, make_model: Any) -
     assert refusal(view, b'{"gtensors": {}}') == (500, "Model m has no output q.")
 
 
-# -------------------------------------------------------------------------------------------------------------- garbage
+# ------------------------------------------------------------------------------------------------------------- garbage
 
 KEYS = ["model", "str_data", "bin_data", "gtensors", "gmap", "ndarray", "tensors", "name", "dtype", "shape", "s_i64"]
 KEYS += ["s_b", "flat_float32", "flat_int8", "flat_string", "status", "code"]

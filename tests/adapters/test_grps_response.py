@@ -92,7 +92,7 @@ def test_what_grps_cannot_carry(datatype: str) -> None:
         encode({"y": array([1], "FP32"), "z": array([b"\xff"], "BYTES")})
 
 
-# -------------------------------------------------------------------------------------------------------------- ndarray
+# ------------------------------------------------------------------------------------------------------------- ndarray
 
 NDARRAYS: list[tuple[Any, bytes]] = [
     ([[0.1, 1], [2, 3]], b"[\n  [\n   0.10000000149011612,\n   1.0\n  ],\n  [\n   2.0,\n   3.0\n  ]\n ]"),
@@ -157,7 +157,7 @@ def test_only_float32_becomes_an_ndarray() -> None:
     assert caught.value.text == "No float32 tensors in output. Cannot convert to ndarray."
 
 
-# ------------------------------------------------------------------------------------------------------- text and bytes
+# ------------------------------------------------------------------------------------------------------ text and bytes
 
 
 def test_text_and_bytes() -> None:
@@ -195,7 +195,7 @@ def test_a_stream_is_one_document_or_raw_chunk_per_answer() -> None:
     assert (text(raw), raw.streamed) == (b"\x00", True)
 
 
-# --------------------------------------------------------------------------------------------------------------- health
+# -------------------------------------------------------------------------------------------------------------- health
 
 
 def test_health_replies_to_the_byte() -> None:

@@ -70,7 +70,7 @@ def whole(reply: Reply) -> bytes:
     return reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------------------- messages
+# ------------------------------------------------------------------------------------------------------------ messages
 
 RAW: list[tuple[str, list[int], list[Any], bytes]] = [
     ("BOOL", [2], [True, False], b"\1\0"),
@@ -199,7 +199,7 @@ def test_binary_outputs_of_any_memory_layout(resolve: Resolve) -> None:
         assert whole(ENDPOINT.encode(InferResponse({"y": view}), request)).endswith(view.tobytes())
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------------------ refusals
 
 UNKNOWN_ID = "[request id: <id_unknown>] "
 SIZE = "attempt to access JSON non-unsigned-integer as unsigned-integer"
@@ -305,7 +305,7 @@ def test_a_length_that_cuts_the_json(resolve: Resolve) -> None:
     )
 
 
-# -------------------------------------------------------------------------------------------------- raw binary requests
+# ------------------------------------------------------------------------------------------------- raw binary requests
 
 RAW_REQUESTS: list[tuple[str, bytes, list[Any]]] = [
     ("rows", struct.pack("<2f", 1, 2), [[1, 2]]),
@@ -349,7 +349,7 @@ def test_raw_requests_that_cannot_be_deduced(model: str, body: bytes, text: str,
     assert refusal(ask(resolve, model, body, {LENGTH: "0"})) == (400, text)
 
 
-# ---------------------------------------------------------------------------------------------------------- compression
+# --------------------------------------------------------------------------------------------------------- compression
 
 BODY, HEADERS = binary({"inputs": [item("x", "FP32", [1, 2], 8)]}, struct.pack("<2f", 1, 2))
 
@@ -426,7 +426,7 @@ def test_errors_are_not_compressed(resolve: Resolve) -> None:
     assert refusal(reply)[0] == 400
 
 
-# ----------------------------------------------------------------------------------------------------------- properties
+# ---------------------------------------------------------------------------------------------------------- properties
 
 
 def view_of(dtype: Any) -> ModelView:

@@ -114,7 +114,7 @@ def test_rows(dtype: Any, shape: tuple[int, int], between: str) -> None:
     assert number_rows(array, between) == [between.join(number_texts(row)) for row in array]
 
 
-# ----------------------------------------------------------------------------------------------------- values in errors
+# ---------------------------------------------------------------------------------------------------- values in errors
 
 SHOWN = [
     ("1", "1"),

@@ -68,6 +68,24 @@ def test_every_datatype_passes_through_bit_equal(tmp_path: Path, datatype: str) 
     assert y.tolist() == x.tolist()
 
 
+def test_repeated_calls_through_bound_buffers_are_equal_and_the_callers_own(tmp_path: Path) -> None:
+    shapes = {"a": ("FP32", [None, None]), "b": ("FP32", [None, None])}
+    backend = load(save(tmp_path, "Add", shapes, {"c": ("FP32", [None, None])}))
+    random = np.random.default_rng(0)
+    results = []
+    for shape in [(1, 16), (3, 4), (1, 16), (0, 2), (200, 200)] * 4:
+        a, b = random.random(shape, np.float32), random.random(shape, np.float32)
+        results.append((a + b, run(backend, a=a, b=np.asfortranarray(b))["c"]))
+    for want, got in results:
+        np.testing.assert_array_equal(want, got)
+
+
+def test_outputs_whose_shape_depends_on_the_numbers_are_not_bound(tmp_path: Path) -> None:
+    backend = load(save(tmp_path, "NonZero", {"x": ("FP32", [None])}, {"y": ("INT64", [1, None])}))
+    for x in ([1, 0, 1], [1, 1, 1], [0, 0, 0], [0, 1, 0], [1, 0, 1]):
+        assert run(backend, x=np.array(x, np.float32))["y"].tolist() == [np.flatnonzero(x).tolist()]
+
+
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     backend = load(save(tmp_path, "Identity", {"x": ("BYTES", [1])}, {"y": ("BYTES", [1])}))
     with pytest.raises(InvalidArgument, match="input 'x' has an element that is not UTF-8"):

@@ -192,7 +192,7 @@ async def test_a_full_queue_refuses_at_once(bench: Any, ask: Any) -> None:
     jobs += [b.scheduler.submit(ask(n)) for n in (1, 2)]
     with pytest.raises(QueueFull):
         b.scheduler.submit(ask(3))
-    await jobs[1].aclose()
+    jobs[1].abandon()
     jobs[1] = b.scheduler.submit(ask(4))  # an abandoned request gives its place back
     b.executor.gate.set()
     assert [await answer(job) for job in jobs] == [[0], [4], [2]]
@@ -205,7 +205,7 @@ async def test_abandoned_requests_cost_no_batch_and_no_memory(bench: Any, ask: A
     first = b.scheduler.submit(ask(0))
     await until(lambda: b.scheduler.running == 1)
     for n in range(1, 100):
-        await b.scheduler.submit(ask(n)).aclose()
+        b.scheduler.submit(ask(n)).abandon()
     assert b.scheduler.queued == 0
     assert sum(map(len, b.scheduler._groups.values())) <= 6
     b.executor.gate.set()
@@ -312,7 +312,7 @@ async def test_a_slow_reader_pauses_its_generator_and_leaving_ends_it(bench: Any
     await anext(job)
     await asyncio.sleep(0.05)
     assert b.executor.yielded <= STREAM_WINDOW + 3
-    await job.aclose()
+    job.abandon()
     await until(b.executor.ended.is_set)
     assert b.executor.yielded <= STREAM_WINDOW + 4
     assert await answer(b.scheduler.submit(ask(2))) == [0, 1]
@@ -343,7 +343,7 @@ async def test_cancelling_the_reader_abandons_the_request(bench: Any, ask: Any) 
         try:
             await answer(job)
         finally:
-            await job.aclose()
+            job.abandon()
 
     reader = asyncio.create_task(read())
     await asyncio.sleep(0)
@@ -365,7 +365,7 @@ async def test_every_caller_gets_its_own_rows_whatever_happens_around_it(bench: 
         job = b.scheduler.submit(ask(*numbers))
         if 0.1 < fate < 0.2:
             await asyncio.sleep(0)
-            await job.aclose()
+            job.abandon()
             return
         try:
             assert await answer(job) == list(numbers)

@@ -43,23 +43,41 @@ class Handle:
 
     def submit(self, request: InferRequest) -> Any:
         self.submitted += 1
-        return self._answers(request)
+        return Answering(self._answers(request), self)
 
     async def _answers(self, request: InferRequest) -> AsyncIterator[InferResponse]:
         x = request.inputs["x"]
+        if x.size and x[0] == -1:
+            await asyncio.sleep(60)
+        if request.deadline is not None and request.deadline < time.monotonic() + 0.05:
+            raise DeadlineExceeded("m")
+        for part in np.split(x, x.size) if request.stream else [x]:
+            yield InferResponse({"y": part})
+            await asyncio.sleep(0)
+        if request.stream and x[-1] == 13:
+            raise InvalidArgument("unlucky")
+
+
+class Answering:
+    """Answers that note whether somebody left before the last."""
+
+    def __init__(self, answers: AsyncIterator[InferResponse], handle: Handle) -> None:
+        self._answers = answers
+        self._handle = handle
+        self._over = False
+
+    def __aiter__(self) -> AsyncIterator[InferResponse]:
+        return self
+
+    async def __anext__(self) -> InferResponse:
         try:
-            if x.size and x[0] == -1:
-                await asyncio.sleep(60)
-            if request.deadline is not None and request.deadline < time.monotonic() + 0.05:
-                raise DeadlineExceeded("m")
-            for part in np.split(x, x.size) if request.stream else [x]:
-                yield InferResponse({"y": part})
-                await asyncio.sleep(0)
-            if request.stream and x[-1] == 13:
-                raise InvalidArgument("unlucky")
-        except BaseException:
-            self.left += 1
+            return await anext(self._answers)
+        except (StopAsyncIteration, GatewayError):
+            self._over = True
             raise
+
+    def abandon(self) -> None:
+        self._handle.left += not self._over
 
 
 HTTP_STATUS: dict[type[GatewayError], int] = {

@@ -1,0 +1,145 @@
+"""Templates: a request read by one is what it would be read the long way, whatever stands between and around its
+brackets.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adapters.open_inference.request import _infer_request
+from adapters.open_inference.template import Templates
+from gateway.errors import GatewayError
+from gateway.ports import Call, ModelView
+
+LAYOUTS = [
+    '{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s}]}',
+    '{"inputs": [{"data": %s, "name": "x", "shape": [2, 2], "datatype": "FP32"}], "outputs": [{"name": "y"}]}',
+    ' { "inputs" : [ { "name":"x","datatype":"FP32" , "shape":[2,2] ,"data":\n%s\n } ] } ',
+    '{"note":"\\"data\\":[7]","inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s}]}',
+    '{"more":{"data":[7]},"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s}]}',
+    '{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s,"parameters":{"data":[1]}}]}',
+    '{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s},{"name":"z","datatype":"FP32","shape":[0],"data":[]}]}',
+]
+DATA = [
+    "[1,2,3,4]",
+    "[[1.5,2],[3,-4e2]]",
+    " [ 1 , 2 , 3 , 4 ] ",
+    "[1,2,3]",
+    "[1,2,3,4,5]",
+    "[1,2,3,[4]]",
+    "[]",
+    "[1,2,3,true]",
+    '["]",1,2,3]',
+    "[1,2,3,NaN]",
+    '[1,2,3,4],"data":[5,6,7,8]',
+    '[1,2,3,4],"shape":[4,1]',
+    '[1,2,3,4]}],"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":[9,9,9,9]',
+    "7",
+    "[1,2,3,4",
+    "[1,2,3,4]]",
+    '[{"a":1},2,3,4]',
+]
+
+
+def model(make: Callable[..., ModelView]) -> ModelView:
+    return make("m", {"x": ("FP32", (-1, 2)), "z": ("FP32", (-1,))}, {"y": ("FP32", (-1, 2))})
+
+
+def long_way(view: ModelView, body: bytes) -> Any:
+    call = Call(body, "POST", "/v2/models/m/infer", {}, "http", {"model": "m"})
+    try:
+        return _infer_request(call, view, body, memoryview(b""))
+    except GatewayError as error:
+        return error
+
+
+def only_x(make: Callable[..., ModelView]) -> ModelView:
+    return make("m", {"x": ("FP32", (-1, 2))}, {"y": ("FP32", (-1, 2))})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_template_reads_what_the_long_way_reads_or_nothing(make_model: Callable[..., ModelView], layout: str) -> None:
+    for view in (only_x(make_model), model(make_model)):
+        templates = Templates()
+        for learned in DATA:
+            body = (layout % learned).encode()
+            request = long_way(view, body)
+            if not isinstance(request, GatewayError):
+                templates.learn(request, None, 100, body)
+            for data in DATA:
+                other = (layout % data).encode()
+                found = templates.read(view, None, 100, other)
+                if found is not None:
+                    want = long_way(view, other)
+                    assert not isinstance(want, GatewayError), (learned, data)
+                    np.testing.assert_array_equal(found[1], want.inputs["x"])
+                    assert (found[0].outputs, found[0].wire) == (want.outputs, want.wire)
+
+
+def test_the_usual_request_is_learned_at_once(make_model: Callable[..., ModelView]) -> None:
+    view = only_x(make_model)
+    templates = Templates()
+    first, second = (LAYOUTS[0] % "[1,2,3,4]").encode(), (LAYOUTS[0] % "[[5,6],[7,8]]").encode()
+    assert templates.read(view, None, 100, first) is None
+    templates.learn(long_way(view, first), None, 100, first)
+    found = templates.read(view, None, 100, second)
+    assert found is not None
+    assert found[1].tolist() == [[5, 6], [7, 8]]
+    assert found[1].dtype == np.float32
+    assert templates.read(view, "gzip", 100, second) is None
+    assert templates.read(view, None, 99, second) is None
+    assert templates.read(only_x(make_model), None, 100, second) is None
+
+
+KEPT_APART = [
+    {"id": "7"},
+    {"parameters": {"a": 1}},
+    {"parameters": {"priority": 1}},
+    {"parameters": {"timeout": 5}},
+    {"parameters": {"sequence_id": 5}},
+]
+
+
+@pytest.mark.parametrize("more", KEPT_APART)
+def test_what_is_the_callers_own_is_never_kept(make_model: Callable[..., ModelView], more: dict[str, Any]) -> None:
+    view = only_x(make_model)
+    templates = Templates()
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+    body = json.dumps({**more, "inputs": [tensor]}).encode()
+    templates.learn(long_way(view, body), None, 100, body)
+    assert templates.read(view, None, 100, body) is None
+
+
+def test_templates_are_bounded(make_model: Callable[..., ModelView]) -> None:
+    view = only_x(make_model)
+    templates = Templates()
+    for number in range(600):
+        body = f'{{"n":{number},"inputs":[{{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}}]}}'.encode()
+        templates.learn(long_way(view, body), None, 100, body)
+    assert 0 < sum(map(len, templates._by_text.values())) <= 256
+
+
+@given(garbage=st.binary(max_size=40), layout=st.sampled_from(LAYOUTS))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the fixture is a function without state
+def test_garbage_between_the_brackets_is_left_to_the_long_way(
+    make_model: Callable[..., ModelView], garbage: bytes, layout: str
+) -> None:
+    view = only_x(make_model)
+    templates = Templates()
+    body = (layout % "[1,2,3,4]").encode()
+    request = long_way(view, body)
+    if isinstance(request, GatewayError):
+        return
+    templates.learn(request, None, 100, body)
+    before, after = layout.encode().split(b"%s")
+    other = before + b"[" + garbage + b"]" + after
+    found = templates.read(view, None, 100, other)
+    if found is not None:
+        want = long_way(view, other)
+        assert not isinstance(want, GatewayError)
+        np.testing.assert_array_equal(found[1], want.inputs["x"])
