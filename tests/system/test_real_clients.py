@@ -6,13 +6,17 @@ runs there, and each of its checks is a test here.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "config/demo.yaml"
 SCRIPTS = Path(__file__).parent / "clients"
 PYTHON = ROOT / ".venv-clients/bin/python"
+GMAP = {"s_s": "BYTES", "s_b": "BYTES", "s_i32": "INT32", "s_i64": "INT64", "s_f": "FP32", "s_d": "FP64"}
 STARTS_WITHIN_S = 60.0
 STOPS_WITHIN_S = 40.0
 SCRIPT_WITHIN_S = 60.0
@@ -56,14 +61,9 @@ def configuration() -> str:
         model["class_labels"] = {output: _absolute(path) for output, path in model.get("class_labels", {}).items()}
     for datatype in DTYPES:
         config["models"][f"echo_{datatype}"] = _echo(x=datatype)
-    config["models"]["echo_map"] = _echo(s="BYTES", b="BYTES", i="INT32", l="INT64", f="FP32", d="FP64") | {
-        "grps": {"gmap": {f"s_{kind}": {"key": kind[0] if kind != "i64" else "l"} for kind in GMAP_KINDS}}
-    }
+    config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
     return yaml.safe_dump(config, sort_keys=False)
-
-
-GMAP_KINDS = ("s", "b", "i32", "i64", "f", "d")
 
 
 def _absolute(path: str) -> str:
@@ -172,3 +172,62 @@ def test_client(script: str, check: str, outcomes_of: Callable[[str], Outcomes])
     failure = outcomes_of(script)[check]
     if failure is not None:
         pytest.fail(f"{script}.{check}:\n{failure}", pytrace=False)
+
+
+# --------------------------------------------------------------------------------------------------------- with a shell
+
+
+SCORES: Mapping[str, Callable[[Any], list[float]]] = {
+    "Open Inference V2": lambda answer: answer["outputs"][0]["data"],
+    "TensorFlow Serving": lambda answer: answer["predictions"][0],
+    "grps": lambda answer: answer["ndarray"][0],
+}
+"""Title of a dialect, as `serve` prints it -> where the scores of its printed request's answer are."""
+
+
+def printed_requests(gateway: Gateway) -> dict[str, str]:
+    """Title -> shell line, of everything that `serve` prints once it is ready."""
+    for title in SCORES:
+        gateway.wait_for(f"\n{title}:\n  ")
+    _, _, after = gateway.said.partition("\nready\n")
+    assert after.endswith("\n")
+    titles, lines = after.split("\n")[1::3], after.split("\n")[2::3]
+    return {title.rstrip(":"): line.strip() for title, line in zip(titles, lines, strict=True)}
+
+
+def by_shell(line: str) -> bytes:
+    done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, timeout=20, check=True)
+    return done.stdout
+
+
+def by_hand(line: str) -> bytes:
+    """The request that curl would make of its arguments, for machines without it: -s, -X, -H, -d and the address."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("-s", action="store_true")
+    parser.add_argument("-X", dest="method", default="POST")
+    parser.add_argument("-H", dest="headers", action="append", default=[])
+    parser.add_argument("-d", dest="data", required=True)
+    command, *arguments = shlex.split(line)
+    assert command == "curl"
+    options = parser.parse_args(arguments)
+    headers = dict(header.split(": ", 1) for header in options.headers)
+    request = urllib.request.Request(options.url, options.data.encode(), headers, method=options.method)  # noqa: S310
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+WAYS = [by_hand, by_shell] if shutil.which("curl") else [by_hand]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("title", SCORES)
+def test_what_serve_prints_can_be_pasted(title: str, way: Callable[[str], bytes], gateway: Gateway) -> None:
+    scores = SCORES[title](json.loads(way(printed_requests(gateway)[title])))
+    assert len(scores) == 10
+    assert scores.index(max(scores)) == 7, "the example is a picture of a 7"
+
+
+def test_every_printed_request_is_tried(gateway: Gateway) -> None:
+    assert printed_requests(gateway).keys() == SCORES.keys()
