@@ -1,17 +1,19 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make schema  rewrite config/schema.json
+# make clients  install the genuine clients that the tests run, in an environment of their own
 
 SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(name)),$(name))))
 VENV := .venv
+CLIENTS := .venv-clients
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test lint bench demo schema clean
+.PHONY: run test lint bench demo schema clients clean
 
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
 
-test: $(VENV)/.test lint
+test: $(VENV)/.test $(CLIENTS)/.installed lint
 	$(VENV)/bin/python -m pytest
 
 lint: $(VENV)/.test
@@ -30,8 +32,10 @@ demo: $(VENV)/.test
 schema: $(VENV)/.run
 	$(VENV)/bin/tensorgate schema > config/schema.json
 
+clients: $(CLIENTS)/.installed
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(CLIENTS) build *.egg-info
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -47,3 +51,9 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	@echo "installing tensorgate and its test tools (about two minutes the first time)"
 	$(PIP) install -e '.[cpu,test]'
 	@touch $@ $(VENV)/.run
+
+$(CLIENTS)/.installed: tests/system/clients/requirements.txt | $(VENV)/bin/python
+	@echo "installing genuine clients into $(CLIENTS) (half a minute the first time)"
+	$(VENV)/bin/python -m venv --clear $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@

@@ -1,0 +1,233 @@
+"""Genuine, unmodified clients against a running gateway, and the shell lines that `serve` prints.
+
+The clients live in an environment of their own, `.venv-clients`, made by `make clients`: each script below `clients/`
+runs there, and each of its checks is a test here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.canonical import DTYPES
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "config/demo.yaml"
+SCRIPTS = Path(__file__).parent / "clients"
+PYTHON = ROOT / ".venv-clients/bin/python"
+GMAP = {"s_s": "BYTES", "s_b": "BYTES", "s_i32": "INT32", "s_i64": "INT64", "s_f": "FP32", "s_d": "FP64"}
+STARTS_WITHIN_S = 60.0
+STOPS_WITHIN_S = 40.0
+SCRIPT_WITHIN_S = 60.0
+
+Outcomes = Mapping[str, str | None]
+"""Name of a check -> None if it passed, else the client's traceback."""
+
+
+def checks_of(script: Path) -> list[str]:
+    """The checks that a script has, read without running it: its imports are not ours."""
+    statements = ast.parse(script.read_text()).body
+    return [each.name for each in statements if isinstance(each, ast.FunctionDef) and each.name.startswith("check_")]
+
+
+CHECKS = [(script.stem, check) for script in sorted(SCRIPTS.glob("*.py")) for check in checks_of(script)]
+
+
+# ------------------------------------------------------------------------------------------------------------- gateway
+
+
+def configuration() -> str:
+    """The shipped demo on ports of the system's choice, with models that give back what they get."""
+    config = yaml.safe_load(DEMO.read_text())
+    for model in config["models"].values():
+        model["path"] = _absolute(model["path"])
+        if "example" in model:
+            model["example"] = _absolute(model["example"])
+        model["class_labels"] = {output: _absolute(path) for output, path in model.get("class_labels", {}).items()}
+    for datatype in DTYPES:
+        config["models"][f"echo_{datatype}"] = _echo(x=datatype)
+    config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
+    config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def _absolute(path: str) -> str:
+    return str(DEMO.parent / path)
+
+
+def _echo(**datatypes: str) -> dict[str, Any]:
+    tensors = [{"name": name, "datatype": datatype, "shape": [-1]} for name, datatype in datatypes.items()]
+    return {"backend": "python", "path": f"{SCRIPTS / 'echo.py'}:Echo", "inputs": tensors, "outputs": tensors}
+
+
+class Gateway:
+    """`tensorgate serve` as a user runs it, in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, from the first line that it printed."""
+        return self.said.partition("listens on http://")[2].split()[0]
+
+    def wait_for(self, text: str) -> None:
+        give_up = time.monotonic() + STARTS_WITHIN_S
+        while text not in self.said:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < give_up, self.said
+            time.sleep(0.02)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOPS_WITHIN_S)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """The demo and the echoes, ready. Whatever its clients did, it has to end well."""
+    folder = tmp_path_factory.mktemp("gateway")
+    file, log = folder / "gateway.yaml", folder / "log"
+    file.write_text(configuration())
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "serve", str(file)], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+        )
+    running = Gateway(process, log)
+    try:
+        running.wait_for("\nready\n")
+        yield running
+        assert running.stop() == 0, running.said
+        assert "Traceback" not in running.said, running.said
+    finally:
+        process.kill()
+        process.wait()
+
+
+# ------------------------------------------------------------------------------------------------------------- clients
+
+
+@pytest.fixture(scope="module")
+def outcomes_of(gateway: Gateway) -> Callable[[str], Outcomes]:
+    """Script -> the outcomes of its checks; it runs once."""
+    known: dict[str, Outcomes] = {}
+
+    def outcomes(script: str) -> Outcomes:
+        if script not in known:
+            known[script] = run_script(script, gateway.address)
+        return known[script]
+
+    return outcomes
+
+
+def run_script(script: str, address: str) -> Outcomes:
+    if not PYTHON.exists():
+        pytest.fail("the clients are not installed: say `make clients`", pytrace=False)
+    done = subprocess.run(
+        [PYTHON, SCRIPTS / f"{script}.py", address],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SCRIPT_WITHIN_S,
+    )
+    try:
+        outcomes: Outcomes = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        pytest.fail(f"{script} ended with {done.returncode}:\n{done.stdout}{done.stderr}", pytrace=False)
+    assert done.returncode == any(outcomes.values())
+    return outcomes
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would send a client through a proxy or to other modules."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.lower().endswith("_proxy") and not name.startswith("PYTHON")
+    }
+
+
+@pytest.mark.parametrize(("script", "check"), CHECKS)
+def test_client(script: str, check: str, outcomes_of: Callable[[str], Outcomes]) -> None:
+    failure = outcomes_of(script)[check]
+    if failure is not None:
+        pytest.fail(f"{script}.{check}:\n{failure}", pytrace=False)
+
+
+# --------------------------------------------------------------------------------------------------------- with a shell
+
+
+SCORES: Mapping[str, Callable[[Any], list[float]]] = {
+    "Open Inference V2": lambda answer: answer["outputs"][0]["data"],
+    "TensorFlow Serving": lambda answer: answer["predictions"][0],
+    "grps": lambda answer: answer["ndarray"][0],
+}
+"""Title of a dialect, as `serve` prints it -> where the scores of its printed request's answer are."""
+
+
+def printed_requests(gateway: Gateway) -> dict[str, str]:
+    """Title -> shell line, of everything that `serve` prints once it is ready."""
+    for title in SCORES:
+        gateway.wait_for(f"\n{title}:\n  ")
+    _, _, after = gateway.said.partition("\nready\n")
+    assert after.endswith("\n")
+    titles, lines = after.split("\n")[1::3], after.split("\n")[2::3]
+    return {title.rstrip(":"): line.strip() for title, line in zip(titles, lines, strict=True)}
+
+
+def by_shell(line: str) -> bytes:
+    done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, timeout=20, check=True)
+    return done.stdout
+
+
+def by_hand(line: str) -> bytes:
+    """The request that curl would make of its arguments, for machines without it: -s, -X, -H, -d and the address."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("-s", action="store_true")
+    parser.add_argument("-X", dest="method", default="POST")
+    parser.add_argument("-H", dest="headers", action="append", default=[])
+    parser.add_argument("-d", dest="data", required=True)
+    command, *arguments = shlex.split(line)
+    assert command == "curl"
+    options = parser.parse_args(arguments)
+    headers = dict(header.split(": ", 1) for header in options.headers)
+    request = urllib.request.Request(options.url, options.data.encode(), headers, method=options.method)  # noqa: S310
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+WAYS = [by_hand, by_shell] if shutil.which("curl") else [by_hand]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("title", SCORES)
+def test_what_serve_prints_can_be_pasted(title: str, way: Callable[[str], bytes], gateway: Gateway) -> None:
+    scores = SCORES[title](json.loads(way(printed_requests(gateway)[title])))
+    assert len(scores) == 10
+    assert scores.index(max(scores)) == 7, "the example is a picture of a 7"
+
+
+def test_every_printed_request_is_tried(gateway: Gateway) -> None:
+    assert printed_requests(gateway).keys() == SCORES.keys()
