@@ -41,6 +41,7 @@ _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
 _WALK_LIMIT: Final = 512
 _COUNT_LIMIT: Final = 4096
 MAX_DIMENSIONS: Final = 64  # NumPy's
+_FEW_STRINGS: Final = 256
 _INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
 
@@ -177,14 +178,18 @@ def _depth(text: bytes) -> int:
 
 
 def _has_brackets_in_strings(text: bytes) -> bool:
-    """Seldom; so the body of a tensor, megabytes between a few strings, need not be copied without them."""
+    """Seldom; so the body of a tensor, megabytes between a few strings, need not be copied without them. Where strings
+    are many, the copy costs less than a look at each: the answer is then yes.
+    """
     at = text.find(b'"')
-    while at >= 0:
+    for _ in range(_FEW_STRINGS):
+        if at < 0:
+            return False
         end = _STRING.match(text, at).end()  # type: ignore[union-attr]  # it matches wherever there is a quote
         if text[at:end].translate(None, _NOT_BRACKETS):
             return True
         at = text.find(b'"', end)
-    return False
+    return True
 
 
 # -------------------------------------------------------------------------------------------------------------- arrays

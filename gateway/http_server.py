@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,10 +17,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
 from gateway.ports import Call, Dialect, Endpoint, Match, Reply, Resolve
 from gateway.service import Service
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    """aiohttp logs a traceback for every message that is no HTTP. It is answered with 400; a scanner of ports must not
+    fill the log.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_log: Final = logging.getLogger(__name__)
+_log.addFilter(_is_our_fault)
 
 Page = Callable[[], Awaitable[web.Response]]
 """A path of the house itself: no dialect, no model."""
@@ -58,6 +71,7 @@ class HttpListener:
             self._receive,
             handler_cancellation=True,
             access_log=None,
+            logger=_log,
             auto_decompress=False,
             read_bufsize=READ_BUFFER_BYTES,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from adapters.json_body import ARRAY, OBJECT
 from gateway.errors import InvalidArgument
+
+_MOST_TENSORS: Final = 4096
 
 
 def fields_of(value: Any) -> list[str]:
@@ -45,3 +47,10 @@ def array(value: Any, what: str) -> Any:
     if isinstance(value, ARRAY):
         return value
     raise InvalidArgument(f"{what}: attempt to access JSON non-array as array")
+
+
+def short_array(value: Any, what: str) -> Any:
+    """An array whose elements are read one by one, each for microseconds; no model has as many tensors as the bound."""
+    if len(array(value, what)) > _MOST_TENSORS:
+        raise InvalidArgument(f"{what}: more than {_MOST_TENSORS} elements")
+    return value

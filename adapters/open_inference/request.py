@@ -18,7 +18,7 @@ import numpy as np
 from adapters import json_body
 from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.inputs import Declared, Inputs
-from adapters.open_inference.members import array, boolean, fields_of, member, text, unsigned
+from adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
 from adapters.open_inference.parameters import read_parameters, sequence_of
 from adapters.open_inference.template import Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
@@ -149,7 +149,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     call.notes["id"] = request_id
     reserved, custom = read_parameters(document["parameters"]) if "parameters" in fields else (NOTHING, NOTHING)
     inputs = Inputs(call, view.name)
-    inputs.read(array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
+    inputs.read(short_array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
     binary = reserved.get("binary_data_output", False)
     outputs = _outputs(document["outputs"], binary) if "outputs" in fields else {}
     for name in outputs:
@@ -186,7 +186,7 @@ def _wire(call: Call, outputs: Mapping[str, bool]) -> Wire:
 
 def _outputs(items: Any, binary: bool) -> dict[str, bool]:
     """The requested outputs, each with whether it goes out as binary; one that is named twice is given once."""
-    return dict([_output(item, binary) for item in array(items, "Unable to parse 'outputs'")])
+    return dict([_output(item, binary) for item in short_array(items, "Unable to parse 'outputs'")])
 
 
 def _output(item: Any, binary: bool) -> tuple[str, bool]:

@@ -1,0 +1,43 @@
+"""Gateways in processes of their own; every one is stopped by SIGTERM, and has to end with exit status 0."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from serving import Gateway, demo_config, running
+
+Serve = Callable[[str], Gateway]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """serve(YAML text) -> a gateway that is ready."""
+    started: list[Gateway] = []
+    with ExitStack() as stack:
+
+        def start(text: str) -> Gateway:
+            file = tmp_path / f"gateway{len(started)}.yaml"
+            file.write_text(text)
+            started.append(stack.enter_context(running(file)))
+            return started[-1]
+
+        yield start
+        stop_all(started)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """The shipped demo, one for all tests of a module."""
+    file = tmp_path_factory.mktemp("demo") / "demo.yaml"
+    file.write_text(demo_config())
+    with running(file) as gateway:
+        yield gateway
+        stop_all([gateway])
+
+
+def stop_all(gateways: list[Gateway]) -> None:
+    for gateway in gateways:
+        status = gateway.stop()
+        assert status == 0, f"exit status {status}; the gateway said:\n{gateway.said}"
+        assert "Traceback" not in gateway.said, gateway.said

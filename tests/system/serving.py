@@ -1,0 +1,173 @@
+"""A gateway as a user runs it: the real command in a process of its own, and requests as bytes over a socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "config/demo.yaml"
+HOST = "127.0.0.1"
+STARTS_WITHIN_S = 60.0
+STOPS_WITHIN_S = 40.0
+ANSWERS_WITHIN_S = 20.0
+JSON = {"Content-Type": "application/json"}
+SERIES = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
+LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
+
+
+def demo_config(models: Mapping[str, Any] | None = None, **sections: Any) -> str:
+    """The YAML of the shipped demo, on free ports and with absolute paths; `models` are added, sections replaced."""
+    config = yaml.safe_load(DEMO.read_text())
+    for options in config["models"].values():
+        options["path"] = str(DEMO.parent / options["path"])
+        if "example" in options:
+            options["example"] = str(DEMO.parent / options["example"])
+        options["class_labels"] = {k: str(DEMO.parent / v) for k, v in options.get("class_labels", {}).items()}
+    config["models"].update(models or {})
+    config["listen"] = {"http": [{"bind": f"{HOST}:0"}], "metrics": {"bind": f"{HOST}:0"}}
+    return yaml.safe_dump(config | sections, sort_keys=False)
+
+
+def command(*arguments: str, timeout: float = STARTS_WITHIN_S) -> subprocess.CompletedProcess[str]:
+    """Run `tensorgate ARGUMENTS` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back over HTTP."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Gateway:
+    """A running `tensorgate serve`. Every request is a connection of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+        self.port = 0
+        self.metrics_port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def said(self) -> str:
+        """What the process has printed so far, on both of its streams."""
+        return self.log.read_text(errors="replace")
+
+    def wait_until_ready(self) -> None:
+        give_up = time.monotonic() + STARTS_WITHIN_S
+        while not self._announced() or self.request("GET", "/readyz").status != 200:
+            if self.process.poll() is not None or time.monotonic() > give_up:
+                raise AssertionError(f"the gateway did not become ready; it said:\n{self.said}")
+            time.sleep(0.02)
+
+    def _announced(self) -> bool:
+        """Whether the first line, which names the addresses, is out; they are kept."""
+        first, end, _ = self.said.partition("\n")
+        ports = re.findall(r"(http|metrics)://[^:]+:(\d+)", first) if end else []
+        self.port = next((int(port) for scheme, port in ports if scheme == "http"), 0)
+        self.metrics_port = next((int(port) for scheme, port in ports if scheme == "metrics"), self.port)
+        return bool(ports)
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = JSON, port: int = 0
+    ) -> Answer:
+        """One request and its whole answer. `body`: bytes, an iterable of bytes (sent in chunks), or anything else,
+        which is sent as JSON. Raises OSError or HTTPException.
+        """
+        if body is not None and not isinstance(body, (bytes, Iterator)):
+            body = json.dumps(body).encode()
+        connection = http.client.HTTPConnection(HOST, port or self.port, timeout=ANSWERS_WITHIN_S)
+        try:
+            connection.request(method, path, body, dict(headers))
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.headers), answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Answer:
+        return self.request("GET", path)
+
+    def post(self, path: str, body: Any) -> Answer:
+        return self.request("POST", path, body)
+
+    def metrics(self) -> Series:
+        return Series(self.request("GET", "/metrics", port=self.metrics_port).body.decode())
+
+    def rss_bytes(self) -> int:
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """SIGTERM unless it has ended already -> exit status."""
+        if self.process.poll() is None:
+            self.terminate()
+        return self.process.wait(STOPS_WITHIN_S)
+
+
+class Series:
+    """The series of an exposition text: (name, labels) -> value."""
+
+    def __init__(self, text: str) -> None:
+        found = (SERIES.fullmatch(line) for line in text.splitlines() if line[:1] != "#")
+        self.all = [(line[1], dict(LABEL.findall(line[2] or "")), float(line[3])) for line in found if line]
+
+    def names(self) -> set[str]:
+        return {name for name, _, _ in self.all}
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of the series that have these labels."""
+        return sum(value for each, has, value in self.all if each == name and labels.items() <= has.items())
+
+    def values(self, label: str) -> set[str]:
+        """Every value that a label has anywhere."""
+        return {has[label] for _, has, _ in self.all if label in has}
+
+
+@contextmanager
+def running(file: Path, *options: str) -> Iterator[Gateway]:
+    """`tensorgate serve FILE`, ready; killed at the end if it has not been stopped by then."""
+    log = file.with_suffix(".log")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "serve", *options, str(file)],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    gateway = Gateway(process, log)
+    try:
+        gateway.wait_until_ready()
+        yield gateway
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
