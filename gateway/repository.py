@@ -56,7 +56,7 @@ class Snapshot:
     """Everything that is ready: versions by model, ascending. `configured` names also what failed to load."""
 
     models: Mapping[str, Mapping[int, Model]] = NOTHING
-    configured: frozenset[str] = frozenset()
+    configured: tuple[str, ...] = ()
 
 
 class Repository:
@@ -74,7 +74,7 @@ class Repository:
         self._meter = meter
         self._versioned = versioned
         self._statuses: dict[str, dict[int, VersionStatus]] = {name: {} for name in config.models}
-        self.snapshot = Snapshot(configured=frozenset(config.models))
+        self.snapshot = Snapshot(configured=tuple(config.models))
 
     async def load_all(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted version, one after the other, off the loop; a failure is reported and stops nobody else."""

@@ -183,7 +183,7 @@ def at(target: str, attack: Attack) -> Attack:
     return attack._replace(target=target)
 
 
-# ---------------------------------------------------------------------------------------------------- what is no JSON
+# ----------------------------------------------------------------------------------------------------- what is no JSON
 
 NO_V2 = (400, "failed to parse the request JSON buffer: ")
 NO_TFS = (400, "JSON Parse error: ")
@@ -224,7 +224,7 @@ NO_JSON = [
     ),
 ]
 
-# ------------------------------------------------------------------------------------------------- what does not fit
+# --------------------------------------------------------------------------------------------------- what does not fit
 
 INT_NAN = b"[" + b"1," * 15 + b"NaN]"
 INT_FLOAT = b"[" + b"1," * 15 + b"1.5]"
@@ -373,7 +373,7 @@ MISFITS = [
     ),
 ]
 
-# ------------------------------------------------------------------------------------- addresses, methods, headers
+# ----------------------------------------------------------------------------------------- addresses, methods, headers
 
 NAMES = {
     "nobody": "nobody",
@@ -461,7 +461,7 @@ ADDRESSES = [
     Attack("grps", "form", FINE, 400, "Unsupported content type.", headers={"Content-Type": "text/plain"}),
 ]
 
-# --------------------------------------------------------------------------------------------------- what costs time
+# ----------------------------------------------------------------------------------------------------- what costs time
 
 
 def members(count: int) -> bytes:
@@ -579,7 +579,7 @@ def test_tf_serving_leaves_some_refusals_empty(gateway: Gateway) -> None:
     assert (answer.status, answer.body) == (400, b"")
 
 
-# ------------------------------------------------------------------------------------- odd, and nevertheless answered
+# -------------------------------------------------------------------------------------- odd, and nevertheless answered
 
 HALF = [{"name": "y", "datatype": "FP32", "shape": [1], "data": [2.5]}]
 ODD = [
@@ -645,7 +645,7 @@ def test_answered(gateway: Gateway, dialect: str, body: Body, way: tuple[str, ..
     assert found == want
 
 
-# ------------------------------------------------------------------------------------------------------- large bodies
+# -------------------------------------------------------------------------------------------------------- large bodies
 
 TOO_LARGE = [
     ("open_inference", 400, f"exceeds the maximum allowed value of {LIMIT_BYTES} bytes"),
@@ -702,7 +702,7 @@ def test_a_large_body_is_refused_before_it_is_sent(gateway: Gateway, dialect: st
         check_refusal(dialect, read_answer(sock), status, text)
 
 
-# ---------------------------------------------------------------------------------------------------- bad connections
+# ----------------------------------------------------------------------------------------------------- bad connections
 
 
 @pytest.mark.parametrize("dialect", TARGETS)

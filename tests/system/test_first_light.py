@@ -22,7 +22,7 @@ SHOWN = (0, 2, 3, 5, 7, 9)
 IMAGES = {digit: json.loads((DEMO.parent / f"demo/images/{digit}.json").read_bytes()) for digit in SHOWN}
 
 
-# -------------------------------------------------------------------------------- digits: ten numbers, by every dialect
+# ------------------------------------------------------------------------------- digits: ten numbers, by every dialect
 
 
 def flat(value: Any) -> list[Any]:
@@ -126,7 +126,7 @@ def test_without_a_version_the_highest_answers(demo: Gateway) -> None:
         np.testing.assert_array_equal(np.array(other, np.float32), want)
 
 
-# ----------------------------------------------------------------------------------------------- half_plus_two, add_sub
+# ---------------------------------------------------------------------------------------------- half_plus_two, add_sub
 
 HALF_PLUS_TWO = [
     ({"inputs": 5}, {"outputs": 4.5}),
@@ -175,7 +175,7 @@ def test_add_sub_gives_what_is_asked_for(demo: Gateway, name: str) -> None:
     assert output["data"] == (a + b if name == "OUTPUT0" else a - b).ravel().tolist()
 
 
-# ----------------------------------------------------------------------------------------------------- upper, countdown
+# ---------------------------------------------------------------------------------------------------- upper, countdown
 
 WORDS, SHOUTS = ["straße", "tensor", ""], ["STRASSE", "TENSOR", ""]
 
@@ -246,7 +246,7 @@ def test_countdown_needs_a_stream(demo: Gateway) -> None:
     assert "streaming=true" in refused.json["status"]["msg"]
 
 
-# ------------------------------------------------------------------------------------------- health, metadata, status
+# -------------------------------------------------------------------------------------------- health, metadata, status
 
 OK = {"status": {"code": 200, "msg": "OK", "status": "SUCCESS"}}
 LOADED = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
@@ -312,7 +312,7 @@ def test_grps_goes_offline_and_still_serves(demo: Gateway) -> None:
     assert demo.get("/grps/v1/health/ready").status == 200
 
 
-# ------------------------------------------------------------------------------------------------------- command line
+# -------------------------------------------------------------------------------------------------------- command line
 
 
 def test_models_lists_what_is_served(demo: Gateway) -> None:
@@ -512,7 +512,7 @@ def test_one_batch_holds_rows_of_every_dialect(serve: Serve, echo: dict[str, Any
     assert series.total("tensorgate_batch_rows_count", model="echo") - before == len(members) < len(sent)
 
 
-# -------------------------------------------------------------------------------------------------------------- SIGTERM
+# ------------------------------------------------------------------------------------------------------------- SIGTERM
 
 
 def test_sigterm_answers_what_is_under_way(serve: Serve, echo: dict[str, Any]) -> None:
@@ -554,7 +554,7 @@ def ready_status(gateway: Gateway, path: str) -> int:
         return 0
 
 
-# -------------------------------------------------------------------------------------------------------------- metrics
+# ------------------------------------------------------------------------------------------------------------- metrics
 
 REQUEST_LABELS = {"dialect", "transport", "model", "version", "method"}
 LABELS = {

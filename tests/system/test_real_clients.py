@@ -174,7 +174,7 @@ def test_client(script: str, check: str, outcomes_of: Callable[[str], Outcomes])
         pytest.fail(f"{script}.{check}:\n{failure}", pytrace=False)
 
 
-# --------------------------------------------------------------------------------------------------------- with a shell
+# -------------------------------------------------------------------------------------------------------- with a shell
 
 
 SCORES: Mapping[str, Callable[[Any], list[float]]] = {

@@ -54,7 +54,7 @@ def check_predictions_go_on_while_offline(address: str) -> None:
         get(address, "health/online")
 
 
-# ------------------------------------------------------------------------------------------------------------- payloads
+# ------------------------------------------------------------------------------------------------------------ payloads
 
 
 def check_text(address: str) -> None:
@@ -132,7 +132,7 @@ def check_bytes_in_and_out(address: str) -> None:
     assert answer.content == b"HELLO GRPS."
 
 
-# -------------------------------------------------------------------------------------------------------------- streams
+# ------------------------------------------------------------------------------------------------------------- streams
 
 
 def chunks(address: str, body: Any, model: str) -> list[bytes]:
@@ -167,7 +167,7 @@ def check_a_stream_that_fails_says_so(address: str) -> None:
     }
 
 
-# ------------------------------------------------------------------------------------------------ metadata and refusals
+# ----------------------------------------------------------------------------------------------- metadata and refusals
 
 
 def check_metadata(address: str) -> None:

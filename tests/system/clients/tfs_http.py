@@ -48,7 +48,7 @@ def refusal(address: str, path: str, body: str) -> tuple[int, str]:
     return answer.status_code, error
 
 
-# --------------------------------------------------------------------------------------------- as documented, with curl
+# -------------------------------------------------------------------------------------------- as documented, with curl
 
 
 def check_half_plus_two(address: str) -> None:
@@ -157,7 +157,7 @@ def check_refusals(address: str) -> None:
     assert message.startswith("JSON Parse error: ")
 
 
-# ----------------------------------------------------------------------------------------------------------- ovmsclient
+# ---------------------------------------------------------------------------------------------------------- ovmsclient
 
 
 def check_ovmsclient_predicts(address: str) -> None:
