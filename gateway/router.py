@@ -46,13 +46,14 @@ class Router:
         return (*self._repository.snapshot.configured, *(name for name in self._routes if name not in self._labels))
 
     def _index(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        """Make the tables; the snapshot last, for decoders in other threads take it as the sign that they are made."""
         self._views = {}
         self._qualified = {
             f"{name}-{version}": model.view
             for name, versions in snapshot.models.items()
             for version, model in versions.items()
         }
+        self._snapshot = snapshot
 
     def _by_qualified_name(self, qualified: str) -> ModelView:
         name = qualified or self._default

@@ -454,10 +454,8 @@ class Scheduler:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     def _enqueue(self, job: Job) -> None:
-        key: Hashable = job.admission.batch_key
-        if key is None:
-            key = job  # shares a batch with nobody
-        elif job.request.parameters:
+        key: Hashable = job.admission.batch_key  # None: shares a batch with nobody, but one group with its like
+        if key is not None and job.request.parameters:
             key = (key, tuple((name, type(value), value) for name, value in sorted(job.request.parameters.items())))
         self._groups.setdefault(key, deque()).append(job)
         self._queued += 1

@@ -14,7 +14,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 from gateway.canonical import (
     InferRequest,
@@ -39,6 +40,10 @@ from gateway.router import Router
 
 log = logging.getLogger(__name__)
 
+LARGE_BODY_BYTES: Final = 2 << 20
+"""Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
+_DECODERS: Final = 2
+
 
 class Service:
     """Answers calls. `started` and `draining` belong to the composition root, `online` to grps' operators."""
@@ -52,6 +57,7 @@ class Service:
         self._router = router
         self._metrics = metrics
         self._description = description
+        self._decoders = ThreadPoolExecutor(_DECODERS, "decode")
         self.started = False
         self.draining = False
         self.online = False
@@ -82,7 +88,11 @@ class Service:
         model = version = ""
         code = Code.CANCELLED
         try:
-            question = endpoint.decode(call, self._resolve)
+            if len(call.body) < LARGE_BODY_BYTES:
+                question = endpoint.decode(call, self._resolve)
+            else:
+                loop = asyncio.get_running_loop()
+                question = await loop.run_in_executor(self._decoders, endpoint.decode, call, self._resolve)
             if type(question) is InferRequest:
                 view = question.view
                 model, version = view.name, str(view.version)

@@ -29,13 +29,18 @@ SERIES = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
 
 
-def demo_config(models: Mapping[str, Any] | None = None, **sections: Any) -> str:
-    """The YAML of the shipped demo, on free ports and with absolute paths; `models` are added, sections replaced."""
+def demo_config(
+    models: Mapping[str, Any] | None = None, every: Mapping[str, Any] | None = None, **sections: Any
+) -> str:
+    """The YAML of the shipped demo, on free ports and with absolute paths; `models` are added, sections replaced, and
+    `every` model of the demo gets these options.
+    """
     config = yaml.safe_load(DEMO.read_text())
     for options in config["models"].values():
         options["path"] = str(DEMO.parent / options["path"])
         if "example" in options:
             options["example"] = str(DEMO.parent / options["example"])
+        options.update(every or {})
         options["class_labels"] = {k: str(DEMO.parent / v) for k, v in options.get("class_labels", {}).items()}
     config["models"].update(models or {})
     config["listen"] = {"http": [{"bind": f"{HOST}:0"}], "metrics": {"bind": f"{HOST}:0"}}

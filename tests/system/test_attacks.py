@@ -571,6 +571,12 @@ def test_refused(gateway: Gateway, attack: Attack) -> None:
     check_refusal(attack.dialect, answer, attack.status, attack.text)
 
 
+def test_a_body_that_takes_long_holds_up_nobody_else(gateway: Gateway) -> None:
+    """Seconds of work within the limit of size: the sender waits for it, the bystanders do not."""
+    answer = gateway.post(PREDICT, b'{"instances":[' + b"1," * 3_500_000 + b'"a"]}')
+    check_refusal("tf_serving", answer, 400, "is not of expected type: float")
+
+
 def test_tf_serving_leaves_some_refusals_empty(gateway: Gateway) -> None:
     """Quirks of the original: no body for a version beyond int64 and on OPTIONS."""
     answer = gateway.request("POST", f"/v1/models/half_plus_two/versions/{DIGITS_20}:predict", FINE_TFS)
