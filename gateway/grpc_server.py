@@ -6,7 +6,6 @@ table of methods is the dialects' own; this module knows none of them.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import grpc
 
 from gateway.errors import Code
 from gateway.ports import Call, Dialect, Endpoint, Reply
-from gateway.service import Service
+from gateway.service import Send, Service
 
 _STATUS: Final = {code: status for code in Code for status in grpc.StatusCode if status.value[0] == code}
 
@@ -69,21 +68,23 @@ class GrpcListener:
         """grpc's idea of a method, without serializers: bytes in, bytes out."""
 
         async def unary(body: bytes, context: Any) -> bytes:
-            answer = b""
-            async with contextlib.aclosing(self._replies(method, body, context)) as replies:
-                async for reply in replies:
-                    answer = await _bytes(reply, context)
-            return answer
+            answers: list[bytes] = []
 
-        async def server_stream(body: bytes, context: Any) -> AsyncIterator[bytes]:
-            async with contextlib.aclosing(self._replies(method, body, context)) as replies:
-                async for reply in replies:
-                    yield await _bytes(reply, context)
+            async def send(reply: Reply) -> None:
+                answers.append(await _bytes(reply, context))
 
-        async def bidi(bodies: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            await self._handle(method, body, context, send)
+            return answers[-1]
+
+        async def server_stream(body: bytes, context: Any) -> None:
+            async def send(reply: Reply) -> None:
+                await context.write(await _bytes(reply, context))
+
+            await self._handle(method, body, context, send)
+
+        async def bidi(bodies: AsyncIterator[bytes], context: Any) -> None:
             async for body in bodies:
-                async for answer in server_stream(body, context):
-                    yield answer
+                await server_stream(body, context)
 
         if method.endpoint.stream == "unary":
             return grpc.unary_unary_rpc_method_handler(unary)
@@ -91,7 +92,7 @@ class GrpcListener:
             return grpc.unary_stream_rpc_method_handler(server_stream)
         return grpc.stream_stream_rpc_method_handler(bidi)
 
-    def _replies(self, method: _Method, body: bytes, context: Any) -> Any:
+    async def _handle(self, method: _Method, body: bytes, context: Any, send: Send) -> None:
         remaining = context.time_remaining()
         call = Call(
             body,
@@ -102,7 +103,7 @@ class GrpcListener:
             deadline=None if remaining is None else time.monotonic() + remaining,
             max_body_bytes=self._max_body_bytes,
         )
-        return self._service.handle(method.dialect, method.endpoint, call)
+        await self._service.handle(method.dialect, method.endpoint, call, send)
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]

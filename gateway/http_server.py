@@ -8,13 +8,12 @@ module.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -96,8 +95,9 @@ class HttpListener:
             return _plain(404, "Not Found")
         match = dialect.match(request.method, target)
         call, endpoint = await self._call(request, match)
-        async with contextlib.aclosing(self._service.handle(dialect.name, endpoint, call)) as replies:
-            return await _send(request, replies)
+        exchange = _Exchange(request)
+        await self._service.handle(dialect.name, endpoint, call, exchange.send)
+        return await exchange.end()
 
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
@@ -171,23 +171,29 @@ def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
     return replace(endpoint, decode=decode)
 
 
-async def _send(request: web.BaseRequest, replies: Any) -> web.StreamResponse:
+class _Exchange:
     """One reply is a response; streamed ones are chunks of one that is open until the last."""
-    stream: web.StreamResponse | None = None
-    response: web.StreamResponse | None = None
-    async for reply in replies:
-        if stream is not None:
-            await _write(stream, reply)
-        elif reply.streamed:
-            stream = response = web.StreamResponse(status=reply.http_status, headers=_headers(reply))
-            stream.enable_chunked_encoding()
-            await stream.prepare(request)
-            await _write(stream, reply)
-        else:
-            response = web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply))
-    if stream is not None:
-        await stream.write_eof()
-    return response if response is not None else web.Response(status=200, headers={hdrs.SERVER: SERVER})
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._stream: web.StreamResponse | None = None
+        self._response: web.StreamResponse | None = None
+
+    async def send(self, reply: Reply) -> None:
+        if self._stream is None and not reply.streamed:
+            self._response = web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply))
+            return
+        if self._stream is None:
+            self._stream = web.StreamResponse(status=reply.http_status, headers=_headers(reply))
+            self._stream.enable_chunked_encoding()
+            await self._stream.prepare(self._request)
+        await _write(self._stream, reply)
+
+    async def end(self) -> web.StreamResponse:
+        if self._stream is not None:
+            await self._stream.write_eof()
+            return self._stream
+        return self._response if self._response is not None else web.Response(headers={hdrs.SERVER: SERVER})
 
 
 async def _write(stream: web.StreamResponse, reply: Reply) -> None:

@@ -4,8 +4,8 @@
     answer   an inference is submitted to the model's scheduler, any other question is looked up
     encode   the dialect turns each answer into a reply
 
-`handle` is the only way in. It turns every failure into one encoded error, times the stages, and counts the call when
-it is over.
+`handle` is the only way in, a unary call a stream of one. It turns every failure into one encoded error, times the
+stages, and counts the call when it is over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -39,6 +39,9 @@ from gateway.repository import Repository
 from gateway.router import Router
 
 log = logging.getLogger(__name__)
+
+Send = Callable[[Reply], Awaitable[None]]
+"""Takes a reply away, and waits while the client is slow. Raises ConnectionError once the client has left."""
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
@@ -79,10 +82,10 @@ class Service:
         complete = self._config.readiness == "lenient" or self._repository.all_available()
         return self.started and not self.draining and complete
 
-    async def handle(self, dialect: str, endpoint: Endpoint, call: Call) -> AsyncGenerator[Reply, None]:
-        """The replies to one call: at least one, unless a streaming model has nothing to say.
+    async def handle(self, dialect: str, endpoint: Endpoint, call: Call, send: Send) -> None:
+        """Answer one call: `send` gets each reply, one at least unless a streaming model has nothing to say.
 
-        Never raises but for cancellation.
+        Raises nothing but what ends a call from outside: its cancellation, or `send`'s word that the client has left.
         """
         begun = time.perf_counter()
         model = version = ""
@@ -104,21 +107,21 @@ class Service:
                         answered = time.perf_counter()
                         reply = endpoint.encode(answer, question)
                         observe("encode", time.perf_counter() - answered)
-                        yield reply
+                        await send(reply)
                 finally:
                     answers.abandon()
             else:
-                yield endpoint.encode(self._answers[type(question)](question), question)
+                await send(endpoint.encode(self._answers[type(question)](question), question))
             code = Code.OK
         except GatewayError as error:
             code = error.code
-            yield endpoint.encode_error(error, call)
-        except (asyncio.CancelledError, GeneratorExit):
+            await send(endpoint.encode_error(error, call))
+        except ConnectionError:
             raise
         except Exception:
             code = Code.INTERNAL
             log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
-            yield endpoint.encode_error(Internal(), call)
+            await send(endpoint.encode_error(Internal(), call))
         finally:
             key = (dialect, call.transport, model, version, endpoint.method)
             self._metrics.request(key, code, time.perf_counter() - begun)
