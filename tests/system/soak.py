@@ -65,7 +65,7 @@ class Case:
 Make = Callable[[], Case]
 
 
-# ------------------------------------------------------------------------------------------------------------- dialects
+# ------------------------------------------------------------------------------------------------------------ dialects
 
 
 def open_inference(model: str, tensors: dict[str, tuple[str, Any]], outputs: dict[str, Any]) -> Case:
@@ -108,7 +108,7 @@ def flat(value: Any) -> list[Any]:
     return list(chain.from_iterable(map(flat, value))) if isinstance(value, list) else [value]
 
 
-# ---------------------------------------------------------------------------------------------------------------- cases
+# --------------------------------------------------------------------------------------------------------------- cases
 
 
 def halves() -> tuple[list[float], list[float]]:
@@ -234,7 +234,7 @@ def nonsense() -> Case:
     return Case(dialect, target, body, lambda got: "error" in got or got["status"]["status"] == "FAILURE", status)
 
 
-# -------------------------------------------------------------------------------------------------------------- clients
+# ------------------------------------------------------------------------------------------------------------- clients
 
 
 @dataclass(slots=True)
@@ -319,7 +319,7 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return int(head[9:12]), await reader.readexactly(int(length.partition(b"\r")[0]))
 
 
-# ----------------------------------------------------------------------------------------------------------- big bodies
+# ---------------------------------------------------------------------------------------------------------- big bodies
 
 BIG = (
     ("open_inference", "/v2/models/half_plus_two/infer", 400),
@@ -365,7 +365,7 @@ async def send_big(port: int, target: str, chunked: bool) -> tuple[int, int]:
     return status, sent
 
 
-# -------------------------------------------------------------------------------------------------------------- verdict
+# ------------------------------------------------------------------------------------------------------------- verdict
 
 
 async def watch(gateway: Gateway, sizes: list[int]) -> None:

@@ -1,0 +1,209 @@
+"""Versions from folders, their states, what a router makes of names, and what readiness says of it all."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from gateway.app import registries
+from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, ServerDescription, ServerReady, TensorSpec
+from gateway.config import Config, load_config
+from gateway.errors import LabelNotFound, ModelNotFound
+from gateway.metrics import Metrics
+from gateway.ports import BackendKind, Computation, Observe, Options
+from gateway.repository import LoadReport, Repository, wanted_versions
+from gateway.router import Router
+from gateway.service import Service
+
+
+class Folder(Options):
+    """Options of a backend that computes nothing."""
+
+
+class Still:
+    """An executor that is never asked."""
+
+    runs_on: Literal["thread", "loop"] = "thread"
+    inline = False
+    decoupled = False
+
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
+        raise AssertionError
+
+    def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+        raise AssertionError
+
+    def close(self) -> None:
+        pass
+
+
+def load(config: BaseModel, name: str, version: int, path: Path) -> Computation:
+    if (path / "broken").exists():
+        raise ValueError("the file is cut short")
+    x = TensorSpec("x", DTYPES["FP32"], (-1, 2))
+    y = TensorSpec("y", DTYPES["FP32"], (-1, 2))
+    return Computation((Still(),), (x,), (y,), (x,), "test", "cpu")
+
+
+class World:
+    """A configuration with its repository and router, loaded."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.metrics = Metrics(lambda: [m for versions in self.models.values() for m in versions.values()])
+        self.repository = Repository(config, load, self.metrics.meter, versioned=lambda model: True)
+        self.router = Router(config, self.repository, "b-2")
+        self.service = Service(config, self.repository, self.router, self.metrics, ServerDescription("t", "1"))
+        self.reports: list[LoadReport] = []
+
+    @property
+    def models(self) -> Any:
+        return self.repository.snapshot.models
+
+    def resolved(self, **ref: Any) -> tuple[str, int]:
+        view = self.router.resolve(ModelRef(**ref))
+        return view.name, view.version
+
+    def is_ready(self) -> bool:
+        return bool(self.service._server_ready(ServerReady()))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., World]:
+    """make(extra YAML, {"a": "versions: all"}) after the folders of tmp_path/models have been made."""
+
+    def world(extra: str = "", **models: str) -> World:
+        text = "models:\n"
+        for name, keys in models.items():
+            text += f"  {name}: {{backend: still, path: models/{name}, {keys}}}\n"
+        (tmp_path / "gateway.yaml").write_text(text + extra)
+        kinds = replace(registries(), backends={"still": BackendKind(Folder, Any)})  # type: ignore[arg-type]
+        return World(load_config(tmp_path / "gateway.yaml", kinds))
+
+    return world
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Callable[..., None]:
+    def make_folders(*paths: str) -> None:
+        for path in paths:
+            (tmp_path / "models" / path).mkdir(parents=True, exist_ok=True)
+
+    return make_folders
+
+
+CHOICES = [
+    ("", [10]),
+    ("versions: all", [2, 3, 10]),
+    ("versions: [3, 7]", [3]),
+    ("versions: {latest: 2}", [3, 10]),
+]
+
+
+@pytest.mark.parametrize(("keys", "want"), CHOICES)
+def test_versions_are_folders_whose_name_is_a_number(make: Any, folders: Any, keys: str, want: list[int]) -> None:
+    folders("a/3", "a/10", "a/0002", "a/notes", "a/-1", "a/²")
+    assert list(wanted_versions(make(a=keys).config.models["a"])) == want
+
+
+async def test_names_versions_labels_and_routes(make: Any, folders: Any) -> None:
+    folders("a/1", "a/2", "b/2", "b-2/7")
+    routes = """routes:
+  mix: [{model: a, label: old, weight: 0}, {model: b, weight: 5}]
+  half: [{model: a, version: 1, weight: 1}, {model: a, version: 2, weight: 1}]
+"""
+    world = make(routes, a="versions: all, labels: {old: 1, gone: 9}", b="", **{"b-2": ""})
+    with pytest.raises(ModelNotFound) as early:
+        world.resolved(name="a")
+    assert early.value.known
+    await world.repository.load_all(world.reports.append)
+    assert [report.error for report in world.reports] == [""] * 4
+    assert world.resolved(name="a") == ("a", 2)
+    assert world.resolved(name="a", version=1) == ("a", 1)
+    assert world.resolved(name="a", label="old") == ("a", 1)
+    assert {world.resolved(name="mix") for _ in range(50)} == {("mix", 2)}
+    assert world.resolved(name="mix", version=1) == ("mix", 1)
+    assert world.resolved(name="mix", label="old") == ("mix", 1)
+    assert {world.resolved(name="half") for _ in range(200)} == {("half", 1), ("half", 2)}
+    assert world.router.resolve(ModelRef("mix")) is world.router.resolve(ModelRef("mix"))
+    assert world.resolved(qualified="a-1") == ("a", 1)
+    assert world.resolved(qualified="b-2-7") == ("b-2", 7)
+    assert world.resolved(qualified="") == ("b", 2)  # the default is "b-2": as a whole, b in version 2
+    assert world.router.names() == ("a", "b", "b-2", "mix", "half")
+    await world.repository.close()
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception]]] = [
+    ({"name": "c"}, ModelNotFound),
+    ({"name": "a", "version": 3}, ModelNotFound),
+    ({"name": "a", "label": "gone"}, ModelNotFound),
+    ({"name": "a", "label": "never"}, LabelNotFound),
+    ({"name": "c", "label": "old"}, LabelNotFound),
+    ({"qualified": "a"}, ModelNotFound),
+    ({"qualified": "A-1"}, ModelNotFound),
+    ({"qualified": "a-1.0"}, ModelNotFound),
+]
+
+
+async def test_what_is_not_there_is_not_found(make: Any, folders: Any) -> None:
+    folders("a/1", "b/2")
+    world = make(a="labels: {old: 1, gone: 9}", b="")
+    await world.repository.load_all(world.reports.append)
+    for ref, kind in REFUSED:
+        with pytest.raises(kind):
+            world.resolved(**ref)
+    await world.repository.close()
+
+
+async def test_states_and_readiness(make: Any, folders: Any) -> None:
+    folders("a/1", "a/2/broken", "empty")
+    for readiness, ready in (("strict", False), ("lenient", True)):
+        world = make(f"readiness: {readiness}\n", a="versions: all", empty="")
+        assert not world.is_ready()
+        await world.repository.load_all(world.reports.append)
+        world.service.started = True
+        assert [(status.version, status.state, status.error) for status in world.repository.statuses("a")] == [
+            (2, "END", "the file is cut short"),
+            (1, "AVAILABLE", ""),
+        ]
+        assert world.resolved(name="a") == ("a", 1)
+        assert [report.error for report in world.reports][:2] == ["", "the file is cut short"]
+        assert "no version to load" in world.reports[2].error
+        with pytest.raises(ModelNotFound) as caught:
+            world.repository.statuses("empty")
+        assert caught.value.known
+        assert world.is_ready() is ready
+        world.service.draining = True
+        assert not world.is_ready()
+        await world.repository.close()
+        assert world.repository.statuses("a", 1)[0].state == "END"
+
+
+async def test_the_series_of_a_model_exist_from_its_load_on(make: Any, folders: Any) -> None:
+    folders("a/1")
+    world = make(a="")
+    await world.repository.load_all(world.reports.append)
+    text = world.metrics.render().decode()
+    for line in (
+        'tensorgate_stage_seconds_count{model="a",stage="infer",version="1"} 0.0',
+        'tensorgate_batch_rows_count{model="a",version="1"} 0.0',
+        'tensorgate_queued_requests{model="a",version="1"} 0.0',
+    ):
+        assert line in text
+    await world.repository.close()
+
+
+async def test_examples_are_read_with_or_without_a_batch_dimension(make: Any, folders: Any, tmp_path: Path) -> None:
+    folders("a/1", "b/1")
+    (tmp_path / "row.json").write_text("[1, 2]")
+    (tmp_path / "rows.json").write_text('{"x": [[1, 2], [3, 4]]}')
+    world = make(a="example: row.json, max_batch_size: 4", b="example: rows.json, max_batch_size: 4")
+    await world.repository.load_all(world.reports.append)
+    shapes = [world.router.resolve(ModelRef(name)).example_inputs["x"].shape for name in ("a", "b")]
+    assert shapes == [(1, 2), (2, 2)]
+    assert world.router.resolve(ModelRef("a")).example_inputs["x"].dtype == np.float32
+    await world.repository.close()
