@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import logging
 import math
 import time
@@ -25,6 +24,7 @@ from email.utils import formatdate
 from typing import Any, Final, cast
 
 from gateway.errors import BodyTooLarge
+from gateway.http_body import Body
 from gateway.http_exchange import Answer
 from gateway.http_head import Head, may_become_head, read_head, reply_head
 from gateway.ports import Buffer, Reply
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 64 << 10
 """One read that is not the rest of a body; as much may wait while a request is being answered."""
-FIRST_BODY_BYTES: Final = 1 << 20
 JOIN_BELOW_BYTES: Final = 32 << 10
 """Copying this much costs less than handing the kernel several buffers."""
 SWEEP_SECONDS: Final = 1.0
@@ -115,40 +114,9 @@ class Lane:
         self._timer = self.loop.call_later(self._sweep_seconds, self._sweep)
 
 
-class Body:
-    """A body as it arrives. `room` is the memory for what comes next.
-
-    It ends as `bytes` without being copied: BytesIO gives out the object that it fills. Memory is taken as the bytes
-    come, not as the head claims, so that claims alone cost nobody's memory.
-    """
-
-    def __init__(self, exchange: LaneExchange, length: int, begun: bytes) -> None:
-        self.exchange = exchange
-        self._length = length
-        self._filled = len(begun)
-        self._take(min(length, max(FIRST_BODY_BYTES, 4 * len(begun))), begun)
-
-    def _take(self, size: int, begun: Buffer) -> None:
-        self._file = io.BytesIO(bytes(size))
-        self._memory = self._file.getbuffer()
-        self._memory[: self._filled] = begun
-        self.room = self._memory[self._filled :]
-
-    def add(self, count: int) -> bool:
-        """So many more bytes are in `room`; whether they were the last."""
-        self._filled += count
-        if self._filled < len(self._memory):
-            self.room = self.room[count:]
-        elif self._filled < self._length:
-            self._take(min(self._length, 4 * self._filled), self._memory)
-        return self._filled == self._length
-
-    def whole(self) -> bytes:
-        return self._file.getvalue()
-
-
 class Connection(asyncio.BufferedProtocol):
-    """One client. What it has sent is `_ahead` until it is taken; `_body` is being filled, `_exchange` answered.
+    """One client. What it has sent is `_ahead` until it is taken; `_coming` is the request whose `_body` is being
+    filled, `_exchange` the one that is being answered.
 
     `_refused` is how much of a refused body is still to come, `patient_until` the time of the loop at which the lane
     gives up. `_has_part`: what is ahead is known to be a part of a head; `_has_next`: it is about to be looked at.
@@ -157,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_ahead",
         "_body",
+        "_coming",
         "_drained",
         "_exchange",
         "_has_next",
@@ -172,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     transport: asyncio.Transport
+    _coming: LaneExchange
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
@@ -200,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lane.forget(self)
         self.patient_until = math.inf
-        self._body = None
+        self._forget_body()
         self._ahead = b""
         if self._task is not None:
             self._task.cancel()
@@ -281,7 +251,8 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(LaneExchange(self, head, data[end:after]))
         else:
             self._ahead = b""
-            self._body = Body(LaneExchange(self, head, None), head.length, data[end:])
+            self._coming = LaneExchange(self, head, None)
+            self._body = Body(head.length, data[end:])
             self._room = self._body.room
             self._wait_for(self.lane.patience.body)
 
@@ -293,14 +264,18 @@ class Connection(asyncio.BufferedProtocol):
             self._wait_for(self.lane.patience.head)
 
     def _fill(self, body: Body, count: int) -> None:
-        if not body.add(count):
+        body.added(count)
+        if body.room:
             self._room = body.room
             self._wait_for(self.lane.patience.body)
             return
+        self._forget_body()
+        self._coming.body = body.whole()
+        self._answer(self._coming)
+
+    def _forget_body(self) -> None:
         self._body = None
         self._room = self.lane.buffer
-        body.exchange.body = body.whole()
-        self._answer(body.exchange)
 
     def _hand_over(self) -> None:
         """From here on the connection is aiohttp's, with all that was not taken."""
