@@ -96,7 +96,9 @@ _remembered: Final = lru_cache(maxsize=1024)(_read_head)
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """Status line and headers, without what changes by itself and the empty line."""
+    """Status line and headers, without what changes by itself and the empty line. `closes`: it is the connection's
+    last.
+    """
 
     data: bytes
     closes: bool
@@ -110,17 +112,13 @@ def reply_head(status: int, headers: tuple[tuple[str, str], ...]) -> ReplyHead:
         if not _REPLY_NAME.fullmatch(name) or not _REPLY_VALUE.fullmatch(value) or name.lower() in _FRAMING:
             raise ValueError(f"a reply must not have the header {name!r}: {value!r}")
         lines.append(f"{name}: {value}")
-    return ReplyHead("".join(f"{line}\r\n" for line in lines).encode("utf-8", "surrogateescape"), closes(headers))
+    closes = any(name.lower() == "connection" and value.lower() == "close" for name, value in headers)
+    return ReplyHead("".join(f"{line}\r\n" for line in lines).encode("utf-8", "surrogateescape"), closes)
 
 
 def _missing(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     names = {name.lower() for name, _ in headers}
     return [(name, value) for name, value in _DEFAULTS if name.lower() not in names]
-
-
-def closes(headers: Iterable[tuple[str, str]]) -> bool:
-    """Whether a connection ends with this message."""
-    return any(name.lower() == "connection" and value.lower() == "close" for name, value in headers)
 
 
 _FRAMING: Final = frozenset(("content-length", "transfer-encoding"))

@@ -35,20 +35,20 @@ READ_BYTES: Final = 64 << 10
 """One read that is not the rest of a body; as much may wait while a request is being answered."""
 JOIN_BELOW_BYTES: Final = 32 << 10
 """Copying this much costs less than handing the kernel several buffers."""
-SWEEP_SECONDS: Final = 1.0
 WITHOUT_BODY: Final = frozenset((204, 304))
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Seconds after which the lane gives up: on the next request, on the rest of a head, on more of a body, and on a
-    client that still sends what was refused, or does not read what is left for it.
+    client that still sends what was refused, or does not read what is left for it. `sweep` is how often it looks.
     """
 
     idle: float = 75.0
     head: float = 30.0
     body: float = 60.0
     linger: float = 10.0
+    sweep: float = 1.0
 
 
 class Lane:
@@ -60,7 +60,6 @@ class Lane:
         make_other: Callable[[], asyncio.Protocol],
         max_body_bytes: int,
         patience: Patience | None = None,
-        sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
         self.answer = answer
         self.make_other = make_other
@@ -72,7 +71,6 @@ class Lane:
         self.stopping = False
         self.date = b""
         self._all_gone = asyncio.Event()
-        self._sweep_seconds = sweep_seconds
         self._sweep()
 
     def connect(self) -> Connection:
@@ -111,7 +109,7 @@ class Lane:
         now = self.loop.time()
         for late in [connection for connection in self.connections if connection.patient_until < now]:
             late.give_up()
-        self._timer = self.loop.call_later(self._sweep_seconds, self._sweep)
+        self._timer = self.loop.call_later(self.patience.sweep, self._sweep)
 
 
 class Connection(asyncio.BufferedProtocol):

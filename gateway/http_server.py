@@ -19,7 +19,7 @@ from aiohttp import hdrs, web
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
 from gateway.http_exchange import Exchange
-from gateway.http_head import SERVER, closes
+from gateway.http_head import SERVER, reply_head
 from gateway.http_lane import Lane, Patience
 from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Reply, Resolve
 from gateway.service import Service
@@ -222,10 +222,10 @@ class AiohttpExchange:
         return bytes(body)
 
     async def send(self, reply: Reply) -> None:
-        self._respond(reply, web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply)))
+        self._open(reply, web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply)))
 
     async def start(self, reply: Reply) -> None:
-        self._respond(reply, web.StreamResponse(status=reply.http_status, headers=_headers(reply)))
+        self._open(reply, web.StreamResponse(status=reply.http_status, headers=_headers(reply)))
         await self.response.prepare(self._request)
         await self.chunk(reply)
 
@@ -237,10 +237,11 @@ class AiohttpExchange:
     async def end(self) -> None:
         await self.response.write_eof()
 
-    def _respond(self, reply: Reply, response: web.StreamResponse) -> None:
-        self.response = response
-        if closes(reply.headers.items()):
+    def _open(self, reply: Reply, response: web.StreamResponse) -> None:
+        """Raises ValueError for headers that no reply may have: aiohttp would notice too late for an answer."""
+        if reply_head(reply.http_status, tuple(reply.headers.items())).closes:
             response.force_close()
+        self.response = response
 
 
 def _headers(reply: Reply) -> dict[str, str]:
