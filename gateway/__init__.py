@@ -9,7 +9,9 @@ What everybody speaks
     ports.py          what can be plugged in: dialects, backends, operators; the messages Call and Reply
 
 The life of a request
-    http_server.py    aiohttp <-> Call and Reply          grpc_server.py    grpc.aio <-> Call and Reply
+    http_server.py    HTTP <-> Call and Reply             grpc_server.py    grpc.aio <-> Call and Reply
+    http_lane.py      ordinary HTTP requests, without aiohttp: http_head.py reads them, http_body.py receives them;
+                      http_exchange.py is what the lane and aiohttp have in common
     service.py        decode, answer, encode: the one way in, the one place where errors become replies
     router.py         the name that a caller uses -> the version that answers
     model.py          one loaded version: does a request fit?

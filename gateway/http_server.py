@@ -1,13 +1,14 @@
-"""aiohttp on one side, Call and Reply on the other.
+"""HTTP on one side, Call and Reply on the other.
 
-One handler takes every request. An exact path of the house (/metrics, probes) comes first, then the dialect that owns
-the path's prefix; the dialect decides what exists below it. This module knows no dialect, and no dialect knows this
-module.
+One flow takes every request, whichever way it came: through the lane, or through aiohttp. An exact path of the house
+(/metrics, probes) comes first, then the dialect that owns the path's prefix; the dialect decides what exists below it.
+This module knows no dialect, and no dialect knows this module.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import time
@@ -19,7 +20,10 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
-from gateway.ports import Call, Dialect, Endpoint, Match, Reply, Resolve
+from gateway.http_exchange import Exchange
+from gateway.http_head import SERVER, reply_head
+from gateway.http_lane import Lane, Patience
+from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Reply, Resolve
 from gateway.service import Service
 
 
@@ -33,13 +37,12 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 _log: Final = logging.getLogger(__name__)
 _log.addFilter(_is_our_fault)
 
-Page = Callable[[], Awaitable[web.Response]]
+Page = Callable[[], Awaitable[Reply]]
 """A path of the house itself: no dialect, no model."""
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
 BACKLOG: Final = 1024
-SERVER: Final = "tensorgate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,50 +57,84 @@ class HttpLimits:
 
 
 class HttpListener:
-    """One address that speaks some dialects. `pages` are exact paths of the house."""
+    """One address that speaks some dialects. `pages` are exact paths of the house.
+
+    Without `fast_lane` aiohttp reads every request, not only those that the lane leaves to it.
+    """
 
     def __init__(
-        self, service: Service, dialects: Sequence[Dialect], pages: Mapping[str, Page], limits: HttpLimits
+        self,
+        service: Service,
+        dialects: Sequence[Dialect],
+        pages: Mapping[str, Page],
+        limits: HttpLimits,
+        *,
+        fast_lane: bool = True,
+        patience: Patience | None = None,
     ) -> None:
         self._service = service
         self._dialects = dialects
         self._pages = pages
         self._limits = limits
+        self._patience = patience or Patience()
+        self._has_lane = fast_lane
+        self._lane: Lane | None = None
+        self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
+        self._stopping = False
 
     async def start(self, sock: socket.socket) -> None:
-        server = web.Server(
+        framework = web.Server(
             self._receive,
             handler_cancellation=True,
             access_log=None,
             logger=_log,
             auto_decompress=False,
             read_bufsize=READ_BUFFER_BYTES,
+            keepalive_timeout=self._patience.idle,
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.grace_seconds)
+        # aiohttp waits twice: for the reply, then for the task around it.
+        self._runner = web.ServerRunner(framework, shutdown_timeout=self._limits.grace_seconds / 2)
         await self._runner.setup()
-        await web.SockSite(self._runner, sock, backlog=BACKLOG).start()
+        if self._has_lane:
+            self._lane = Lane(self._answer, framework, self._limits.max_body_bytes, self._patience)
+        connect = self._lane.connect if self._lane else framework
+        self._server = await asyncio.get_running_loop().create_server(connect, sock=sock, backlog=BACKLOG)
 
     async def stop(self) -> None:
         """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
-            await self._runner.cleanup()
+            lanes = [self._lane.stop(self._limits.grace_seconds)] if self._lane else []
+            await asyncio.gather(self._runner.cleanup(), *lanes)
+
+    async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
+        exchange = AiohttpExchange(request)
+        await self._answer(exchange)
+        if self._stopping:
+            exchange.response.force_close()
+        return exchange.response
 
     # ----------------------------------------------------------------------------------------------------- one request
 
-    async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
-        target = request.raw_path
+    async def _answer(self, exchange: Exchange) -> None:
+        target = exchange.target
         page = self._pages.get(target)
         if page is not None:
-            return await page() if request.method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
+            is_read = exchange.method in ("GET", "HEAD")
+            await exchange.send(await page() if is_read else _plain(405, "Method Not Allowed"))
+            return
         dialect = self._owner(target)
         if dialect is None:
-            return _plain(404, "Not Found")
-        match = dialect.match(request.method, target)
-        call, endpoint = await self._call(request, match)
-        exchange = _Exchange(request)
-        await self._service.handle(dialect.name, endpoint, call, exchange.send)
-        return await exchange.end()
+            await exchange.send(_plain(404, "Not Found"))
+            return
+        match = dialect.match(exchange.method, target)
+        call, endpoint = await self._call(exchange, match)
+        replies = _Replies(exchange)
+        await self._service.handle(dialect.name, endpoint, call, replies.send)
+        await replies.end()
 
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
@@ -109,35 +146,94 @@ class HttpListener:
                 return dialect
         return None
 
-    async def _call(self, request: web.BaseRequest, match: Match) -> tuple[Call, Endpoint]:
+    async def _call(self, exchange: Exchange, match: Match) -> tuple[Call, Endpoint]:
         """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
         endpoint = match.endpoint
+        limits = self._limits
         call = Call(
             b"",
-            request.method,
-            request.raw_path,
-            request.headers,
+            exchange.method,
+            exchange.target,
+            exchange.headers,
             "http",
             match.args,
             None,
-            self._limits.max_body_bytes,
-            self._limits.max_json_depth,
+            limits.max_body_bytes,
+            limits.max_json_depth,
         )
         try:
-            call.deadline = _deadline(request.headers)
-            call.body = await self._read(request)
+            call.deadline = _deadline(exchange)
+            call.body = await exchange.read(limits.max_body_bytes)
         except GatewayError as error:
             endpoint = _refusing(endpoint, error)
         return call, endpoint
 
-    async def _read(self, request: web.BaseRequest) -> bytes:
-        """The whole body.
 
-        Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection.
-        """
+def _deadline(exchange: Exchange) -> float | None:
+    text = exchange.headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 12:
+        raise InvalidArgument(f"header {TIMEOUT_HEADER} must be a whole number of milliseconds")
+    return exchange.begun + int(text) / 1000
+
+
+def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
+    """The same endpoint, whose decode only raises: the refusal then takes the way that all errors take."""
+
+    def decode(call: Call, resolve: Resolve) -> NoReturn:
+        raise error
+
+    return replace(endpoint, decode=decode)
+
+
+class _Replies:
+    """One reply is a response; streamed ones are chunks of one that is open until the last."""
+
+    __slots__ = ("_exchange", "_has_sent", "_is_open")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._is_open = False
+        self._has_sent = False
+
+    async def send(self, reply: Reply) -> None:
+        if self._is_open:
+            await self._exchange.chunk(reply)
+        elif reply.streamed:
+            await self._exchange.start(reply)
+            self._is_open = True
+        else:
+            await self._exchange.send(reply)
+            self._has_sent = True
+
+    async def end(self) -> None:
+        if self._is_open:
+            await self._exchange.end()
+        elif not self._has_sent:
+            await self._exchange.send(Reply(b""))
+
+
+def _plain(status: int, text: str) -> Reply:
+    return Reply(json.dumps({"error": text}).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
+
+
+class AiohttpExchange:
+    """A request that aiohttp has read. `response` is for it to send, or to end."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self.method = request.method
+        self.target = request.raw_path
+        self.headers = request.headers
+        self.begun = time.monotonic()
+        self.response = web.StreamResponse()
+
+    async def read(self, limit: int) -> Buffer:
+        """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""
+        request = self._request
         if not request.body_exists:
             return b""
-        limit = self._limits.max_body_bytes
         length = request.content_length
         if length is not None and length > limit:
             raise BodyTooLarge(limit)
@@ -152,54 +248,27 @@ class HttpListener:
                 raise BodyTooLarge(limit)
         return bytes(body)
 
-
-def _deadline(headers: Mapping[str, str]) -> float | None:
-    text = headers.get(TIMEOUT_HEADER)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 12:
-        raise InvalidArgument(f"header {TIMEOUT_HEADER} must be a whole number of milliseconds")
-    return time.monotonic() + int(text) / 1000
-
-
-def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
-    """The same endpoint, whose decode only raises: the refusal then takes the way that all errors take."""
-
-    def decode(call: Call, resolve: Resolve) -> NoReturn:
-        raise error
-
-    return replace(endpoint, decode=decode)
-
-
-class _Exchange:
-    """One reply is a response; streamed ones are chunks of one that is open until the last."""
-
-    def __init__(self, request: web.BaseRequest) -> None:
-        self._request = request
-        self._stream: web.StreamResponse | None = None
-        self._response: web.StreamResponse | None = None
-
     async def send(self, reply: Reply) -> None:
-        if self._stream is None and not reply.streamed:
-            self._response = web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply))
-            return
-        if self._stream is None:
-            self._stream = web.StreamResponse(status=reply.http_status, headers=_headers(reply))
-            self._stream.enable_chunked_encoding()
-            await self._stream.prepare(self._request)
-        await _write(self._stream, reply)
+        self._open(reply, web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply)))
 
-    async def end(self) -> web.StreamResponse:
-        if self._stream is not None:
-            await self._stream.write_eof()
-            return self._stream
-        return self._response if self._response is not None else web.Response(headers={hdrs.SERVER: SERVER})
+    async def start(self, reply: Reply) -> None:
+        self._open(reply, web.StreamResponse(status=reply.http_status, headers=_headers(reply)))
+        await self.response.prepare(self._request)
+        await self.chunk(reply)
 
+    async def chunk(self, reply: Reply) -> None:
+        body = _joined(reply)
+        if body:
+            await self.response.write(body)
 
-async def _write(stream: web.StreamResponse, reply: Reply) -> None:
-    body = _joined(reply)
-    if body:
-        await stream.write(body)
+    async def end(self) -> None:
+        await self.response.write_eof()
+
+    def _open(self, reply: Reply, response: web.StreamResponse) -> None:
+        """Raises ValueError for headers that no reply may have: aiohttp would notice too late for an answer."""
+        if reply_head(reply.http_status, tuple(reply.headers.items())).closes:
+            response.force_close()
+        self.response = response
 
 
 def _headers(reply: Reply) -> dict[str, str]:
@@ -209,10 +278,6 @@ def _headers(reply: Reply) -> dict[str, str]:
 def _joined(reply: Reply) -> bytes | bytearray | memoryview:
     body = reply.body
     return body if isinstance(body, (bytes, bytearray, memoryview)) else b"".join(body)
-
-
-def _plain(status: int, text: str) -> web.Response:
-    return web.json_response({"error": text}, status=status, headers={hdrs.SERVER: SERVER})
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -235,10 +300,9 @@ def bind(host: str, port: int) -> socket.socket:
 def metrics_page(render: Callable[[], bytes]) -> Page:
     """/metrics, rendered off the loop: it takes milliseconds."""
 
-    async def page() -> web.Response:
+    async def page() -> Reply:
         text = await asyncio.to_thread(render)
-        headers = {hdrs.CONTENT_TYPE: "text/plain; version=0.0.4; charset=utf-8", hdrs.SERVER: SERVER}
-        return web.Response(body=text, headers=headers)
+        return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     return page
 
@@ -246,9 +310,9 @@ def metrics_page(render: Callable[[], bytes]) -> Page:
 def probe_page(healthy: Callable[[], bool]) -> Page:
     """/healthz and /readyz: 200 or 503, and one word."""
 
-    async def page() -> web.Response:
+    async def page() -> Reply:
         ok = healthy()
-        text = "ok\n" if ok else "unavailable\n"
-        return web.Response(status=200 if ok else 503, text=text, headers={hdrs.SERVER: SERVER})
+        text = b"ok\n" if ok else b"unavailable\n"
+        return Reply(text, 200 if ok else 503, {"Content-Type": "text/plain; charset=utf-8"})
 
     return page

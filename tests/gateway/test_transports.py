@@ -160,14 +160,25 @@ class House:
         return {line.split("{")[1].split("}")[0]: float(line.split()[-1]) for line in lines}
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Everything about HTTP holds with the lane and without it."""
+    if "house" in metafunc.fixturenames and "channel" not in metafunc.fixturenames:
+        metafunc.parametrize("fast_lane", [True, False], ids=["lane", "aiohttp"], indirect=True)
+
+
 @pytest.fixture
-async def house(make_model: Callable[..., ModelView]) -> AsyncIterator[House]:
+def fast_lane(request: pytest.FixtureRequest) -> bool:
+    return bool(getattr(request, "param", True))
+
+
+@pytest.fixture
+async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncIterator[House]:
     view = make_model("m", {"x": ("FP64", (-1,))}, {"y": ("FP64", (-1,))}, handle=Handle())
     house = House(view)
     other = make_dialect()
     dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view, url: None)]
     pages = {"/metrics": metrics_page(house.metrics.render), "/readyz": probe_page(lambda: house.service.ready)}
-    listener = HttpListener(house.service, dialects, pages, HttpLimits(LIMIT, grace_seconds=0.1))
+    listener = HttpListener(house.service, dialects, pages, HttpLimits(LIMIT, grace_seconds=0.1), fast_lane=fast_lane)
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     house.url = f"http://127.0.0.1:{sock.getsockname()[1]}"

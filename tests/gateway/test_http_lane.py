@@ -1,0 +1,632 @@
+"""The lane, byte by byte: which way each request goes, and that nobody could tell by the answers.
+
+aiohttp alone is the oracle: the same bytes are sent to a listener with the lane and to one without.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import GatewayError
+from gateway.http_lane import READ_BYTES, Patience
+from gateway.http_server import HttpLimits, HttpListener, bind, probe_page
+from gateway.ports import Call, Dialect, Endpoint, Match, Reply
+from gateway.service import Send
+
+LIMIT = 200_000
+BIG = [bytes([n]) * 1_000_000 for n in range(8)]
+
+
+REPLIES = {
+    "/stream": [*(Reply(part, streamed=True) for part in (b"one", b"", [b"t", b"wo"])), Reply(b"end")],
+    "/bigstream": [Reply(part, streamed=True) for part in BIG],
+    "/big": [Reply(BIG)],
+    "/nothing": [Reply(b"", 204)],
+    "/bye": [Reply(b"bye", 200, {"Connection": "close"})],
+    "/split": [Reply(b"", 200, {"X": "a\r\nSet-Cookie: b"})],
+}
+
+
+@dataclass
+class Echo:
+    """A service that tells what it was asked, and misbehaves by the path."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: list[str] = field(default_factory=list)
+    cancelled: int = 0
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle(self, dialect: str, endpoint: Endpoint, call: Call, send: Send) -> None:
+        path = call.raw_target
+        self.begun.append(path)
+        self.asked.set()
+        try:
+            endpoint.decode(call, lambda ref: None)  # type: ignore[arg-type, return-value]
+        except GatewayError as error:
+            await send(Reply(str(error).encode(), 413, {"Content-Type": "text/plain"}))
+            return
+        try:
+            async for reply in self.replies(path, call):
+                await send(reply)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def replies(self, path: str, call: Call) -> AsyncIterator[Reply]:
+        if path == "/bug":
+            raise ZeroDivisionError("secret")
+        if path == "/wait":
+            await self.go_on.wait()
+        if path == "/yield":
+            await asyncio.sleep(0)
+        for reply in REPLIES.get(path) or [self.told(call)]:
+            yield reply
+
+    @staticmethod
+    def told(call: Call) -> Reply:
+        way = "lane" if type(call.headers) is dict else "aiohttp"
+        body = call.body
+        seen = [call.method, call.raw_target, len(body), bytes(body[:40]).decode("latin-1"), call.headers.get("x-a")]
+        return Reply(json.dumps(seen).encode(), 200, {"Content-Type": "application/json", "X-Way": way})
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def way(self) -> str:
+        return self.headers.get("x-way", "")
+
+
+@dataclass
+class Server:
+    """A listener with its service, and how to talk to it."""
+
+    listener: HttpListener
+    echo: Echo
+    port: int
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 16)
+
+    async def talk(self, *parts: bytes, pause: float = 0.0, patience: float = 5.0) -> list[Answer]:
+        """The answers to these parts until the server closes, or says nothing more for a while."""
+        reader, writer = await self.open()
+        try:
+            for part in parts:
+                writer.write(part)
+                await asyncio.sleep(pause)
+            data = b""
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(patience):
+                    while more := await reader.read(1 << 20):
+                        data += more
+        finally:
+            writer.close()
+        return answers(data)
+
+
+def answers(data: bytes) -> list[Answer]:
+    """The bytes of a connection -> the answers in it, whole ones all of them."""
+    found = []
+    while data:
+        head, end, data = data.partition(b"\r\n\r\n")
+        assert end, head
+        first, *lines = head.decode().split("\r\n")
+        match = re.fullmatch(r"HTTP/1\.[01] ([0-9]{3}) .*", first)
+        assert match, first
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        assert len(headers) == len(lines)
+        status = int(match[1])
+        if headers.get("transfer-encoding") == "chunked":
+            body, data = unchunked(data)
+        else:
+            size = 0 if status == 204 or "x-head" in headers else int(headers.get("content-length", len(data)))
+            body, data = data[:size], data[size:]
+            assert len(body) == size
+        found.append(Answer(status, headers, body))
+    return found
+
+
+def unchunked(data: bytes) -> tuple[bytes, bytes]:
+    body = b""
+    while True:
+        size, _, data = data.partition(b"\r\n")
+        count = int(size, 16)
+        body, end, data = body + data[:count], data[count : count + 2], data[count + 2 :]
+        assert end == b"\r\n"
+        if not count:
+            return body, data
+
+
+async def serve(fast_lane: bool, grace: float = 0.2, patience: Patience | None = None) -> Server:
+    echo: Any = Echo()
+    endpoint = Endpoint("*", "echo", lambda call, resolve: None, lambda *_: Reply(b""), lambda *_: Reply(b""))
+    dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view, url: None)
+    pages = {"/readyz": probe_page(lambda: True)}
+    limits = HttpLimits(LIMIT, grace_seconds=grace)
+    listener = HttpListener(echo, [dialect], pages, limits, fast_lane=fast_lane, patience=patience)
+    sock = bind("127.0.0.1", 0)
+    await listener.start(sock)
+    return Server(listener, echo, sock.getsockname()[1])
+
+
+Start = Callable[..., Any]
+QUICK = Patience(idle=0.3, head=0.2, body=0.2, linger=0.2, sweep=0.02)
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    servers = []
+
+    async def start(*, fast_lane: bool = True, grace: float = 0.2, patience: Patience | None = None) -> Server:
+        servers.append(await serve(fast_lane, grace, patience))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        await server.listener.stop()
+
+
+@pytest.fixture(params=[True, False], ids=["lane", "aiohttp"])
+async def server(start: Start, request: pytest.FixtureRequest) -> Server:
+    server: Server = await start(fast_lane=request.param)
+    return server
+
+
+@pytest.fixture
+async def lane(start: Start) -> Server:
+    server: Server = await start()
+    return server
+
+
+def post(body: bytes = b"", path: bytes = b"/a", *extra: bytes) -> bytes:
+    lines = [b"POST " + path + b" HTTP/1.1", b"Host: x", b"Content-Length: %d" % len(body), *extra, b"", body]
+    return b"\r\n".join(lines)
+
+
+def get(path: bytes = b"/a", *extra: bytes) -> bytes:
+    return b"\r\n".join([b"GET " + path + b" HTTP/1.1", b"Host: x", *extra, b"", b""])
+
+
+BYE = get(b"/bye")
+CHUNKED = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+
+WAYS = [
+    (post(b"abc"), ["lane"], ["POST", "/a", 3, "abc", None]),
+    (post(b"abc", b"/a?b=%20c", b"X-A: \xc3\xa4 b "), ["lane"], ["POST", "/a?b=%20c", 3, "abc", "ä b"]),
+    (get(), ["lane"], ["GET", "/a", 0, "", None]),
+    (get().replace(b"GET", b"DELETE"), ["lane"], ["DELETE", "/a", 0, "", None]),
+    (post(b"x" * LIMIT), ["lane"], ["POST", "/a", LIMIT, "x" * 40, None]),
+    (get(b"/a", b"Connection: keep-alive"), ["lane"], ["GET", "/a", 0, "", None]),
+    (get(b"/yield"), ["lane"], ["GET", "/yield", 0, "", None]),
+    (CHUNKED, ["aiohttp"], ["POST", "/a", 5, "abcde", None]),
+    (post(b"abc", b"/a", b"Transfer-Encoding:"), None, None),
+    (get(b"/a", b"X-A: b", b"X-A: c"), ["aiohttp"], ["GET", "/a", 0, "", "b"]),
+    (get(b"//a"), ["aiohttp"], None),
+    (b"\r\n" + get(), ["aiohttp"], ["GET", "/a", 0, "", None]),
+    (get(b"/a", *(b"x-%d: y" % n for n in range(80))), ["aiohttp"], None),
+    (get(b"/a", b"X-A: " + b"b" * 8160), ["aiohttp"], None),
+    (get(b"/a", b"X-B: " + b"b" * 9000), None, None),
+    (get(b"/a", b"Upgrade: h2c", b"Connection: upgrade"), ["aiohttp"], None),
+    (get().replace(b"1.1", b"1.0\r\nConnection: keep-alive"), ["aiohttp"], ["GET", "/a", 0, "", None]),
+]
+
+
+@pytest.mark.parametrize(("request_", "ways", "told"), WAYS)
+async def test_which_way_a_request_goes(lane: Server, request_: bytes, ways: Any, told: Any) -> None:
+    first, *rest = await lane.talk(request_ + BYE, patience=1)
+    assert [first.way] == (ways or [""])
+    assert first.status == (200 if ways else 400)
+    if told:
+        assert json.loads(first.body) == told
+        assert [answer.body for answer in rest] == [b"bye"]
+
+
+@pytest.mark.parametrize("request_", [request for request, _, _ in WAYS])
+async def test_the_answers_are_the_same_without_the_lane(lane: Server, start: Start, request_: bytes) -> None:
+    await same(lane, await start(fast_lane=False), request_ + BYE)
+
+
+SMUGGLING = [
+    post(b"abc", b"/a", b"Transfer-Encoding: chunked"),
+    CHUNKED.replace(b"Host: x", b"Host: x\r\nContent-Length: 4"),
+    CHUNKED.replace(b"Host: x", b"Host: x\r\nContent-Length: 26"),
+    CHUNKED.replace(b": chunked", b":chunked"),
+    CHUNKED.replace(b": chunked", b" : chunked"),
+    CHUNKED.replace(b": chunked", b": xchunked"),
+    CHUNKED.replace(b": chunked", b": chunked\r\nTransfer-Encoding: identity"),
+    CHUNKED.replace(b"Transfer-Encoding: chunked", b"X: y\nTransfer-Encoding: chunked"),
+    CHUNKED.replace(b"Transfer-Encoding: chunked", b"X: y\rTransfer-Encoding: chunked"),
+    CHUNKED.replace(b"Transfer-Encoding", b"Transfer_Encoding"),
+    CHUNKED.replace(b"Transfer-Encoding", b"Transfer-Encoding\0"),
+    CHUNKED.replace(b"Transfer-Encoding", b"\x0bTransfer-Encoding"),
+    post(b"abc", b"/a", b"Content-Length: 3"),
+    post(b"abc", b"/a", b"Content-Length: 5"),
+    post(b"abc", b"/a", b"content-length: 0"),
+    *(
+        post(b"abc").replace(b": 3", value)
+        for value in (
+            b": +3",
+            b": -3",
+            b": 3 3",
+            b": 0x3",
+            b": 3,3",
+            b": 3.0",
+            b": ",
+            b": 3;",
+            b":\x0b3",
+            b": 3\0",
+            b" : 3",
+        )
+    ),
+    post(b"abc").replace(b": 3", b": 18446744073709551619"),
+    post(b"abc").replace(b": 3", b": 9999999999999999999999999"),
+    post(b"abc").replace(b": 3", b":\t3\t"),
+    post(b"abc").replace(b": 3", b": 003"),
+    post(b"abc").replace(b"\r\n", b"\n"),
+    post(b"abc").replace(b"Host: x\r\n", b"Host: x\n"),
+    post(b"abc").replace(b"Host: x\r\n", b"Host: x\r\r\n"),
+    post(b"abc").replace(b"HTTP/1.1\r\n", b"HTTP/1.1\n"),
+    post(b"abc").replace(b"Host: x", b"Host: x\0y"),
+    post(b"abc").replace(b"Host: x", b"Host: x\r\n folded: y"),
+    post(b"abc").replace(b"Host: x", b"Host: x\r\n\tContent-Length: 9"),
+    post(b"abc").replace(b"Host: x", b"Host: x\r\nHost: y"),
+    post(b"abc").replace(b"Host: x\r\n", b""),
+    post(b"abc").replace(b"Host: x", b"Host"),
+    post(b"abc").replace(b"Host: x", b"Host: x\r\nnonsense"),
+    post(b"abc").replace(b"Host: x", b" Host: x"),
+    post(b"abc").replace(b"/a ", b"/a\r\nX: y "),
+    post(b"abc").replace(b"/a HTTP/1.1", b"/a"),
+    post(b"abc").replace(b"/a HTTP/1.1", b"/a HTTP/1.1 HTTP/1.1"),
+    post(b"abc").replace(b"POST", b"POST\0"),
+    get(b"/a", b"Connection: close, te"),
+    get(b"/a", b"Content-Type: a", b"Content-Type: b"),
+    get(b"/a", b"Expect: 100-continue"),
+    get(b"/a", b"Expect: nonsense"),
+    get(b"/\x7f"),
+    get(b"/\xff"),
+    get(b"http://x/a"),
+    get(b"*"),
+    get().replace(b"GET", b"FETCH"),
+    get().replace(b"GET /a", b"CONNECT x:1"),
+]
+
+
+def summary(found: list[Answer]) -> list[tuple[int, bytes]]:
+    """What a client would act upon; aiohttp words its 400 by how the bytes came."""
+    return [(answer.status, b"" if answer.status == 400 else answer.body) for answer in found]
+
+
+async def same(lane: Server, oracle: Server, *parts: bytes, patience: float = 0.3) -> None:
+    """One difference is allowed: aiohttp drops what it has read when what came with it is broken."""
+    fast, slow = await asyncio.gather(*(server.talk(*parts, patience=patience) for server in (lane, oracle)))
+    ours, theirs = summary(fast), summary(slow)
+    if theirs[:1] == [(400, b"")]:
+        ours = ours[-1:]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("request_", SMUGGLING)
+async def test_nothing_is_read_in_two_ways(
+    lane: Server, start: Start, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    oracle = await start(fast_lane=False)
+    await same(lane, oracle, request_ + BYE)
+    await same(lane, oracle, post(b"x" * 50) + request_ + BYE)
+    await same(lane, oracle, request_ + post(b"abc") + BYE)
+
+
+@pytest.fixture(scope="module")
+def both() -> Any:
+    """A loop with a listener of each kind for all examples of a property."""
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    servers = [loop.run_until_complete(serve(fast_lane)) for fast_lane in (True, False)]
+    yield loop, *servers
+    for server in servers:
+        loop.run_until_complete(server.listener.stop())
+    loop.close()
+    logging.getLogger("aiohttp.server").setLevel(logging.NOTSET)
+
+
+ODD = [
+    b"\r",
+    b"\n",
+    b"\r\n",
+    b"\0",
+    b" ",
+    b"\t",
+    b":",
+    b",",
+    b"\x7f",
+    b"\xff",
+    b"0",
+    b"Content-Length: 1\r\n",
+    b"chunked",
+]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_mutated_requests_fare_the_same(both: Any, data: st.DataObject) -> None:
+    loop, lane, oracle = both
+    request = data.draw(st.sampled_from([post(b"abc"), get(b"/a", b"X-A: b"), CHUNKED, post(b"", b"/a", b"X-A:")]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(request)))
+        cut = data.draw(st.integers(0, 2))
+        request = request[:at] + data.draw(st.sampled_from([b"", *ODD])) + request[at + cut :]
+    loop.run_until_complete(same(lane, oracle, request + BYE, patience=0.1))
+
+
+async def test_pipelined_mixes_are_answered_in_order(lane: Server, start: Start) -> None:
+    oracle = await start(fast_lane=False)
+    mix = [post(b"one"), get(b"/yield"), post(b"y" * 100_000), get(b"/stream"), get(b"/readyz"), get(b"/nothing")]
+    await same(lane, oracle, b"".join(mix) + BYE, patience=2)
+    found = await lane.talk(b"".join([*mix, CHUNKED, post(b"two"), *mix]) + BYE)
+    assert [answer.status for answer in found] == [200] * 5 + [204] + [200] * 7 + [204, 200]
+    ways = [answer.way for answer in found]
+    assert ways == ["lane"] * 3 + [""] * 3 + ["aiohttp"] * 5 + [""] * 4
+    lengths = [json.loads(answer.body)[2] for answer in found if answer.way]
+    assert lengths == [3, 0, 100_000, 5, 3, 3, 0, 100_000]
+
+
+@pytest.mark.parametrize("request_", [post(b"abc"), CHUNKED, get(b"/stream")])
+async def test_split_at_every_position(server: Server, request_: bytes) -> None:
+    async def split(at: int) -> None:
+        found = await server.talk(request_[:at], request_[at:] + BYE, pause=0.005)
+        assert [answer.status for answer in found] == [200, 200]
+
+    for first in range(1, len(request_), 20):
+        await asyncio.gather(*(split(at) for at in range(first, min(first + 20, len(request_)))))
+
+
+async def test_byte_by_byte(lane: Server) -> None:
+    found = await lane.talk(*(bytes([byte]) for byte in post(b"abc") + get(b"/stream") + CHUNKED + BYE), pause=0.0005)
+    assert [(answer.status, answer.way) for answer in found] == [(200, "lane"), (200, ""), (200, "aiohttp"), (200, "")]
+    assert found[1].body == b"onetwoend"
+
+
+async def test_a_thousand_requests_on_one_connection(server: Server) -> None:
+    reader, writer = await server.open()
+    for n in range(1000):
+        writer.write(post(b"x" * n, b"/%d" % n))
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = int(re.search(rb"Content-Length: ([0-9]+)", head)[1])  # type: ignore[index]
+        assert json.loads(await reader.readexactly(size))[1:3] == [f"/{n}", n]
+    writer.close()
+
+
+async def test_very_many_pipelined_requests(lane: Server) -> None:
+    count = 5000
+    found = await lane.talk(get() * count + BYE, patience=20)
+    assert len(found) == count + 1
+    assert {answer.way for answer in found[:-1]} == {"lane"}
+
+
+async def test_a_head_request_has_no_body_in_its_answer(server: Server) -> None:
+    reader, writer = await server.open()
+    writer.write(get(b"/a").replace(b"GET", b"HEAD") + BYE)
+    data = await reader.read()
+    first, second = data.split(b"\r\n\r\n", 1)
+    assert b"Content-Length: 27\r\n" in first + b"\r\n"
+    assert second.startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+@pytest.mark.parametrize("last", [BYE, get(b"/a", b"Connection: close")])
+async def test_close_is_said_and_done(server: Server, last: bytes) -> None:
+    found = await server.talk(post(b"abc") + last)
+    assert [answer.headers.get("connection") for answer in found] == [None, "close"]
+
+
+async def test_nothing_is_answered_after_the_last(lane: Server) -> None:
+    assert len(await lane.talk(post(b"abc") + get(b"/a", b"Connection: close") + post(b"never"))) == 2
+
+
+async def test_what_the_heads_of_answers_say(lane: Server) -> None:
+    (told, _) = await lane.talk(get() + BYE)
+    assert list(told.headers) == ["content-type", "x-way", "server", "date", "content-length"]
+    assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", told.headers["date"])
+    assert told.headers["server"] == "tensorgate"
+
+
+# ----------------------------------------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize("path", [b"/bug", b"/split"])
+async def test_a_bug_costs_its_own_request_only(server: Server, caplog: pytest.LogCaptureFixture, path: bytes) -> None:
+    caplog.set_level(logging.CRITICAL)
+    (answer,) = await server.talk(get(path) + get())
+    assert (answer.status, answer.headers["connection"]) == (500, "close")
+    assert b"secret" not in answer.body
+    assert len(await server.talk(get() + BYE)) == 2
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, 3_000_000, 40_000_000])
+async def test_a_body_that_is_too_large_is_refused_while_it_is_sent(server: Server, size: int) -> None:
+    head, _, _ = post(b"").partition(b"\r\n\r\n")
+    head = head.replace(b": 0", b": %d" % size) + b"\r\n\r\n"
+    reader, writer = await server.open()
+    writer.write(head)
+    answer = await reader.readuntil(b"bytes")
+    assert answer.startswith(b"HTTP/1.1 413")
+    for _ in range(0, size, 1_000_000):
+        writer.write(bytes(min(1_000_000, size)))
+        await writer.drain()
+    writer.close()
+
+
+async def test_a_body_that_is_too_large_and_here(lane: Server) -> None:
+    (answer,) = await lane.talk(post(b"x" * (LIMIT + 1)) + get())
+    assert (answer.status, answer.headers["connection"]) == (413, "close")
+
+
+@pytest.mark.parametrize("path", [b"/big", b"/bigstream"])
+async def test_a_slow_reader_gets_everything_and_holds_up_what_follows(server: Server, path: bytes) -> None:
+    reader, writer = await server.open()
+    writer.write(get(path) + BYE)
+    await asyncio.sleep(0.2)
+    assert server.echo.begun == [path.decode()]
+    data = bytearray()
+    while more := await reader.read(1 << 16):
+        data += more
+        if len(data) < 1_000_000:
+            await asyncio.sleep(0.002)
+    first, second = answers(bytes(data))
+    assert first.body == b"".join(BIG)
+    assert second.body == b"bye"
+    writer.close()
+
+
+async def test_reading_ahead_is_bounded(lane: Server) -> None:
+    reader, writer = await lane.open()
+    writer.write(get(b"/wait"))
+    count = 200_000
+    writer.write(get() * count + BYE)
+    await asyncio.sleep(0.3)
+    (connection,) = lane.listener._lane.connections  # type: ignore[union-attr]
+    assert len(connection._ahead) <= 2 * READ_BYTES
+    assert lane.echo.begun == ["/wait"]
+    lane.echo.go_on.set()
+    begun = await reader.readuntil(b"\r\n\r\n")
+    assert begun.startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+async def gone(server: Server) -> None:
+    for _ in range(200):
+        if not server.listener._lane.connections:  # type: ignore[union-attr]
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("a connection is left")
+
+
+@pytest.mark.parametrize("part", [b"", b"POST /a HT", post(b"x" * 100_000)[:50_000], post(b"abc")[:-1]])
+async def test_a_client_that_leaves_in_the_middle_of_its_request(lane: Server, part: bytes) -> None:
+    _, writer = await lane.open()
+    writer.write(part)
+    await asyncio.sleep(0.05)
+    writer.transport.abort()
+    await gone(lane)
+    assert lane.echo.begun == []
+
+
+@pytest.mark.parametrize("path", [b"/wait", b"/big", b"/bigstream"])
+async def test_a_client_that_leaves_in_the_middle_of_its_answer(lane: Server, path: bytes) -> None:
+    _, writer = await lane.open()
+    writer.write(get(path))
+    await asyncio.sleep(0.1)
+    writer.transport.abort()
+    await gone(lane)
+    await asyncio.sleep(0.05)
+    assert lane.echo.cancelled == 1
+    assert len(await lane.talk(get() + BYE)) == 2
+
+
+async def test_a_client_that_leaves_before_its_request_began_to_wait(lane: Server) -> None:
+    """The task is cancelled before its first step: the request must still hear of it."""
+    _, writer = await lane.open()
+    writer.write(get(b"/wait"))
+    await lane.echo.asked.wait()
+    for connection in list(lane.listener._lane.connections):  # type: ignore[union-attr]
+        connection.connection_lost(None)
+    await asyncio.sleep(0.05)
+    assert lane.echo.cancelled == 1
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("parts", "count"),
+    [([], 0), ([b"POST /a"], 0), ([post(b"x" * 9)[:-1]], 0), ([post(b"abc")], 1), ([post(b"a"), b"GET"], 1)],
+)
+async def test_patience_ends(start: Start, parts: list[bytes], count: int) -> None:
+    server: Server = await start(patience=QUICK)
+    begun = asyncio.get_running_loop().time()
+    assert len(await server.talk(*parts, pause=0.05)) == count
+    assert 0.15 < asyncio.get_running_loop().time() - begun < 2
+    await gone(server)
+
+
+async def test_patience_is_with_heads_and_not_with_their_bytes(start: Start) -> None:
+    server: Server = await start(patience=QUICK)
+    found = await server.talk(*(bytes([byte]) for byte in get() * 2), pause=0.02)
+    assert found == []
+
+
+async def test_patience_is_with_bodies_that_come_on(start: Start) -> None:
+    server: Server = await start(patience=QUICK)
+    request = post(b"x" * 10)
+    found = await server.talk(request[:-10], *([b"x"] * 10), BYE, pause=0.1)
+    assert [answer.status for answer in found] == [200, 200]
+
+
+async def test_patience_with_a_client_that_never_reads_nor_ends(start: Start) -> None:
+    server: Server = await start(patience=QUICK)
+    reader, writer = await server.open()
+    writer.write(post(b"").replace(b": 0", b": 90000000"))
+    assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+    await gone(server)
+    writer.close()
+
+
+# ------------------------------------------------------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize("request_", [get(b"/wait"), CHUNKED.replace(b"/a", b"/wait")])
+async def test_the_end_waits_for_what_is_being_answered(start: Start, request_: bytes) -> None:
+    server: Server = await start(grace=5)
+    idle = await server.open()
+    used = await server.open()
+    used[1].write(get())
+    await used[0].readuntil(b"null]")
+    server.echo.asked.clear()
+    running = await server.open()
+    running[1].write(request_)
+    half = await server.open()
+    half[1].write(post(b"abc")[:-1])
+    await server.echo.asked.wait()
+    begun = asyncio.get_running_loop().time()
+    stopping = asyncio.create_task(server.listener.stop())
+    for reader, _ in (idle, used):
+        assert await reader.read() == b""
+    with pytest.raises(OSError, match="Connect call failed"):
+        await server.open()
+    assert not stopping.done()
+    server.echo.go_on.set()
+    half[1].write(b"c")
+    for reader, _ in (running, half):
+        (answer,) = answers(await reader.read())
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+    await stopping
+    assert asyncio.get_running_loop().time() - begun < 2
+    for _, writer in (idle, used, running, half):
+        writer.close()
+
+
+@pytest.mark.parametrize("request_", [get(b"/wait"), CHUNKED.replace(b"/a", b"/wait")])
+async def test_the_end_does_not_wait_for_ever(start: Start, request_: bytes) -> None:
+    server: Server = await start(grace=0.4)
+    reader, writer = await server.open()
+    writer.write(request_)
+    await server.echo.asked.wait()
+    begun = asyncio.get_running_loop().time()
+    await server.listener.stop()
+    assert 0.35 < asyncio.get_running_loop().time() - begun < 0.75
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    assert server.echo.cancelled == 1
+    writer.close()
