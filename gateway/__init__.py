@@ -16,9 +16,10 @@ The life of a request
     router.py         the name that a caller uses -> the version that answers
     model.py          one loaded version: does a request fit?
     scheduler.py      the queue, and how batches leave it
+    job.py            an accepted request and its answers   slot.py           the thread where a batch runs
 
 What is loaded, and from what
-    config.py         YAML -> Config, strictly              repository.py     versions and their states
+    config/           YAML -> Config, strictly              repository.py     versions and their states
     metrics.py        every Prometheus instrument
     app.py            the composition root: the only module that imports dialects and backends
     client.py         what the command line asks a running gateway          __main__.py       the command line

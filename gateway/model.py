@@ -20,8 +20,9 @@ from gateway.canonical import (
     check_inputs,
 )
 from gateway.errors import BatchTooLarge, UnknownOutput
+from gateway.job import Admission, Job
 from gateway.ports import Computation, ModelView
-from gateway.scheduler import Admission, Job, Meter, QueuePolicy, Scheduler
+from gateway.scheduler import Meter, QueuePolicy, Scheduler
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256

@@ -19,8 +19,9 @@ from gateway.errors import (
     QueueFull,
     QueueTimeout,
 )
+from gateway.job import STREAM_WINDOW, Admission, Job
 from gateway.ports import ModelView, Observe
-from gateway.scheduler import STREAM_WINDOW, Admission, Job, Meter, QueuePolicy, Scheduler
+from gateway.scheduler import Meter, QueuePolicy, Scheduler
 
 
 class Echo:

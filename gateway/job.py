@@ -1,0 +1,153 @@
+"""An accepted request on its way through a scheduler, and what the model said when it accepted it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.canonical import InferRequest, InferResponse
+from gateway.errors import GatewayError
+
+INLINE_BELOW_SECONDS: Final = 100e-6
+"""A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
+STREAM_WINDOW: Final = 32
+"""Answers of a decoupled model that may wait for a slow reader before its generator is paused."""
+
+
+@dataclass(slots=True, eq=False)
+class Admission:
+    """What the model says of a request that it accepts: how many rows, with whom it may share a batch (None: with
+    nobody).
+
+    `seconds` is how long a request of exactly these shapes keeps its thread busy, first as warm-up lets guess, then
+    as measured: it falls at once and rises slowly, so that one noisy measurement does not count. Admissions are
+    shared by all requests of the same shapes.
+    """
+
+    rows: int
+    batch_key: Hashable | None
+    seconds: float = 1.0
+
+    def measured(self, seconds: float) -> None:
+        self.seconds = min(seconds, self.seconds * 1.1)
+
+    @property
+    def is_quick(self) -> bool:
+        return self.seconds < INLINE_BELOW_SECONDS
+
+
+class Job(AsyncIterator[InferResponse]):
+    """An accepted request, and the iterator of its answers.
+
+    `on_leave` is called once if it ends while it still waits.
+    """
+
+    __slots__ = (
+        "_answers",
+        "_on_leave",
+        "_reader",
+        "_room",
+        "_timer",
+        "_writer",
+        "admission",
+        "finished",
+        "request",
+        "started",
+        "submitted",
+    )
+
+    def __init__(
+        self, request: InferRequest, admission: Admission, submitted: float, on_leave: Callable[[], None]
+    ) -> None:
+        self._on_leave = on_leave
+        self.request = request
+        self.admission = admission
+        self.submitted = submitted
+        self.started = False
+        self.finished = False
+        self._answers: deque[InferResponse | GatewayError] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._room: threading.Semaphore | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __anext__(self) -> InferResponse:
+        while not self._answers:
+            if self.finished:
+                raise StopAsyncIteration
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        answer = self._answers.popleft()
+        self._make_room()
+        if isinstance(answer, GatewayError):
+            raise answer
+        return answer
+
+    def abandon(self) -> None:
+        """The caller has left: what has not started never will, what runs is told by the request's lifeline."""
+        self.end()
+        self._answers.clear()
+
+    def deliver(self, answer: InferResponse) -> None:
+        """One answer of perhaps several. On the loop."""
+        if not self.finished:
+            self._answers.append(answer)
+            self._wake_reader()
+
+    def end(self, last: InferResponse | GatewayError | None = None) -> None:
+        """The last answer, an error, or nothing more. On the loop; only the first end counts."""
+        if self.finished:
+            return
+        self.finished = True
+        self.request.lifeline.cut = True
+        if last is not None:
+            self._answers.append(last)
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.started:
+            self._on_leave()
+        self._wake_reader()
+        self._make_room()
+
+    def expire_at(self, when: float, error: GatewayError, waiting_only: bool) -> None:
+        """End with `error` at `when` (time.monotonic) unless it has ended by then, or has started if only waiting
+        counts.
+        """
+
+        def expire() -> None:
+            if not (waiting_only and self.started):
+                self.end(error)
+
+        delay = max(0.0, when - time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay, expire)
+
+    # Back-pressure of decoupled models: the producer takes one place per answer, the reader gives it back.
+
+    def wait_for_room(self) -> bool:
+        """In the producer's thread: until a place is free. False once nobody reads any more."""
+        if self._room is None:
+            self._room = threading.Semaphore(STREAM_WINDOW)
+        self._room.acquire()
+        return not self.finished
+
+    async def await_room(self) -> bool:
+        """The same for a producer on the loop."""
+        while len(self._answers) >= STREAM_WINDOW and not self.finished:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+        return not self.finished
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.release()
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

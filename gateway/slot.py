@@ -1,0 +1,191 @@
+"""Room for one batch at a time: an executor and the thread that drives it, and what becomes of a batch there.
+
+If a batch of several fails, each of its requests is run again alone. Whatever a model raises ends its own requests
+and nothing else: not its neighbours, not the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gateway.canonical import InferRequest, InferResponse
+from gateway.errors import GatewayError, Internal, ModelFailed, ModelUnavailable
+from gateway.job import Job
+from gateway.ports import Executor, Observe
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Jobs that run together, and what became of them.
+
+    `outcomes` is filled by the computation, in the order of `jobs`; `busy` are the processor seconds of its thread.
+    """
+
+    jobs: list[Job]
+    outcomes: list[InferResponse | GatewayError] = field(default_factory=list)
+    timings: list[tuple[str, float]] = field(default_factory=list)
+    started: float = 0.0
+    busy: float = 0.0
+
+    @property
+    def requests(self) -> list[InferRequest]:
+        return [job.request for job in self.jobs]
+
+    @property
+    def rows(self) -> int:
+        return sum(job.admission.rows for job in self.jobs)
+
+    def observe(self, stage: str, seconds: float) -> None:
+        self.timings.append((stage, seconds))
+
+
+def compute(executor: Executor, batch: Batch) -> None:
+    """Run a batch of a unary model, in whatever thread this is, and fill its outcomes."""
+    requests = batch.requests
+    try:
+        (responses,) = executor.run(requests, batch.observe)
+        batch.outcomes = list(responses)
+    except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
+        alone = len(requests) == 1
+        batch.outcomes = (
+            [_told(error)] if alone else [run_alone(executor, request, batch.observe) for request in requests]
+        )
+
+
+def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> InferResponse | GatewayError:
+    if request.lifeline.cut:
+        return ModelUnavailable(request.view.name)
+    try:
+        ((response,),) = executor.run([request], observe)
+    except BaseException as error:
+        return _told(error)
+    return response
+
+
+async def acompute(executor: Executor, batch: Batch) -> None:
+    """`compute` for a model that runs on the loop."""
+    requests = batch.requests
+    try:
+        async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
+            async for responses in steps:
+                batch.outcomes = list(responses)
+    except BaseException as error:
+        if len(requests) == 1:
+            batch.outcomes = [_told(error)]
+            return
+        batch.outcomes = []
+        for job in batch.jobs:
+            alone = Batch([job], timings=batch.timings)
+            await acompute(executor, alone)
+            batch.outcomes += alone.outcomes
+
+
+async def _steps(
+    executor: Executor, requests: Sequence[InferRequest], batch: Batch
+) -> AsyncGenerator[Sequence[InferResponse], None]:
+    async for responses in executor.arun(requests, batch.observe):
+        yield responses
+
+
+def _told(error: BaseException) -> GatewayError:
+    """The error that a caller may see. One of ours that is no GatewayError is a bug, and the log has it whole."""
+    if isinstance(error, GatewayError):
+        return error
+    if not isinstance(error, Exception):
+        return ModelFailed(type(error).__name__)
+    log.error("a batch failed unexpectedly", exc_info=error)
+    return Internal()
+
+
+class Slot:
+    """Room for one batch: an executor, and the thread that drives it (started with its first batch)."""
+
+    def __init__(self, name: str, executor: Executor, loop: asyncio.AbstractEventLoop) -> None:
+        self.executor = executor
+        self._loop = loop
+        self._name = name
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+        """Compute the batch away from the loop's current step, then call done(slot, batch) on the loop."""
+        if self.executor.runs_on == "loop":
+            self._task = self._loop.create_task(self._on_loop(batch, done))
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        step = self._stream if self.executor.decoupled else self._unary
+        self._inbox.put(lambda: step(batch, done))
+
+    def close(self) -> None:
+        """After its last batch: end the thread and give the executor back."""
+        if self._thread is not None:
+            self._inbox.put(None)
+            self._thread.join()
+        self.executor.close()
+
+    def _work(self) -> None:
+        while (step := self._inbox.get()) is not None:
+            step()
+
+    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _unary(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+        """Processor time counts for the choice between thread and loop: the clock on the wall also shows how long a
+        thread waited for the interpreter.
+        """
+        begun = time.thread_time()
+        compute(self.executor, batch)
+        batch.busy = time.thread_time() - begun
+        self._tell(done, self, batch)
+
+    def _stream(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+        """A decoupled model: every answer is handed over as it comes, and the generator pauses while its reader is
+        behind.
+        """
+        (job,) = batch.jobs
+        steps: Iterator[Sequence[InferResponse]] = iter(())
+        try:
+            steps = iter(self.executor.run(batch.requests, batch.observe))
+            for (response,) in steps:
+                if not job.wait_for_room():
+                    break
+                self._tell(job.deliver, response)
+        except BaseException as error:
+            batch.outcomes = [_told(error)]
+        finally:
+            close = getattr(steps, "close", None)
+            if close is not None:
+                close()
+        self._tell(done, self, batch)
+
+    async def _on_loop(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+        if self.executor.decoupled:
+            await self._astream(batch)
+        else:
+            await acompute(self.executor, batch)
+        done(self, batch)
+
+    async def _astream(self, batch: Batch) -> None:
+        (job,) = batch.jobs
+        try:
+            async with contextlib.aclosing(_steps(self.executor, batch.requests, batch)) as steps:
+                async for (response,) in steps:
+                    if not await job.await_room():
+                        break
+                    job.deliver(response)
+        except BaseException as error:
+            batch.outcomes = [_told(error)]
