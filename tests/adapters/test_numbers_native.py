@@ -23,7 +23,12 @@ BUILT = importlib.util.find_spec("adapters._numbers") is not None
 needs_helper = pytest.mark.skipif(
     not BUILT and shutil.which("g++") is None, reason="no compiler here, so there is no compiled helper"
 )
-KINDS = {"f": np.dtype(np.float32), "d": np.dtype(np.float64), "i": np.dtype(np.int64), "u": np.dtype(np.uint64)}
+KINDS: dict[str, np.dtype[Any]] = {
+    "f": np.dtype(np.float32),
+    "d": np.dtype(np.float64),
+    "i": np.dtype(np.int64),
+    "u": np.dtype(np.uint64),
+}
 
 
 def test_the_helper_is_built_where_there_is_a_compiler() -> None:
