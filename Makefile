@@ -38,19 +38,19 @@ schema: $(VENV)/.run
 clients: $(CLIENTS)/.installed
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) build *.egg-info
+	rm -rf $(VENV) $(CLIENTS) build *.egg-info adapters/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
 	@echo "installing tensorgate (about a minute the first time)"
 	$(PIP) install -e '.[cpu]'
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
 	@echo "installing tensorgate and its test tools (about two minutes the first time)"
 	$(PIP) install -e '.[cpu,test]'
 	@touch $@ $(VENV)/.run

@@ -10,6 +10,9 @@ arrays `list` or `simdjson.Array`: test with `isinstance(value, OBJECT)` and `is
 offer `value[key]`, `.get`, `in`, `len`, `.keys()`, and `value[i]`, `len`, iteration. Of repeated keys the first wins.
 Values of simdjson are only good until the next `read` on the same thread: take what you need, keep nothing.
 
+A request that is one large array between a few known bytes need not be a document at all: `scan` reads an array where
+it stands, by the compiled helper `_numbers` where that is installed.
+
 What simdjson refuses is read once more with RapidJSON, the parser of both TensorFlow Serving and Triton: that accepts
 the tokens NaN, Inf and Infinity and integers of any size, and words every syntax error with its offset as those
 servers do.
@@ -20,15 +23,23 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
 
 import numpy as np
 import rapidjson
 import simdjson
 
-from gateway.canonical import BYTES
+from gateway.canonical import BYTES, DTYPES
 from gateway.errors import GatewayError, MalformedJson
+from gateway.ports import Buffer
+
+try:
+    from adapters import _numbers
+except ImportError:  # built where there is a compiler
+    _native_scan = None
+else:
+    _native_scan = _numbers.scan
 
 OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)
@@ -44,6 +55,13 @@ MAX_DIMENSIONS: Final = 64  # NumPy's
 _FEW_STRINGS: Final = 256
 _INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
+_SCANNED: Final[Mapping[np.dtype[Any], tuple[Literal["f", "d", "i", "u"], np.dtype[Any]]]] = {
+    DTYPES["FP32"]: ("f", DTYPES["FP32"]),
+    DTYPES["FP64"]: ("d", DTYPES["FP64"]),
+    **{DTYPES[name]: ("i", DTYPES["INT64"]) for name in ("INT8", "INT16", "INT32", "INT64")},
+    **{DTYPES[name]: ("u", DTYPES["UINT64"]) for name in ("UINT8", "UINT16", "UINT32", "UINT64")},
+}
+"""Dtype -> the kind that the compiled helper reads for it, and that kind's own dtype."""
 
 
 class WrongLeaf(GatewayError):
@@ -229,13 +247,33 @@ def _rounded(wide: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any
 
 
 def _narrow(wide: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    if dtype.itemsize == 8 or not wide.size:
+    if wide.dtype == dtype or not wide.size:
         return wide.astype(dtype, copy=False)
     limits = np.iinfo(dtype)
     for extreme in (wide.min(), wide.max()):
         if not limits.min <= int(extreme) <= limits.max:
             raise OutOfRange(int(extreme))
     return wide.astype(dtype)
+
+
+def scan(text: Buffer, start: int, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any, Any], int] | None:
+    """The array whose '[' is text[start] -> array of `dtype` in the shape of its nesting, on the host, and the offset
+    behind it; the same values that `read` and `rectangle` give.
+
+    None for everything but a rectangular array of JSON numbers that fit, and always None without the compiled helper:
+    the caller then goes the way that words errors. The interpreter lock is free meanwhile, if the text is long.
+    """
+    if _native_scan is None or dtype not in _SCANNED:
+        return None
+    kind, wide = _SCANNED[dtype]
+    found = _native_scan(text, start, kind)
+    if found is None:
+        return None
+    flat, shape, end = found
+    try:
+        return _narrow(np.frombuffer(flat, wide), dtype).reshape(shape), end
+    except OutOfRange:
+        return None
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
 from adapters.grps.tensors import Array, Tensor, array_of
 from adapters.json_body import ARRAY, MAX_DIMENSIONS, OBJECT, Ragged, TooManyDimensions, WrongLeaf, read, rectangle
+from adapters.json_envelope import Envelope, lone_array
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, UnknownInput
 from gateway.ports import Call, ModelView, Resolve
@@ -29,6 +30,7 @@ JSON_TYPE: Final = "application/json"
 
 _MESSAGE_KEYS: Final = ("str_data", "gtensors", "gmap")
 _FLOAT32: Final = DTYPES["FP32"]
+_ENVELOPE: Final = Envelope("model", "ndarray")
 _MAP_DATATYPES: Final[Mapping[MapName, str]] = {
     "s_s": "BYTES",
     "s_b": "BYTES",
@@ -61,14 +63,23 @@ def content_type(call: Call) -> str | None:
 
 
 def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
-    body = bytes(call.body)
+    opened = _ENVELOPE.open(call.body)
+    array = None if opened is None else lone_array(call.body, opened, _FLOAT32, _max_depth(call))
+    if opened is None or array is None:
+        return _decode_document(call, resolve, bytes(call.body), stream)
+    return _ndarray_request(call, resolve, opened.text, array, stream)
+
+
+def _ndarray_request(call: Call, resolve: Resolve, model: Any, array: Array, stream: bool) -> InferRequest:
+    view = _resolve(call, resolve, model if isinstance(model, str) else "")
+    return _request(call, view, "ndarray", {_only_input(view): array}, stream)
+
+
+def _decode_document(call: Call, resolve: Resolve, body: bytes, stream: bool) -> InferRequest:
     members = json_object(body, call)
     kind = _kind(members)
     if kind == "ndarray":
-        array = _ndarray(members["ndarray"], body)
-        model = members.get("model")
-        view = _resolve(call, resolve, model if isinstance(model, str) else "")
-        return _request(call, view, "ndarray", {_only_input(view): array}, stream)
+        return _ndarray_request(call, resolve, members.get("model"), _ndarray(members["ndarray"], body), stream)
     fields = message(members, body)
     view = _resolve(call, resolve, fields.get("model", ""))
     if "gtensors" in fields:
@@ -78,9 +89,13 @@ def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
     return _request(call, view, "str_data", _from_bytes(view, "str_data", fields["str_data"].encode()), stream)
 
 
+def _max_depth(call: Call) -> int:
+    return call.max_json_depth or 100
+
+
 def json_object(body: bytes, call: Call) -> dict[str, Any]:
     """The members of the body's object that a message has."""
-    value = read(body, call.max_json_depth or 100)
+    value = read(body, _max_depth(call))
     if not isinstance(value, OBJECT):
         raise InvalidArgument("The json body is not an object.")
     return dict(known_members(value, MESSAGE))

@@ -39,7 +39,7 @@ from gateway.canonical import (
     check_inputs,
 )
 from gateway.errors import InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
-from gateway.ports import Call, ModelView, Resolve
+from gateway.ports import Buffer, Call, ModelView, Resolve
 
 MAX_JSON_DEPTH: Final = 100
 _INT64_MAX: Final = 2**63 - 1
@@ -107,7 +107,7 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     body = plain_body(call)
     header = call.headers.get(_HEADER_LENGTH)
     if header is None:
-        return _json_request(call, view, body if type(body) is bytes else bytes(body))
+        return _json_request(call, view, body)
     message = memoryview(body)
     size = _header_length(header, len(message))
     if not size:
@@ -115,14 +115,15 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     return _infer_request(call, view, bytes(message[:size]), message[size:])
 
 
-def _json_request(call: Call, view: ModelView, body: bytes) -> InferRequest:
+def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     """A request without binary data: by its template, if one like it was read before."""
     accepted = call.headers.get("accept-encoding")
     depth = _max_depth(call)
     known = _templates.read(view, accepted, depth, body)
     if known is None:
-        request = _infer_request(call, view, body, _EMPTY)
-        _templates.learn(request, accepted, depth, body)
+        whole = body if type(body) is bytes else bytes(body)
+        request = _infer_request(call, view, whole, _EMPTY)
+        _templates.learn(request, accepted, depth, whole)
         return request
     template, array = known
     call.notes["id"] = ""

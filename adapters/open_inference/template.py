@@ -21,12 +21,14 @@ import simdjson
 from adapters import json_body
 from gateway.canonical import Array, InferRequest, OutputRequest
 from gateway.errors import MalformedJson
-from gateway.ports import ModelView
+from gateway.ports import Buffer, ModelView
 
 _KEY: Final = b'"data":'
 _MARK: Final = b"[-7.0625]"
 _MAX_TEXT_BYTES: Final = 1024
 _MAX_TEMPLATES: Final = 256
+_DEPTH_OF_DATA: Final = 3
+"""{"inputs": [{"data": stands inside three brackets."""
 
 
 class Template(NamedTuple):
@@ -51,14 +53,13 @@ class Templates:
         self._by_text: dict[tuple[ModelView, str | None, int, bytes], list[tuple[bytes, Template]]] = {}
         self._count = 0
 
-    def read(self, view: ModelView, accepted: str | None, depth: int, body: bytes) -> tuple[Template, Array] | None:
+    def read(self, view: ModelView, accepted: str | None, depth: int, body: Buffer) -> tuple[Template, Array] | None:
         """A body -> what it says and the array of its only input, or None if it has to be read the long way."""
-        start = body.find(b"[", body.find(_KEY))
-        for rest, template in (
-            self._by_text.get((view, accepted, depth, body[:start]), ()) if start <= _MAX_TEXT_BYTES else ()
-        ):
-            if body.endswith(rest):
-                array = _numbers(body[start : len(body) - len(rest)], template)
+        head = bytes(body[: _MAX_TEXT_BYTES + 1])
+        start = head.find(b"[", head.find(_KEY))
+        for rest, template in self._by_text.get((view, accepted, depth, head[:start]), ()):
+            if body[-len(rest) :] == rest:
+                array = _numbers(body, start, len(body) - len(rest), template, depth - _DEPTH_OF_DATA)
                 return None if array is None else (template, array)
         return None
 
@@ -81,18 +82,27 @@ class Templates:
         self._count += 1
 
 
-def _numbers(text: bytes, template: Template) -> Array | None:
-    """The text of an array -> array of the template's dtype and shape; None if it is something else, or of another
-    size.
+def _numbers(body: Buffer, start: int, end: int, template: Template, depth: int) -> Array | None:
+    """The array that is the text from `start` to `end` -> array of the template's dtype and shape; None if it is
+    something else, of another size, or deeper than `depth`.
     """
-    try:
-        value = json_body.read(text, 64)
-        flat = json_body.numbers(value, template.dtype) if isinstance(value, simdjson.Array) else None
-    except (MalformedJson, json_body.WrongLeaf):
-        return None
+    found = json_body.scan(body, start, template.dtype)
+    if found is None or found[1] != end:
+        flat = _numbers_of_document(bytes(body[start:end]), template, depth)
+    else:
+        flat = found[0] if found[0].ndim <= depth else None
     if flat is None or flat.size != template.elements:
         return None
     return flat.reshape(template.shape)
+
+
+def _numbers_of_document(text: bytes, template: Template, depth: int) -> Array | None:
+    """The same by way of a document, without a shape."""
+    try:
+        value = json_body.read(text, min(depth, json_body.MAX_DIMENSIONS))
+        return json_body.numbers(value, template.dtype) if isinstance(value, simdjson.Array) else None
+    except (MalformedJson, json_body.WrongLeaf):
+        return None
 
 
 def _end_of_array(body: bytes, start: int) -> int:

@@ -14,11 +14,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from adapters.json_body import ARRAY
+from adapters.json_envelope import Envelope, lone_array
 from adapters.tf_serving.json_text import show
 from adapters.tf_serving.model_ref import resolve_model
-from adapters.tf_serving.request_body import read_object
+from adapters.tf_serving.request_body import max_depth, plain_body, read_object
 from adapters.tf_serving.tensors import (
     MAX_RANK,
+    READ_AS_THEY_ARE,
     Shape,
     Tensor,
     is_map,
@@ -27,11 +29,13 @@ from adapters.tf_serving.tensors import (
     read_tensor,
     walk,
 )
-from gateway.canonical import InferRequest, OutputRequest, Signature, Tensors
-from gateway.errors import InvalidArgument, SignatureNotFound, Unsupported
-from gateway.ports import Call, ModelView, Resolve
+from gateway.canonical import BYTES, InferRequest, OutputRequest, Signature, Tensors
+from gateway.errors import GatewayError, InvalidArgument, SignatureNotFound, Unsupported
+from gateway.ports import Buffer, Call, ModelView, Resolve
 
 DEFAULT_SIGNATURE: Final = "serving_default"
+_ROWS: Final = "instances"
+_ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
 _FEW: Final = 8
 """As many arrays may each look through the whole body; more would make the work quadratic."""
 
@@ -53,13 +57,44 @@ class Asked:
 
 def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
     """JSON body -> request, with inputs by the model's names and of the dtypes it declares."""
-    root, body = read_object(call)
+    body = plain_body(call)
+    request = _lone_tensor(call, resolve, body)
+    return _document(call, resolve, bytes(body)) if request is None else request
+
+
+def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | None:
+    """A request of one plain tensor and no more, read in place. None for all else, and wherever anything is wrong: the
+    other way then finds what that is in the order of the contract.
+    """
+    opened = _ENVELOPE.open(body)
+    if opened is None:
+        return None
+    try:
+        view = resolve_model(call, resolve)
+        signature = _signature(view, opened.text or DEFAULT_SIGNATURE)
+    except GatewayError:
+        return None
+    dtypes = _dtypes(view, signature)
+    name, dtype = next(iter(dtypes.items()), ("", BYTES))
+    if len(dtypes) != 1 or dtype not in READ_AS_THEY_ARE:
+        return None
+    tensor = lone_array(body, opened, dtype, max_depth(call))
+    return None if tensor is None else _request(call, view, signature, {name: tensor}, opened.key == _ROWS)
+
+
+def _document(call: Call, resolve: Resolve, body: bytes) -> InferRequest:
+    root = read_object(call, body)
     signature_name = root.get("signature_name", "")
     if not isinstance(signature_name, str):
         _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
     view = resolve_model(call, resolve)
     signature = _signature(view, signature_name or DEFAULT_SIGNATURE)
     inputs, rows = _inputs(root, body, _dtypes(view, signature))
+    return _request(call, view, signature, inputs, rows)
+
+
+def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors, rows: bool) -> InferRequest:
+    """`inputs` by the caller's names."""
     return InferRequest(
         view,
         {signature.inputs[name]: tensor for name, tensor in inputs.items()},

@@ -8,25 +8,31 @@ from typing import Any, Final
 from adapters.json_body import OBJECT, read
 from adapters.tf_serving.json_text import show
 from gateway.errors import BodyTooLarge, InvalidArgument, MalformedJson
-from gateway.ports import Call
+from gateway.ports import Buffer, Call
 
 _MAX_DEPTH: Final = 1000
 _MAX_INFLATED_BYTES: Final = 100 << 20
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-def read_object(call: Call) -> tuple[Any, bytes]:
-    """The document, an OBJECT of `json_body`, and the bytes it was read from.
+def plain_body(call: Call) -> Buffer:
+    """The body, inflated if need be; empty if that fails. Raises BodyTooLarge."""
+    return _inflated(call) if "gzip" in call.headers.get("content-encoding", "") else call.body
 
-    Text after the document is ignored. Raises MalformedJson, InvalidArgument, BodyTooLarge.
-    """
-    body = _inflated(call) if "gzip" in call.headers.get("content-encoding", "") else bytes(call.body)
+
+def max_depth(call: Call) -> int:
+    """How deep the body may nest."""
+    return call.max_json_depth or _MAX_DEPTH
+
+
+def read_object(call: Call, body: bytes) -> Any:
+    """The document, an OBJECT of `json_body`. Text after it is ignored. Raises MalformedJson, InvalidArgument."""
     if not body:
         raise MalformedJson("The document is empty")
-    root = read(body, call.max_json_depth or _MAX_DEPTH, ignore_trailing=True)
+    root = read(body, max_depth(call), ignore_trailing=True)
     if not isinstance(root, OBJECT):
         raise InvalidArgument(f"JSON Value: {show(root)} Is not object")
-    return root, body
+    return root
 
 
 def _inflated(call: Call) -> bytes:

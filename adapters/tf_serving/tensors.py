@@ -50,6 +50,11 @@ WITHOUT_JSON: Final = frozenset({DTYPES["FP16"], DTYPES["BF16"], DTYPES["UINT16"
 _LITERALS: Final = {DTYPES[name]: DTYPES["INT32"] for name in ("INT8", "UINT8", "INT16")}
 """Dtypes whose literals are read as another and then cut to their width: 300 as INT8 is 44, as in the original."""
 
+READ_AS_THEY_ARE: Final = frozenset(
+    {dtype for dtype in TYPE_NAMES if dtype.kind in "fiu"} - WITHOUT_JSON - _LITERALS.keys()
+)
+"""Dtypes whose values are the numbers that JSON says, each within its range or refused."""
+
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
 
 

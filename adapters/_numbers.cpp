@@ -1,0 +1,481 @@
+// Arrays of numbers in JSON text, straight into machine numbers, without the interpreter lock.
+//
+// A JSON tensor is megabytes of digits. `scan` reads one array of them in a single pass: brackets, commas and number
+// grammar are checked while the digits are added up, and the shape falls out of the brackets. It says nothing about
+// what it does not take; the caller then goes its other way, which words every error. So whatever is in doubt may be
+// refused here, and nothing that is accepted may be wrong.
+//
+// A decimal number is a whole number of up to 19 digits, w, times a power of ten, 10^q. `Powers` holds the leading 64
+// bits of 10^q, a little too low; the product with w is then known to 3 units of its own 64 bits, of which a double
+// keeps 53. Unless the rest lies within these 3 units of a half, the double nearest to the product is the nearest to
+// the number. The few in a thousand that lie there, more digits, and extreme exponents go to std::from_chars, which is
+// exact for all.
+//
+// Bounds: every byte is compared with the end before it is read. A number takes two bytes at least, so the output is
+// never larger than half the input in numbers, and it grows by doubling.
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#if !defined(__SIZEOF_INT128__) || !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "needs a little-endian processor and a compiler with 128-bit integers"
+#endif
+#if !defined(__cpp_lib_to_chars) || (defined(_GLIBCXX_RELEASE) && _GLIBCXX_RELEASE < 12)
+#error "needs a standard library that reads and writes floating numbers exactly, such as libstdc++ 12"
+#endif
+
+namespace {
+
+using std::int64_t;
+using std::uint64_t;
+__extension__ using uint128_t = unsigned __int128;
+
+constexpr int MAX_DIMENSIONS = 64;         // NumPy's
+constexpr Py_ssize_t WORTH_A_LOCK = 32768;  // bytes; below, giving the interpreter lock away costs more than it frees
+constexpr uint64_t TEN_TO_19 = 10'000'000'000'000'000'000u;
+constexpr uint64_t LEAST_INT64 = uint64_t{1} << 63;  // its magnitude
+
+// ------------------------------------------------------------------------------------------------------ powers of ten
+
+struct Power {
+    uint64_t bits;  // from 2^63 on; 10^q lies between bits and bits + 1.001, times 2^exponent
+    int exponent;
+};
+
+// Of w * 10^q with 1 <= w < 2^64 and q in this range, the double is neither subnormal nor infinite.
+constexpr int LEAST_POWER = -300, MOST_POWER = 288;
+
+// Each power is made from its neighbour in 128 bits. Every step cuts off less than 2^-123 of the value, so even after
+// 300 of them the leading 64 bits are off by one in the last place at most, and always downward.
+constexpr std::array<Power, MOST_POWER - LEAST_POWER + 1> make_powers() {
+    constexpr uint128_t top = uint128_t{1} << 127;
+    std::array<Power, MOST_POWER - LEAST_POWER + 1> powers{};
+    uint128_t bits = top;
+    int exponent = -63;
+    for (int q = 0; q <= MOST_POWER; ++q) {
+        powers[q - LEAST_POWER] = {static_cast<uint64_t>(bits >> 64), exponent};
+        bits = (bits >> 3) * 5;
+        exponent += 4;
+        for (; !(bits & top); --exponent) bits <<= 1;
+    }
+    bits = top;
+    exponent = -63;
+    for (int q = -1; q >= LEAST_POWER; --q) {
+        bits /= 5;
+        exponent -= 1;
+        for (; !(bits & top); --exponent) bits <<= 1;
+        powers[q - LEAST_POWER] = {static_cast<uint64_t>(bits >> 64), exponent};
+    }
+    return powers;
+}
+
+constexpr auto POWERS = make_powers();
+
+// w * 10^q, w not 0 -> the nearest double, or false where three units may decide.
+inline bool nearest_double(uint64_t w, int64_t q, double& value) {
+    if (q < LEAST_POWER || q > MOST_POWER) return false;
+    const Power power = POWERS[static_cast<std::size_t>(q - LEAST_POWER)];
+    const int zeros = __builtin_clzll(w);
+    const uint64_t product = static_cast<uint64_t>((uint128_t{w << zeros} * power.bits) >> 64);  // from 2^62 on
+    const int spare = 10 + static_cast<int>(product >> 63);
+    const uint64_t half = uint64_t{1} << (spare - 1);
+    const uint64_t rest = product & (2 * half - 1);
+    if (half - rest < 3) return false;
+    const uint64_t mantissa = (product >> spare) + (rest > half);  // with its leading 1; 2^53 carries into the exponent
+    const int exponent = spare + 64 + power.exponent - zeros;
+    const uint64_t pattern = (static_cast<uint64_t>(exponent + 52 + 1022) << 52) + mantissa;
+    std::memcpy(&value, &pattern, sizeof value);
+    return true;
+}
+
+// ------------------------------------------------------------------------------------------------------------- digits
+
+constexpr std::array<uint64_t, 8> TENS = {1, 10, 100, 1'000, 10'000, 100'000, 1'000'000, 10'000'000};
+
+inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+
+inline uint64_t eight_bytes(const char* p, const char* end) {
+    uint64_t bytes = 0;
+    if (end - p >= 8) {
+        std::memcpy(&bytes, p, 8);
+    } else if (p < end) {
+        std::memcpy(&bytes, p, static_cast<std::size_t>(end - p));
+    }
+    return bytes;
+}
+
+// Eight digits, one a byte, the first in the lowest byte -> their value: neighbours are joined to pairs, fours, all.
+inline uint64_t joined(uint64_t digits) {
+    digits = (digits * 10 + (digits >> 8)) & 0x00FF00FF00FF00FF;
+    digits = (digits * 100 + (digits >> 16)) & 0x0000FFFF0000FFFF;
+    return (digits * 10000 + (digits >> 32)) & 0xFFFFFFFF;
+}
+
+// Append the digits at `p` to w, modulo 2^64 -> behind them.
+inline const char* read_digits(const char* p, const char* end, uint64_t& w) {
+    for (;;) {
+        const uint64_t bytes = eight_bytes(p, end) ^ 0x3030303030303030;
+        // The lowest of these bits marks the first byte above 9: a carry out of a byte only reaches higher ones.
+        const uint64_t others = ((bytes + 0x7676767676767676) | bytes) & 0x8080808080808080;
+        if (others) {
+            const int count = __builtin_ctzll(others) / 8;
+            w = w * TENS[static_cast<std::size_t>(count)] + joined(bytes << (8 * (7 - count)) << 8);
+            return p + count;
+        }
+        w = w * 100'000'000 + joined(bytes);
+        p += 8;
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------ numbers
+
+// The digits of a whole number at `p`, which has no needless 0 in front -> behind them, or null.
+inline const char* read_whole(const char* p, const char* end, uint64_t& w) {
+    if (p == end || !is_digit(*p)) return nullptr;
+    const char first = *p++;
+    w = static_cast<uint64_t>(first - '0');
+    if (p == end || !is_digit(*p)) return p;
+    return first == '0' ? nullptr : read_digits(p, end, w);
+}
+
+// Digits of an exponent with its sign, added to q -> behind them, or null. What is beyond all reason is left large.
+inline const char* read_exponent(const char* p, const char* end, int64_t& q) {
+    const bool minus = p < end && *p == '-';
+    p += p < end && (*p == '-' || *p == '+');
+    if (p == end || !is_digit(*p)) return nullptr;
+    int64_t exponent = 0;
+    for (; p < end && is_digit(*p); ++p) {
+        if (exponent < 10'000'000'000'000'000) exponent = exponent * 10 + (*p - '0');
+    }
+    q += minus ? -exponent : exponent;
+    return p;
+}
+
+// Digits from the first that is not 0 on, in a text of digits and perhaps a point.
+inline std::ptrdiff_t significant(const char* p, const char* end) {
+    while (p < end && (*p == '0' || *p == '.')) ++p;
+    std::ptrdiff_t count = 0;
+    for (; p < end; ++p) count += *p != '.';
+    return count;
+}
+
+inline const char* read_exactly(const char* token, const char* p, double& value) {
+    const auto [read, error] = std::from_chars(token, p, value);
+    return error == std::errc() && read == p && std::isfinite(value) ? p : nullptr;
+}
+
+// The number at `p`, before `end` -> behind it, or null. A whole 0 has no sign, as integers have none.
+inline const char* read_double(const char* p, const char* end, double& value) {
+    const char* const token = p;
+    const bool minus = *p == '-';
+    p += minus;
+    const char* const digits = p;
+    uint64_t w;
+    p = read_whole(p, end, w);
+    if (!p) return nullptr;
+    int64_t q = 0;
+    bool whole = true;
+    if (p < end && *p == '.') {
+        const char* const fraction = ++p;
+        p = read_digits(p, end, w);
+        if (p == fraction) return nullptr;
+        q = fraction - p;
+        whole = false;
+    }
+    const char* const last = p;
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        p = read_exponent(p + 1, end, q);
+        if (!p) return nullptr;
+        whole = false;
+    }
+    if (last - digits > 19 && significant(digits, last) > 19) return read_exactly(token, p, value);
+    if (!w) {
+        value = minus && !whole ? -0.0 : 0.0;
+        return p;
+    }
+    if (!nearest_double(w, q, value)) return read_exactly(token, p, value);
+    value = minus ? -value : value;
+    return p;
+}
+
+inline const char* read_number(const char* p, const char* end, double& value) { return read_double(p, end, value); }
+
+inline const char* read_number(const char* p, const char* end, float& value) {
+    double wide;
+    p = read_double(p, end, wide);
+    if (p) value = static_cast<float>(wide);  // rounds once more; what is too large becomes infinite
+    return p;
+}
+
+inline const char* read_number(const char* p, const char* end, int64_t& value) {
+    const bool minus = *p == '-';
+    p += minus;
+    const char* const digits = p;
+    uint64_t w;
+    p = read_whole(p, end, w);
+    if (!p || p - digits > 19 || w > LEAST_INT64 - !minus) return nullptr;
+    value = static_cast<int64_t>(minus ? 0 - w : w);
+    return p;
+}
+
+inline const char* read_number(const char* p, const char* end, uint64_t& value) {
+    const bool minus = *p == '-';
+    p += minus;
+    const char* const digits = p;
+    p = read_whole(p, end, value);
+    if (!p || (minus && value)) return nullptr;
+    const std::ptrdiff_t count = p - digits;
+    if (count < 20) return p;
+    return count == 20 && *digits == '1' && value >= TEN_TO_19 ? p : nullptr;  // else it was more than 2^64
+}
+
+// ------------------------------------------------------------------------------------------------------------- arrays
+
+// A bytearray that grows. `saved` is the thread's state while the interpreter lock is given away.
+class Output {
+  public:
+    Output(std::size_t capacity, std::size_t most, std::size_t width)
+        : width_(width), capacity_(capacity), most_(most),
+          bytes_(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(capacity * width))) {}
+    ~Output() { Py_XDECREF(bytes_); }
+    Output(const Output&) = delete;
+    Output& operator=(const Output&) = delete;
+
+    bool failed() const { return !bytes_; }
+    void* begin() const { return PyByteArray_AsString(bytes_); }
+    std::size_t capacity() const { return capacity_; }
+
+    bool grow() {
+        if (saved) PyEval_RestoreThread(saved);
+        capacity_ = capacity_ < most_ / 2 ? capacity_ * 2 : most_;
+        const bool grown = resize(capacity_);
+        if (saved) saved = PyEval_SaveThread();
+        return grown;
+    }
+
+    // The finished object, a new reference, or null with an exception.
+    PyObject* take(std::size_t count) {
+        if (!resize(count)) return nullptr;
+        PyObject* const bytes = bytes_;
+        bytes_ = nullptr;
+        return bytes;
+    }
+
+    PyThreadState* saved = nullptr;
+
+  private:
+    bool resize(std::size_t count) {
+        if (PyByteArray_Resize(bytes_, static_cast<Py_ssize_t>(count * width_)) == 0) return true;
+        Py_CLEAR(bytes_);
+        return false;
+    }
+
+    const std::size_t width_;
+    std::size_t capacity_;
+    const std::size_t most_;
+    PyObject* bytes_;
+};
+
+inline const char* skip_space(const char* p, const char* end) {
+    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
+    return p;
+}
+
+// What the brackets have said so far. Levels count from 1; every array of a level has the length of the first.
+class Shape {
+  public:
+    bool open() {
+        if (depth == MAX_DIMENSIONS || (rank && depth == rank)) return false;
+        counts_[++depth] = 0;
+        return true;
+    }
+
+    // `more` numbers stand at this depth, where all the others stand.
+    bool add_numbers(Py_ssize_t more) {
+        if (rank && rank != depth) return false;
+        rank = depth;
+        counts_[depth] += more;
+        return true;
+    }
+
+    bool close() {
+        if (!counts_[depth] && !add_numbers(0)) return false;  // an empty array is one of no numbers
+        if (sizes_[depth] < 0) sizes_[depth] = counts_[depth];
+        if (sizes_[depth] != counts_[depth]) return false;
+        ++counts_[--depth];
+        return true;
+    }
+
+    PyObject* tuple() const {
+        PyObject* const sizes = PyTuple_New(rank);
+        for (int level = 0; sizes && level < rank; ++level) {
+            PyObject* const size = PyLong_FromSsize_t(sizes_[level + 1]);
+            if (!size || PyTuple_SetItem(sizes, level, size) < 0) {
+                Py_DECREF(sizes);
+                return nullptr;
+            }
+        }
+        return sizes;
+    }
+
+    int depth = 0;
+    int rank = 0;  // 0: not known yet
+
+  private:
+    static constexpr std::array<Py_ssize_t, MAX_DIMENSIONS + 1> unknown() {
+        std::array<Py_ssize_t, MAX_DIMENSIONS + 1> sizes{};
+        for (Py_ssize_t& size : sizes) size = -1;
+        return sizes;
+    }
+
+    std::array<Py_ssize_t, MAX_DIMENSIONS + 1> counts_{};
+    std::array<Py_ssize_t, MAX_DIMENSIONS + 1> sizes_ = unknown();
+};
+
+template <class Number>
+class Scanner {
+  public:
+    Scanner(const char* end, Output& output) : end_(end), output_(output) { place(0); }
+
+    // The array that begins at `p` -> behind it, or null, also where the output could not grow.
+    const char* read(const char* p) {
+        for (;;) {
+            p = skip_space(p, end_);
+            if (p == end_) return nullptr;
+            if (*p == '[') {
+                if (!shape.open()) return nullptr;
+                p = skip_space(p + 1, end_);
+                if (p == end_ || *p != ']') continue;
+            } else {
+                p = read_run(p);
+                if (!p) return nullptr;
+            }
+            for (p = skip_space(p, end_); p < end_ && *p == ']'; p = skip_space(p, end_)) {
+                if (!shape.close()) return nullptr;
+                ++p;
+                if (!shape.depth) return p;
+            }
+            if (p == end_ || *p != ',') return nullptr;
+            ++p;
+        }
+    }
+
+    std::size_t count() const { return static_cast<std::size_t>(next_ - first_); }
+
+    Shape shape;
+
+  private:
+    // Numbers with nothing but a comma, or comma and space, between them -> behind the last.
+    const char* read_run(const char* p) {
+        const std::size_t before = count();
+        for (;;) {
+            if (next_ == stop_ && !grow()) return nullptr;
+            p = read_number(p, end_, *next_);
+            if (!p) return nullptr;
+            ++next_;
+            if (p == end_ || *p != ',') break;
+            const char* following = p + 1;
+            following += following < end_ && *following == ' ';
+            if (following == end_ || !(is_digit(*following) || *following == '-')) break;
+            p = following;
+        }
+        return shape.add_numbers(static_cast<Py_ssize_t>(count() - before)) ? p : nullptr;
+    }
+
+    bool grow() {
+        const std::size_t used = count();
+        if (!output_.grow()) return false;
+        place(used);
+        return true;
+    }
+
+    void place(std::size_t used) {
+        first_ = static_cast<Number*>(output_.begin());
+        next_ = first_ + used;
+        stop_ = first_ + output_.capacity();
+    }
+
+    const char* const end_;
+    Output& output_;
+    Number* first_;
+    Number* next_;
+    Number* stop_;
+};
+
+// ------------------------------------------------------------------------------------------------------------- module
+
+template <class Number>
+PyObject* scan_as(const char* text, Py_ssize_t size, Py_ssize_t start) {
+    const auto left = static_cast<std::size_t>(size - start);
+    const std::size_t most = left / 2 + 1;
+    Output output(left < 1024 ? most : left / 8, most, sizeof(Number));
+    if (output.failed()) return nullptr;
+    Scanner<Number> scanner(text + size, output);
+    if (size - start >= WORTH_A_LOCK) output.saved = PyEval_SaveThread();
+    const char* const end = scanner.read(text + start);
+    if (output.saved) PyEval_RestoreThread(output.saved);
+    output.saved = nullptr;
+    if (output.failed()) return nullptr;
+    if (!end) Py_RETURN_NONE;
+    PyObject* const numbers = output.take(scanner.count());
+    PyObject* const shape = numbers ? scanner.shape.tuple() : nullptr;
+    if (!shape) {
+        Py_XDECREF(numbers);
+        return nullptr;
+    }
+    return Py_BuildValue("(NNn)", numbers, shape, static_cast<Py_ssize_t>(end - text));
+}
+
+PyObject* scan_kind(const Py_buffer& text, Py_ssize_t start, const char* kind) {
+    const char* const bytes = static_cast<const char*>(text.buf);
+    if (start < 0 || start >= text.len || bytes[start] != '[') Py_RETURN_NONE;
+    switch (*kind) {
+        case 'f': return scan_as<float>(bytes, text.len, start);
+        case 'd': return scan_as<double>(bytes, text.len, start);
+        case 'i': return scan_as<int64_t>(bytes, text.len, start);
+        case 'u': return scan_as<uint64_t>(bytes, text.len, start);
+        default: PyErr_Format(PyExc_ValueError, "no such kind: %s", kind); return nullptr;
+    }
+}
+
+PyObject* scan(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "scan takes 3 arguments: text, start, kind");
+        return nullptr;
+    }
+    const Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
+    if (start == -1 && PyErr_Occurred()) return nullptr;
+    const char* const kind = PyUnicode_AsUTF8AndSize(arguments[2], nullptr);
+    if (!kind) return nullptr;
+    Py_buffer text;
+    if (PyObject_GetBuffer(arguments[0], &text, PyBUF_SIMPLE) < 0) return nullptr;
+    PyObject* const result = scan_kind(text, start, kind);
+    PyBuffer_Release(&text);
+    return result;
+}
+
+PyMethodDef METHODS[] = {
+    {"scan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(scan)), METH_FASTCALL,
+     "scan(text, start, kind) -> (numbers, shape, end), or None for all but a rectangular array of numbers.\n\n"
+     "Reads the JSON array whose '[' is text[start]. `kind` is f (float32), d (float64), i (int64) or u (uint64);\n"
+     "`numbers` is a bytearray of them, row-major and little-endian, and `end` the offset behind the array."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef MODULE = {
+    PyModuleDef_HEAD_INIT, "adapters._numbers", "Arrays of numbers in JSON text.", 0, METHODS,
+    nullptr, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__numbers() { return PyModuleDef_Init(&MODULE); }

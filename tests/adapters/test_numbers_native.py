@@ -1,0 +1,408 @@
+"""The compiled reader of number arrays, held against json and NumPy; and its callers with and without it."""
+
+import ctypes
+import importlib.util
+import json
+import math
+import mmap
+import random
+import shutil
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from adapters import json_body
+from gateway.canonical import DTYPES
+
+BUILT = importlib.util.find_spec("adapters._numbers") is not None
+needs_helper = pytest.mark.skipif(
+    not BUILT and shutil.which("g++") is None, reason="no compiler here, so there is no compiled helper"
+)
+KINDS: dict[str, np.dtype[Any]] = {
+    "f": np.dtype(np.float32),
+    "d": np.dtype(np.float64),
+    "i": np.dtype(np.int64),
+    "u": np.dtype(np.uint64),
+}
+
+
+def test_the_helper_is_built_where_there_is_a_compiler() -> None:
+    assert BUILT or shutil.which("g++") is None, "g++ is here: pip install -e . builds adapters._numbers"
+
+
+def scan(text: Any, start: int, kind: Any) -> tuple[np.ndarray[Any, Any], int] | None:
+    """The helper itself -> array and end."""
+    from adapters import _numbers
+
+    found = _numbers.scan(text, start, kind)
+    if found is None:
+        return None
+    flat, shape, end = found
+    assert type(flat) is bytearray
+    return np.frombuffer(flat, KINDS[kind]).reshape(shape), end
+
+
+# ---------------------------------------------------------------------------------------------------------- the oracle
+
+
+class Unfit(Exception):
+    """Not a rectangular array of plain numbers that fit."""
+
+
+class Underflow(Exception):
+    """A number that is not 0 but has no other double: either answer is right."""
+
+
+def _refuse(token: str) -> Any:
+    raise Unfit(token)
+
+
+def _float(token: str) -> float:
+    value = float(token)
+    if not value and any(digit in token.lower().partition("e")[0] for digit in "123456789"):
+        raise Underflow(token)
+    return value if math.isfinite(value) else _refuse(token)
+
+
+def _shape(value: Any, leaves: list[Any]) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        leaves.append(value if type(value) in (int, float) else _refuse(value))
+        return ()
+    shapes = {_shape(item, leaves) for item in value}
+    if len(shapes) > 1:
+        raise Unfit(value)
+    return (len(value), *(shapes.pop() if shapes else ()))
+
+
+def expected(text: bytes, start: int, kind: str) -> tuple[np.ndarray[Any, Any], int] | None:
+    """The same by json, in Python's own numbers."""
+    decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_float)
+    try:
+        if text[start : start + 1] != b"[":
+            raise Unfit(text)
+        value, end = decoder.raw_decode(text.decode("latin-1"), start)
+        leaves: list[Any] = []
+        shape = _shape(value, leaves)
+        if len(shape) > 64 or (kind in "iu" and float in map(type, leaves)):
+            raise Unfit(text)
+        with np.errstate(over="ignore"):
+            wide = np.array(leaves, np.float64 if kind in "fd" else KINDS[kind])
+            return wide.astype(KINDS[kind]).reshape(shape), end
+    except (Unfit, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def assert_same(text: bytes, kind: str, start: int = 0, buffer: Any = None) -> bool:
+    """Whether it was taken; fails unless helper and json agree bit by bit."""
+    got = scan(text if buffer is None else buffer, start, kind)
+    try:
+        want = expected(text, start, kind)
+    except Underflow:
+        return False
+    assert (got is None) == (want is None), (text, kind)
+    if got is None or want is None:
+        return False
+    assert got[1] == want[1], (text, kind)
+    assert got[0].shape == want[0].shape, (text, kind)
+    assert got[0].tobytes() == want[0].tobytes(), (text, kind)
+    return True
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+NUMBERS = [
+    *(
+        "0",
+        "-0",
+        "0.0",
+        "-0.0",
+        "0e5",
+        "-0e5",
+        "0e400",
+        "0e99999999999999999999",
+        "0.000e-9999999999",
+        "1",
+        "-1",
+        "7.5",
+    ),
+    *("1e5", "1E5", "1e+5", "1e-5", "1.5e00000000000000000000001", "123456789012345678901234567890", "1e22", "1e23"),
+    *("9007199254740993", "9007199254740992.5", "9223372036854775807", "9223372036854775808", "-9223372036854775808"),
+    *("-9223372036854775809", "18446744073709551615", "18446744073709551616", "19446744073709551616", "-5", "300"),
+    *("99999999999999999999", "10000000000000000000", "1e308", "1.7976931348623157e308", "1.7976931348623158e308"),
+    *("1.7976931348623159e308", "1e309", "1e400", "1e99999999999999999999", "2.2250738585072014e-308", "5e-324"),
+    *("2.2250738585072011e-308", "3e-324", "2e-324", "1e-400", "1e-99999999999999999999", "3.4028235677973366e38"),
+    *("3.4028235e38", "1e39", "-1e39", "1.17549435e-38", "1e-45", "7.006492321624085e-46", "7.006492321624086e-46"),
+    *("0." + "0" * 400 + "1e400", "1" + "0" * 400 + "e-400", "1" * 400, "0." + "3" * 800, "1." + "0" * 30 + "1"),
+    *("0.00012345678901234567", "12345678901234567.123", "1.0000000000000002220446049250313080847263336181640625"),
+    *("00", "01", "-01", "1.", ".5", "-.5", "+1", "-", "--1", "1e", "1e+", "1.e5", "1.5.5", "1e5.5", "0x10", "1_0"),
+    *("NaN", "Infinity", "-Infinity", "Inf", "nan", "true", "null", '"1"', "{}", "1 2", "1;", "\u0661", ""),
+]
+ARRAYS = [
+    *(
+        "[]",
+        "[[]]",
+        "[[],[]]",
+        "[[[]],[[]]]",
+        "[[],[[]]]",
+        "[[[]],[]]",
+        "[[],[1]]",
+        "[[1],[]]",
+        "[1,2,3]",
+        "[[1,2],[3,4]]",
+    ),
+    *(
+        "[[1,2],[3]]",
+        "[[1],[2,3]]",
+        "[1,[2]]",
+        "[[1],2]",
+        "[[[1]],[2]]",
+        "[[1],[[2]]]",
+        "[[[1,2]],[[3,4]]]",
+        "[[1],[2],[3]]",
+    ),
+    *(
+        " [1]",
+        "[ 1 , 2 ]",
+        "[\n1,\r2,\t3 ]",
+        "[[ 1 ] , [ 2 ] ]",
+        "[1,]",
+        "[,1]",
+        "[1,,2]",
+        "[1 2]",
+        "[1],",
+        "[1]]",
+        "[1] x",
+    ),
+    *("[", "[[", "[1", "[1,", "[1, ", "[[1]", "[[1],", "]", "[1}", "[1)", "[1\x00]", "[1\x0b]", "[\xa01]", "[1,\x0c2]"),
+    *("[" * depth + "1" + "]" * depth for depth in (63, 64, 65, 100, 5000)),
+    *("[" * depth + "]" * depth for depth in (64, 65)),
+]
+
+
+@needs_helper
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers(kind: str) -> None:
+    taken = sum(assert_same(f"[{number}]".encode(), kind) for number in NUMBERS)
+    assert taken > 8
+    for number in NUMBERS:
+        assert_same(f"[1, {number},{number}, {number} ]".encode(), kind)
+
+
+@needs_helper
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays(kind: str) -> None:
+    for array in ARRAYS:
+        text = array.encode("latin-1")
+        assert_same(text, kind)
+        assert_same(b'{"a":' + text + b"}", kind, 5)
+
+
+@needs_helper
+def test_start_and_buffers() -> None:
+    text = b'{"a": [1, 2], "b": [3]}'
+    for buffer in (
+        text,
+        bytearray(text),
+        memoryview(text),
+        memoryview(b"__" + text)[2:],
+        np.frombuffer(text, np.uint8),
+    ):
+        for start in range(-3, len(text) + 3):
+            found = scan(buffer, start, "d")
+            want = {6: ([1.0, 2.0], 12), 19: ([3.0], 22)}.get(start)
+            assert (found and (found[0].tolist(), found[1])) == want
+    with pytest.raises(TypeError):
+        scan("[1]", 0, "d")
+    with pytest.raises(ValueError, match="no such kind: x"):
+        scan(b"[1]", 0, "x")
+    with pytest.raises(BufferError):
+        scan(memoryview(b"[ 1 ]")[::2], 0, "d")
+
+
+@needs_helper
+def test_the_output_grows_from_the_densest_to_the_sparsest_text() -> None:
+    for count in (0, 1, 2, 510, 511, 512, 513, 1023, 5000, 70_000):
+        for item in ("7", "7.25", "0.12345678901234567e-10", " \n" * 20 + "7"):
+            assert assert_same(f"[{','.join([item] * count)}]".encode(), "f")
+        assert assert_same(f"[{','.join(['[1]'] * count)}]".encode() if count else b"[]", "u")
+
+
+# ---------------------------------------------------------------------------------------------------------- properties
+
+
+@needs_helper
+@given(st_numpy.arrays(np.uint64, st_numpy.array_shapes(min_dims=1, max_dims=4, max_side=4)))
+def test_random_bit_patterns_come_back(bits: Any) -> None:
+    doubles = np.where(np.isfinite(bits.view(np.float64)), bits.view(np.float64), 1.5)
+    assert assert_same(json.dumps(doubles.tolist()).encode(), "d")
+    assert assert_same(json.dumps(doubles.tolist(), indent=1).encode(), "f")
+    assert assert_same(json.dumps(bits.tolist()).encode(), "u")
+    assert assert_same(json.dumps(bits.view(np.int64).tolist(), separators=(",", ":")).encode(), "i")
+
+
+@needs_helper
+@given(
+    st.lists(st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,4})?", fullmatch=True), min_size=1)
+)
+def test_any_number_of_the_grammar(tokens: list[str]) -> None:
+    for kind in KINDS:
+        assert_same(f"[{','.join(tokens)}]".encode(), kind)
+
+
+def _agree_in_bulk(tokens: list[str]) -> None:
+    """Too many to go through json one by one."""
+    want = np.array([*map(float, tokens)])
+    assert np.isfinite(want).all()
+    text = f"[{', '.join(tokens)}]".encode()
+    doubles, singles = scan(text, 0, "d"), scan(text, 0, "f")
+    assert doubles is not None
+    assert singles is not None
+    np.testing.assert_array_equal(doubles[0].view(np.uint64), want.view(np.uint64))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(singles[0].view(np.uint32), want.astype(np.float32).view(np.uint32))
+
+
+@needs_helper
+def test_many_doubles_of_any_digits() -> None:
+    rng = np.random.default_rng(1)
+    bits = rng.integers(0, 2**64, 100_000, np.uint64).view(np.float64)
+    usual = rng.standard_normal(50_000) * 10.0 ** rng.integers(-30, 31, 50_000)
+    subnormal = rng.integers(1, 2**52, 2_000, np.uint64).view(np.float64)
+    for values in (bits[np.isfinite(bits)], usual, subnormal):
+        _agree_in_bulk([*map(repr, values.tolist())])
+    for digits in (6, 9, 16, 17, 18, 19, 20, 25):
+        _agree_in_bulk([f"{value:.{digits}g}" for value in usual[:10_000].tolist()])
+        _agree_in_bulk([f"{value:.{digits}f}" for value in rng.standard_normal(10_000).tolist()])
+
+
+@needs_helper
+def test_middles_between_neighbours_and_just_beside() -> None:
+    """Where rounding is hardest: exact halves, and the same with one more digit."""
+    rng = np.random.default_rng(2)
+    singles = np.abs(rng.integers(0, 0x7F000000, 3000, np.uint32).view(np.float32))
+    middles = (singles.astype(np.float64) + np.nextafter(singles, np.float32(np.inf)).astype(np.float64)) / 2
+    _agree_in_bulk([repr(value) for value in middles.tolist()])
+    tokens = []
+    for low in (rng.random(1000) * 10.0 ** rng.integers(-15, 16, 1000)).tolist():
+        exact = f"{_middle(low):f}" if low >= 1 else f"{_middle(low)}"
+        tokens += [exact, f"{exact}0000000001" if "." in exact and "E" not in exact else exact]
+    _agree_in_bulk(tokens)
+
+
+def _middle(low: float) -> Any:
+    """Halfway between a double and the next, to the last digit."""
+    from decimal import Context, Decimal
+
+    context = Context(prec=1200)
+    return context.divide(context.add(Decimal(low), Decimal(math.nextafter(low, math.inf))), Decimal(2))
+
+
+# ---------------------------------------------------------------------------------------------------------------- fuzz
+
+SEEDS = [
+    (b"[[1.5,-2.25e3],[0.125, 7]]", "f"),
+    (b"[0.1234567890123456, -98765.4321, 1e-7]", "d"),
+    (b"[[[1],[23]],[[456],[-7890]]]", "i"),
+    (b"[18446744073709551615, 0,\n12]", "u"),
+    (b"[12345678.12345678,123456789012345678901234]", "d"),
+]
+LIKELY = b'0123456789.eE+-[], \n\r\t"{}:nNIt\x00\xff/'
+
+
+@needs_helper
+def test_mutations_are_refused_or_mean_the_same_to_json() -> None:
+    dice = random.Random(3)  # noqa: S311
+    taken = 0
+    for _ in range(200_000 // len(SEEDS)):
+        for seed, kind in SEEDS:
+            text = bytearray(seed)
+            at = dice.randrange(len(text))
+            byte = dice.choice(LIKELY) if dice.random() < 0.9 else dice.randrange(256)
+            action = dice.randrange(3)
+            text[at : at + (action != 0)] = b"" if action == 1 else bytes([byte])
+            taken += assert_same(bytes(text), kind)
+    assert taken > 20_000
+
+
+class Guarded:
+    """Memory whose end is the end of the accessible: a read behind it kills the process."""
+
+    def __init__(self) -> None:
+        size = mmap.PAGESIZE
+        self._pages = mmap.mmap(-1, 2 * size)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(address + size), ctypes.c_size_t(size), 0) == 0
+
+    def holding(self, text: bytes) -> memoryview:
+        end = mmap.PAGESIZE
+        self._pages[end - len(text) : end] = text
+        return memoryview(self._pages)[end - len(text) : end]
+
+
+@needs_helper
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_read_behind_the_end(kind: str) -> None:
+    guarded = Guarded()
+    whole = [f"[{number}]" for number in NUMBERS] + ["[[1.5e-7, -2],\n[12345678, 1234567890123456]]", *ARRAYS]
+    for text in (text.encode("utf-8") for text in whole if len(text) < 1000):
+        for end in range(1, len(text) + 1):
+            for start in {0, 1, end - 1}:
+                assert_same(text[:end], kind, start, guarded.holding(text[:end]))
+
+
+@needs_helper
+def test_threads_read_side_by_side() -> None:
+    texts = [(json.dumps([[part, part + 0.5]] * 5000)).encode() for part in range(4)]
+    wrong = []
+
+    def read(part: int) -> None:
+        for _ in range(20):
+            found = scan(texts[part], 0, "f")
+            if found is None or not (found[0] == [part, part + 0.5]).all():
+                wrong.append(part)
+
+    threads = [threading.Thread(target=read, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ------------------------------------------------------------------------------------------------------------ the twin
+
+TWIN: list[tuple[bytes, str, Any]] = [
+    (b"[[1, 2.5]]", "FP32", [[1, 2.5]]),
+    (b"[[1, 2.5]]", "FP64", [[1, 2.5]]),
+    (b"[255, 0]", "UINT8", [255, 0]),
+    (b"[256]", "UINT8", None),
+    (b"[-1]", "UINT8", None),
+    (b"[-128, 127]", "INT8", [-128, 127]),
+    (b"[-129]", "INT8", None),
+    (b"[]", "INT16", []),
+    (b"[1e39]", "FP32", [math.inf]),
+    (b"[1]", "FP16", None),
+    (b"[1]", "BF16", None),
+    (b"[true]", "BOOL", None),
+    (b'["a"]', "BYTES", None),
+]
+
+
+@pytest.mark.parametrize(("text", "datatype", "want"), TWIN)
+def test_dtypes_of_the_twin(text: bytes, datatype: str, want: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json_body.scan(text, 0, DTYPES[datatype])
+    if want is None or not BUILT:
+        assert found is None
+    else:
+        assert found is not None
+        array, end = found
+        assert (array.dtype, array.tolist(), end) == (DTYPES[datatype], want, len(text))
+        array[...] = 0  # it is the caller's own
+    monkeypatch.setattr(json_body, "_native_scan", None)
+    assert json_body.scan(text, 0, DTYPES[datatype]) is None
