@@ -40,13 +40,15 @@ WITHOUT_BODY: Final = frozenset((204, 304))
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds after which the lane gives up: on the next request, on the rest of a head, on more of a body, and on a
-    client that still sends what was refused, or does not read what is left for it. `sweep` is how often it looks.
+    """Seconds after which the lane gives up: on the next request, on the rest of a head, on more of a body, on a client
+    that takes nothing of its answer (as far as the kernel tells, which holds megabytes of it), and on one that still
+    sends what was refused. `sweep` is how often it looks.
     """
 
     idle: float = 75.0
     head: float = 30.0
     body: float = 60.0
+    answer: float = 300.0
     linger: float = 10.0
     sweep: float = 1.0
 
@@ -116,8 +118,9 @@ class Connection(asyncio.BufferedProtocol):
     """One client. What it has sent is `_ahead` until it is taken; `_coming` is the request whose `_body` is being
     filled, `_exchange` the one that is being answered.
 
-    `_refused` is how much of a refused body is still to come, `patient_until` the time of the loop at which the lane
-    gives up. `_has_part`: what is ahead is known to be a part of a head; `_has_next`: it is about to be looked at.
+    `_refused` is how much of a refused body is still to come, `_unsent` what was left of an answer when its reader was
+    last looked after, `patient_until` the time of the loop at which the lane gives up. `_has_part`: what is ahead is
+    known to be a part of a head; `_has_next`: it is about to be looked at.
     """
 
     __slots__ = (
@@ -133,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         "_refused",
         "_room",
         "_task",
+        "_unsent",
         "lane",
         "patient_until",
         "transport",
@@ -150,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._refused = 0
+        self._unsent = 0
         self._has_part = False
         self._has_next = False
         self._is_paused = False
@@ -188,7 +193,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._task
 
     def give_up(self) -> None:
-        if self.transport.is_closing():
+        """The time has come, unless the client has taken some more of its answer meanwhile."""
+        unsent = self.transport.get_write_buffer_size()
+        if self._is_paused and unsent < self._unsent:
+            self._unsent = unsent
+            self._wait_for(self.lane.patience.answer)
+        elif self._is_paused or self.transport.is_closing():
             self.abort()
         else:
             self.close()
@@ -364,9 +374,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
+        self._unsent = self.transport.get_write_buffer_size()
+        self._wait_for(self.lane.patience.answer)
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self.patient_until = math.inf
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
