@@ -5,14 +5,15 @@
 // what it does not take; the caller then goes its other way, which words every error. So whatever is in doubt may be
 // refused here, and nothing that is accepted may be wrong.
 //
-// A decimal number is a whole number of up to 19 digits, w, times a power of ten, 10^q. `Powers` holds the leading 64
+// A decimal number is a whole number of up to 19 digits, w, times a power of ten, 10^q. `POWERS` holds the leading 64
 // bits of 10^q, a little too low; the product with w is then known to 3 units of its own 64 bits, of which a double
 // keeps 53. Unless the rest lies within these 3 units of a half, the double nearest to the product is the nearest to
 // the number. The few in a thousand that lie there, more digits, and extreme exponents go to std::from_chars, which is
 // exact for all.
 //
-// Bounds: every byte is compared with the end before it is read. A number takes two bytes at least, so the output is
-// never larger than half the input in numbers, and it grows by doubling.
+// Bounds: no byte is read before it is known to lie within the text; near its ends digits are taken one by one. A
+// number takes two bytes at least, so there are never more than half as many numbers as bytes, and room for them grows
+// by doubling.
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -24,7 +25,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #if !defined(__SIZEOF_INT128__) || !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "needs a little-endian processor and a compiler with 128-bit integers"
@@ -39,7 +43,7 @@ using std::int64_t;
 using std::uint64_t;
 __extension__ using uint128_t = unsigned __int128;
 
-constexpr int MAX_DIMENSIONS = 64;         // NumPy's
+constexpr int MAX_DIMENSIONS = 64;  // NumPy's
 constexpr Py_ssize_t WORTH_A_LOCK = 32768;  // bytes; below, giving the interpreter lock away costs more than it frees
 constexpr uint64_t TEN_TO_19 = 10'000'000'000'000'000'000u;
 constexpr uint64_t LEAST_INT64 = uint64_t{1} << 63;  // its magnitude
@@ -81,7 +85,7 @@ constexpr std::array<Power, MOST_POWER - LEAST_POWER + 1> make_powers() {
 constexpr auto POWERS = make_powers();
 
 // w * 10^q, w not 0 -> the nearest double, or false where three units may decide.
-inline bool nearest_double(uint64_t w, int64_t q, double& value) {
+inline bool nearest_double(uint64_t w, int64_t q, bool minus, double& value) {
     if (q < LEAST_POWER || q > MOST_POWER) return false;
     const Power power = POWERS[static_cast<std::size_t>(q - LEAST_POWER)];
     const int zeros = __builtin_clzll(w);
@@ -92,26 +96,31 @@ inline bool nearest_double(uint64_t w, int64_t q, double& value) {
     if (half - rest < 3) return false;
     const uint64_t mantissa = (product >> spare) + (rest > half);  // with its leading 1; 2^53 carries into the exponent
     const int exponent = spare + 64 + power.exponent - zeros;
-    const uint64_t pattern = (static_cast<uint64_t>(exponent + 52 + 1022) << 52) + mantissa;
+    const uint64_t pattern = (static_cast<uint64_t>(exponent + 52 + 1022 + (minus << 11)) << 52) + mantissa;
     std::memcpy(&value, &pattern, sizeof value);
     return true;
 }
 
 // ------------------------------------------------------------------------------------------------------------- digits
 
-constexpr std::array<uint64_t, 8> TENS = {1, 10, 100, 1'000, 10'000, 100'000, 1'000'000, 10'000'000};
+constexpr std::array<uint64_t, 25> make_tens() {
+    std::array<uint64_t, 25> tens{};
+    uint64_t power = 1;
+    for (uint64_t& ten : tens) {
+        ten = power;
+        power *= 10;
+    }
+    return tens;
+}
+
+constexpr auto TENS = make_tens();
+
+struct Text {
+    const char* begin;
+    const char* end;
+};
 
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
-
-inline uint64_t eight_bytes(const char* p, const char* end) {
-    uint64_t bytes = 0;
-    if (end - p >= 8) {
-        std::memcpy(&bytes, p, 8);
-    } else if (p < end) {
-        std::memcpy(&bytes, p, static_cast<std::size_t>(end - p));
-    }
-    return bytes;
-}
 
 // Eight digits, one a byte, the first in the lowest byte -> their value: neighbours are joined to pairs, fours, all.
 inline uint64_t joined(uint64_t digits) {
@@ -120,40 +129,84 @@ inline uint64_t joined(uint64_t digits) {
     return (digits * 10000 + (digits >> 32)) & 0xFFFFFFFF;
 }
 
-// Append the digits at `p` to w, modulo 2^64 -> behind them.
-inline const char* read_digits(const char* p, const char* end, uint64_t& w) {
-    for (;;) {
-        const uint64_t bytes = eight_bytes(p, end) ^ 0x3030303030303030;
-        // The lowest of these bits marks the first byte above 9: a carry out of a byte only reaches higher ones.
-        const uint64_t others = ((bytes + 0x7676767676767676) | bytes) & 0x8080808080808080;
-        if (others) {
-            const int count = __builtin_ctzll(others) / 8;
-            w = w * TENS[static_cast<std::size_t>(count)] + joined(bytes << (8 * (7 - count)) << 8);
-            return p + count;
-        }
-        w = w * 100'000'000 + joined(bytes);
-        p += 8;
+#if defined(__SSE2__)
+
+inline __m128i sixteen_bytes(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+
+// Which of 16 bytes are no digits, a bit each.
+inline unsigned no_digits(__m128i values) {
+    const __m128i digits = _mm_cmpeq_epi8(_mm_min_epu8(values, _mm_set1_epi8(9)), values);
+    return static_cast<unsigned>(_mm_movemask_epi8(digits)) ^ 0xFFFF;
+}
+
+// Sixteen bytes of 0 to 9 -> their value.
+inline uint64_t joined(__m128i digits) {
+    const __m128i tens = _mm_mullo_epi16(_mm_and_si128(digits, _mm_set1_epi16(0xFF)), _mm_set1_epi16(10));
+    const __m128i pairs = _mm_add_epi16(tens, _mm_srli_epi16(digits, 8));
+    const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(100 | 1 << 16));
+    const __m128i eights = _mm_madd_epi16(_mm_packs_epi32(fours, fours), _mm_set1_epi32(10000 | 1 << 16));
+    uint64_t halves;
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(&halves), eights);
+    return (halves & 0xFFFFFFFF) * TENS[8] + (halves >> 32);
+}
+
+// Up to 23 digits -> behind them; null if there are more. 16 bytes before `p` and 24 from there on may be read.
+//
+// The length of the next number is hard to foretell, so there is one branch: to sixteen digits or fewer. Fewer are
+// loaded again so as to end with the last digit, and what comes before the first is cut off.
+inline const char* read_at_once(const char* p, uint64_t& w) {
+    static constexpr signed char KEPT[32] = {0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,
+                                             -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    const __m128i zeros = _mm_set1_epi8('0');
+    const __m128i ahead = _mm_sub_epi8(sixteen_bytes(p), zeros);
+    const int count = __builtin_ctz(no_digits(ahead) | 0x10000);
+    if (count < 16) {
+        const __m128i values = _mm_sub_epi8(sixteen_bytes(p + count - 16), zeros);
+        w = w * TENS[static_cast<std::size_t>(count)] + joined(_mm_and_si128(values, sixteen_bytes(KEPT + count)));
+        return p + count;
     }
+    uint64_t bytes;
+    std::memcpy(&bytes, p + 16, 8);
+    bytes ^= 0x3030303030303030;
+    // The lowest of these bits marks the first byte above 9: a carry out of a byte only reaches higher ones.
+    const uint64_t others = ((bytes + 0x7676767676767676) | bytes) & 0x8080808080808080;
+    if (!others) return nullptr;
+    const int more = __builtin_ctzll(others) / 8;
+    w = (w * TENS[16] + joined(ahead)) * TENS[static_cast<std::size_t>(more)] + joined(bytes << (8 * (7 - more)) << 8);
+    return p + 16 + more;
+}
+
+#endif
+
+// Append the digits at `p` to w, modulo 2^64 -> behind them.
+inline const char* read_digits(const char* p, Text text, uint64_t& w) {
+#if defined(__SSE2__)
+    if (p - text.begin >= 16 && text.end - p >= 24) {
+        if (const char* const behind = read_at_once(p, w)) return behind;
+    }
+#endif
+    for (; p < text.end && is_digit(*p); ++p) w = w * 10 + static_cast<uint64_t>(*p - '0');
+    return p;
 }
 
 // ------------------------------------------------------------------------------------------------------------ numbers
 
 // The digits of a whole number at `p`, which has no needless 0 in front -> behind them, or null.
-inline const char* read_whole(const char* p, const char* end, uint64_t& w) {
-    if (p == end || !is_digit(*p)) return nullptr;
+inline const char* read_whole(const char* p, Text text, uint64_t& w) {
+    if (p == text.end || !is_digit(*p)) return nullptr;
     const char first = *p++;
     w = static_cast<uint64_t>(first - '0');
-    if (p == end || !is_digit(*p)) return p;
-    return first == '0' ? nullptr : read_digits(p, end, w);
+    if (p == text.end || !is_digit(*p)) return p;
+    return first == '0' ? nullptr : read_digits(p, text, w);
 }
 
 // Digits of an exponent with its sign, added to q -> behind them, or null. What is beyond all reason is left large.
-inline const char* read_exponent(const char* p, const char* end, int64_t& q) {
-    const bool minus = p < end && *p == '-';
-    p += p < end && (*p == '-' || *p == '+');
-    if (p == end || !is_digit(*p)) return nullptr;
+inline const char* read_exponent(const char* p, Text text, int64_t& q) {
+    const bool minus = p < text.end && *p == '-';
+    p += p < text.end && (*p == '-' || *p == '+');
+    if (p == text.end || !is_digit(*p)) return nullptr;
     int64_t exponent = 0;
-    for (; p < end && is_digit(*p); ++p) {
+    for (; p < text.end && is_digit(*p); ++p) {
         if (exponent < 10'000'000'000'000'000) exponent = exponent * 10 + (*p - '0');
     }
     q += minus ? -exponent : exponent;
@@ -173,27 +226,30 @@ inline const char* read_exactly(const char* token, const char* p, double& value)
     return error == std::errc() && read == p && std::isfinite(value) ? p : nullptr;
 }
 
-// The number at `p`, before `end` -> behind it, or null. A whole 0 has no sign, as integers have none.
-inline const char* read_double(const char* p, const char* end, double& value) {
+// The number at `p`, where there is a byte -> behind it, or null. A whole 0 has no sign, as integers have none.
+inline const char* read_double(const char* p, Text text, double& value) {
     const char* const token = p;
-    const bool minus = *p == '-';
-    p += minus;
+    bool minus = false;
+    if (*p == '-') {  // a branch, so that the address of the first digit need not wait for this byte
+        minus = true;
+        ++p;
+    }
     const char* const digits = p;
     uint64_t w;
-    p = read_whole(p, end, w);
+    p = read_whole(p, text, w);
     if (!p) return nullptr;
     int64_t q = 0;
     bool whole = true;
-    if (p < end && *p == '.') {
+    if (p < text.end && *p == '.') {
         const char* const fraction = ++p;
-        p = read_digits(p, end, w);
+        p = read_digits(p, text, w);
         if (p == fraction) return nullptr;
         q = fraction - p;
         whole = false;
     }
     const char* const last = p;
-    if (p < end && (*p == 'e' || *p == 'E')) {
-        p = read_exponent(p + 1, end, q);
+    if (p < text.end && (*p == 'e' || *p == 'E')) {
+        p = read_exponent(p + 1, text, q);
         if (!p) return nullptr;
         whole = false;
     }
@@ -202,36 +258,34 @@ inline const char* read_double(const char* p, const char* end, double& value) {
         value = minus && !whole ? -0.0 : 0.0;
         return p;
     }
-    if (!nearest_double(w, q, value)) return read_exactly(token, p, value);
-    value = minus ? -value : value;
-    return p;
+    return nearest_double(w, q, minus, value) ? p : read_exactly(token, p, value);
 }
 
-inline const char* read_number(const char* p, const char* end, double& value) { return read_double(p, end, value); }
+inline const char* read_number(const char* p, Text text, double& value) { return read_double(p, text, value); }
 
-inline const char* read_number(const char* p, const char* end, float& value) {
+inline const char* read_number(const char* p, Text text, float& value) {
     double wide;
-    p = read_double(p, end, wide);
+    p = read_double(p, text, wide);
     if (p) value = static_cast<float>(wide);  // rounds once more; what is too large becomes infinite
     return p;
 }
 
-inline const char* read_number(const char* p, const char* end, int64_t& value) {
+inline const char* read_number(const char* p, Text text, int64_t& value) {
     const bool minus = *p == '-';
     p += minus;
     const char* const digits = p;
     uint64_t w;
-    p = read_whole(p, end, w);
+    p = read_whole(p, text, w);
     if (!p || p - digits > 19 || w > LEAST_INT64 - !minus) return nullptr;
     value = static_cast<int64_t>(minus ? 0 - w : w);
     return p;
 }
 
-inline const char* read_number(const char* p, const char* end, uint64_t& value) {
+inline const char* read_number(const char* p, Text text, uint64_t& value) {
     const bool minus = *p == '-';
     p += minus;
     const char* const digits = p;
-    p = read_whole(p, end, value);
+    p = read_whole(p, text, value);
     if (!p || (minus && value)) return nullptr;
     const std::ptrdiff_t count = p - digits;
     if (count < 20) return p;
@@ -344,7 +398,7 @@ class Shape {
 template <class Number>
 class Scanner {
   public:
-    Scanner(const char* end, Output& output) : end_(end), output_(output) { place(0); }
+    Scanner(Text text, Output& output) : text_(text), end_(text.end), output_(output) { place(0); }
 
     // The array that begins at `p` -> behind it, or null, also where the output could not grow.
     const char* read(const char* p) {
@@ -379,12 +433,12 @@ class Scanner {
         const std::size_t before = count();
         for (;;) {
             if (next_ == stop_ && !grow()) return nullptr;
-            p = read_number(p, end_, *next_);
+            p = read_number(p, text_, *next_);
             if (!p) return nullptr;
             ++next_;
             if (p == end_ || *p != ',') break;
             const char* following = p + 1;
-            following += following < end_ && *following == ' ';
+            if (following < end_ && *following == ' ') ++following;
             if (following == end_ || !(is_digit(*following) || *following == '-')) break;
             p = following;
         }
@@ -404,6 +458,7 @@ class Scanner {
         stop_ = first_ + output_.capacity();
     }
 
+    const Text text_;
     const char* const end_;
     Output& output_;
     Number* first_;
@@ -419,7 +474,7 @@ PyObject* scan_as(const char* text, Py_ssize_t size, Py_ssize_t start) {
     const std::size_t most = left / 2 + 1;
     Output output(left < 1024 ? most : left / 8, most, sizeof(Number));
     if (output.failed()) return nullptr;
-    Scanner<Number> scanner(text + size, output);
+    Scanner<Number> scanner({text, text + size}, output);
     if (size - start >= WORTH_A_LOCK) output.saved = PyEval_SaveThread();
     const char* const end = scanner.read(text + start);
     if (output.saved) PyEval_RestoreThread(output.saved);

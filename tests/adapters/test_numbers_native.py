@@ -330,30 +330,37 @@ def test_mutations_are_refused_or_mean_the_same_to_json() -> None:
 
 
 class Guarded:
-    """Memory whose end is the end of the accessible: a read behind it kills the process."""
+    """A page between two that may not be touched: a read before its begin or behind its end kills the process."""
 
     def __init__(self) -> None:
         size = mmap.PAGESIZE
-        self._pages = mmap.mmap(-1, 2 * size)
+        self._pages = mmap.mmap(-1, 3 * size)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
-        libc = ctypes.CDLL(None, use_errno=True)
-        assert libc.mprotect(ctypes.c_void_p(address + size), ctypes.c_size_t(size), 0) == 0
+        protect = ctypes.CDLL(None).mprotect
+        for page in (0, 2):
+            assert protect(ctypes.c_void_p(address + page * size), ctypes.c_size_t(size), 0) == 0
 
-    def holding(self, text: bytes) -> memoryview:
-        end = mmap.PAGESIZE
-        self._pages[end - len(text) : end] = text
-        return memoryview(self._pages)[end - len(text) : end]
+    def at_begin(self, text: bytes) -> memoryview:
+        return self._holding(text, mmap.PAGESIZE)
+
+    def at_end(self, text: bytes) -> memoryview:
+        return self._holding(text, 2 * mmap.PAGESIZE - len(text))
+
+    def _holding(self, text: bytes, at: int) -> memoryview:
+        self._pages[at : at + len(text)] = text
+        return memoryview(self._pages)[at : at + len(text)]
 
 
 @needs_helper
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_read_behind_the_end(kind: str) -> None:
+def test_nothing_is_read_outside_the_text(kind: str) -> None:
     guarded = Guarded()
     whole = [f"[{number}]" for number in NUMBERS] + ["[[1.5e-7, -2],\n[12345678, 1234567890123456]]", *ARRAYS]
     for text in (text.encode("utf-8") for text in whole if len(text) < 1000):
         for end in range(1, len(text) + 1):
             for start in {0, 1, end - 1}:
-                assert_same(text[:end], kind, start, guarded.holding(text[:end]))
+                assert_same(text[:end], kind, start, guarded.at_end(text[:end]))
+        assert_same(text, kind, 0, guarded.at_begin(text))
 
 
 @needs_helper
