@@ -133,15 +133,27 @@ class App:
         await self.repository.load_all(report)
         self.service.started = True
 
-    async def drain(self) -> None:
-        """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded."""
+    async def drain(self) -> bool:
+        """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded.
+
+        False if that took longer than `drain_seconds`: who still waits then is told so.
+        """
         self.service.draining = True
         grace = self.config.drain_seconds
-        with contextlib.suppress(TimeoutError):
+        timer = asyncio.get_running_loop().call_later(grace, self._give_up)
+        try:
             async with asyncio.timeout(grace + 1):
-                stops = [*(http.stop() for http in self._http), *(grpc.stop(grace) for grpc in self._grpc)]
+                stops = [*(http.stop() for http in self._http), *(grpc.stop(grace + 0.5) for grpc in self._grpc)]
                 await asyncio.gather(*stops)
                 await self.repository.close()
+        except TimeoutError:
+            return False
+        timer.cancel()
+        return True
+
+    def _give_up(self) -> None:
+        for model in self._loaded():
+            model.give_up()
 
     def examples(self) -> dict[str, str]:
         """Dialect title -> one shell line that works right now, for the first model that the dialect can call."""
@@ -174,7 +186,7 @@ class App:
         self, dialects: Sequence[Dialect], sock: socket.socket, pages: dict[str, Page], scheme: str = "http"
     ) -> None:
         configured = self.config.limits
-        limits = HttpLimits(configured.max_body_bytes, configured.max_json_depth, self.config.drain_seconds)
+        limits = HttpLimits(configured.max_body_bytes, configured.max_json_depth, self.config.drain_seconds + 0.5)
         listener = HttpListener(self.service, dialects, pages, limits)
         await listener.start(sock)
         self._http.append(listener)
@@ -225,7 +237,9 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
     say("draining: unready now, finishing what was accepted")
     loading.cancel()
     begun = time.perf_counter()
-    await app.drain()
+    if not await app.drain():
+        say(f"gave up after {time.perf_counter() - begun:.1f} s: a model still runs (see drain_seconds)")
+        return 1
     say(f"drained in {time.perf_counter() - begun:.1f} s")
     return 0
 

@@ -127,7 +127,7 @@ class Model:
         outputs = {spec.name: _labelled(spec, plan.labels) for spec in computation.outputs}
         everything = Signature(DEFAULT_SIGNATURE, {key: key for key in inputs}, {key: key for key in outputs})
         self._gate = Gate(name, {spec.name: spec for spec in computation.required}, plan.policy.max_batch_size)
-        self._scheduler = Scheduler(f"{name}-{version}", computation.executors, plan.policy, self._gate.admit, meter)
+        self._scheduler = Scheduler(name, computation.executors, plan.policy, self._gate.admit, meter)
         self.view = ModelView(
             name=name,
             version=version,
@@ -157,6 +157,10 @@ class Model:
     async def close(self) -> None:
         """Refuse what comes, finish what was accepted, give memory back."""
         await self._scheduler.close()
+
+    def give_up(self) -> None:
+        """Tell everybody who still waits that there will be no answer."""
+        self._scheduler.give_up()
 
     def warm_up(self, runs: int = 5) -> WarmUp | None:
         """Run every instance on the example, in the calling thread; None where a run could have effects that nobody

@@ -68,7 +68,7 @@ class Scheduler:
         self._groups: dict[Hashable, deque[Job]] = {}
         self._queued = 0
         self._left = 0
-        self._running = 0
+        self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
         self._closing = False
         self._drained = asyncio.Event()
@@ -81,7 +81,7 @@ class Scheduler:
     @property
     def running(self) -> int:
         """Jobs in batches that run."""
-        return self._running
+        return sum(len(batch.jobs) for batch in self._active)
 
     def submit(self, request: InferRequest) -> Job:
         """Accept a request: its answers come from the job.
@@ -108,10 +108,16 @@ class Scheduler:
         """Refuse new requests, finish what was accepted, then give the executors back."""
         self._closing = True
         self._schedule(0.0)
-        if self._queued or self._running:
+        if self._queued or self._active:
             await self._drained.wait()
         for slot in self._slots:
             await self._loop.run_in_executor(None, slot.close)
+
+    def give_up(self) -> None:
+        """Time is over: everybody who still waits for an answer learns that there will be none."""
+        waiting = [job for group in self._groups.values() for job in group]
+        for job in [*waiting, *(job for batch in self._active for job in batch.jobs)]:
+            job.end(ModelUnavailable(self._name))
 
     # ---------------------------------------------------------------------------------------------------------- inline
 
@@ -255,11 +261,11 @@ class Scheduler:
         if self._may_run_inline() and all(job.admission.is_quick for job in batch.jobs):
             self._run_inline(batch)
             return
-        self._running += len(batch.jobs)
+        self._active.add(batch)
         self._idle.pop().start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
-        self._running -= len(batch.jobs)
+        self._active.discard(batch)
         self._idle.append(slot)
         self._settle(batch)
         self._dispatch()
@@ -283,5 +289,5 @@ class Scheduler:
             job.end(outcome)
 
     def _note_drained(self) -> None:
-        if self._closing and not self._queued and not self._running:
+        if self._closing and not self._queued and not self._active:
             self._drained.set()

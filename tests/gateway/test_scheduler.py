@@ -333,6 +333,18 @@ async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(bench: An
     assert b.executor.closed
 
 
+async def test_giving_up_tells_everybody(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=1)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(n)) for n in range(3)]
+    await until(lambda: b.scheduler.running == 1)
+    b.scheduler.give_up()
+    for job in jobs:
+        with pytest.raises(ModelUnavailable):
+            await answer(job)
+    assert b.scheduler.queued == 0
+
+
 async def test_cancelling_the_reader_abandons_the_request(bench: Any, ask: Any) -> None:
     b = bench(Echo(), max_batch_size=1)
     b.executor.gate.clear()

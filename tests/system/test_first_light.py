@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import DEMO, HOST, Gateway, command, demo_config
+from serving import DEMO, HOST, Gateway, command, demo_config, running
 
 Serve = Callable[[str], Gateway]
 MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown")
@@ -588,3 +588,32 @@ def test_metrics_after_traffic(serve: Serve) -> None:
         assert series.total("tensorgate_requests_total", dialect=dialect, code="NOT_FOUND", model="") == 1
     assert series.values("model") == {"", *MODELS}
     assert series.values("stage") == {"decode", "queue", "preprocess", "infer", "postprocess", "encode"}
+
+
+STUCK = """
+import time
+class Stuck:
+    def __init__(self, context): pass
+    def infer(self, inputs, request):
+        time.sleep(60)
+"""
+
+
+def test_a_model_that_never_ends_is_given_up_and_its_caller_told(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK)
+    tensor = {"datatype": "FP32", "shape": [-1]}
+    stuck = {
+        "backend": "python",
+        "path": str(tmp_path / "stuck.py:Stuck"),
+        "inputs": [{"name": "x", **tensor}],
+        "outputs": [{"name": "y", **tensor}],
+    }
+    file = tmp_path / "stuck.yaml"
+    file.write_text(demo_config({"stuck": stuck}, drain_seconds=1))
+    with running(file) as gateway, ThreadPoolExecutor() as threads:
+        asked = threads.submit(gateway.post, "/v1/models/stuck:predict", {"instances": [1.0]})
+        while not gateway.metrics().total("tensorgate_running_requests", model="stuck"):
+            time.sleep(0.02)
+        assert gateway.stop() == 1
+        assert asked.result().status == 503
+    assert "gave up after" in gateway.said
