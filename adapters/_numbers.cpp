@@ -116,6 +116,7 @@ constexpr std::array<uint64_t, 25> make_tens() {
 
 constexpr auto TENS = make_tens();
 
+// What may be read.
 struct Text {
     const char* begin;
     const char* end;
@@ -399,27 +400,27 @@ class Shape {
 template <class Number>
 class Scanner {
   public:
-    Scanner(Text text, Output& output) : text_(text), end_(text.end), output_(output) { place(0); }
+    Scanner(Text text, Output& output) : text_(text), output_(output) { place(0); }
 
     // The array that begins at `p` -> behind it, or null, also where the output could not grow.
     const char* read(const char* p) {
         for (;;) {
-            p = skip_space(p, end_);
-            if (p == end_) return nullptr;
+            p = skip_space(p, text_.end);
+            if (p == text_.end) return nullptr;
             if (*p == '[') {
                 if (!shape.open()) return nullptr;
-                p = skip_space(p + 1, end_);
-                if (p == end_ || *p != ']') continue;
+                p = skip_space(p + 1, text_.end);
+                if (p == text_.end || *p != ']') continue;
             } else {
                 p = read_run(p);
                 if (!p) return nullptr;
             }
-            for (p = skip_space(p, end_); p < end_ && *p == ']'; p = skip_space(p, end_)) {
+            for (p = skip_space(p, text_.end); p < text_.end && *p == ']'; p = skip_space(p, text_.end)) {
                 if (!shape.close()) return nullptr;
                 ++p;
                 if (!shape.depth) return p;
             }
-            if (p == end_ || *p != ',') return nullptr;
+            if (p == text_.end || *p != ',') return nullptr;
             ++p;
         }
     }
@@ -437,10 +438,10 @@ class Scanner {
             p = read_number(p, text_, *next_);
             if (!p) return nullptr;
             ++next_;
-            if (p == end_ || *p != ',') break;
+            if (p == text_.end || *p != ',') break;
             const char* following = p + 1;
-            if (following < end_ && *following == ' ') ++following;
-            if (following == end_ || !(is_digit(*following) || *following == '-')) break;
+            if (following < text_.end && *following == ' ') ++following;
+            if (following == text_.end || !(is_digit(*following) || *following == '-')) break;
             p = following;
         }
         return shape.add_numbers(static_cast<Py_ssize_t>(count() - before)) ? p : nullptr;
@@ -460,7 +461,6 @@ class Scanner {
     }
 
     const Text text_;
-    const char* const end_;
     Output& output_;
     Number* first_;
     Number* next_;
