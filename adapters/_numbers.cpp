@@ -1,4 +1,4 @@
-// Arrays of numbers in JSON text, straight into machine numbers, without the interpreter lock.
+// Arrays of numbers between JSON text and machine numbers, without the interpreter lock.
 //
 // A JSON tensor is megabytes of digits. `scan` reads one array of them in a single pass: brackets, commas and number
 // grammar are checked while the digits are added up, and the shape falls out of the brackets. It says nothing about
@@ -24,6 +24,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #if defined(__SSE2__)
@@ -115,6 +116,7 @@ constexpr std::array<uint64_t, 25> make_tens() {
 
 constexpr auto TENS = make_tens();
 
+// What may be read.
 struct Text {
     const char* begin;
     const char* end;
@@ -398,27 +400,27 @@ class Shape {
 template <class Number>
 class Scanner {
   public:
-    Scanner(Text text, Output& output) : text_(text), end_(text.end), output_(output) { place(0); }
+    Scanner(Text text, Output& output) : text_(text), output_(output) { place(0); }
 
     // The array that begins at `p` -> behind it, or null, also where the output could not grow.
     const char* read(const char* p) {
         for (;;) {
-            p = skip_space(p, end_);
-            if (p == end_) return nullptr;
+            p = skip_space(p, text_.end);
+            if (p == text_.end) return nullptr;
             if (*p == '[') {
                 if (!shape.open()) return nullptr;
-                p = skip_space(p + 1, end_);
-                if (p == end_ || *p != ']') continue;
+                p = skip_space(p + 1, text_.end);
+                if (p == text_.end || *p != ']') continue;
             } else {
                 p = read_run(p);
                 if (!p) return nullptr;
             }
-            for (p = skip_space(p, end_); p < end_ && *p == ']'; p = skip_space(p, end_)) {
+            for (p = skip_space(p, text_.end); p < text_.end && *p == ']'; p = skip_space(p, text_.end)) {
                 if (!shape.close()) return nullptr;
                 ++p;
                 if (!shape.depth) return p;
             }
-            if (p == end_ || *p != ',') return nullptr;
+            if (p == text_.end || *p != ',') return nullptr;
             ++p;
         }
     }
@@ -436,10 +438,10 @@ class Scanner {
             p = read_number(p, text_, *next_);
             if (!p) return nullptr;
             ++next_;
-            if (p == end_ || *p != ',') break;
+            if (p == text_.end || *p != ',') break;
             const char* following = p + 1;
-            if (following < end_ && *following == ' ') ++following;
-            if (following == end_ || !(is_digit(*following) || *following == '-')) break;
+            if (following < text_.end && *following == ' ') ++following;
+            if (following == text_.end || !(is_digit(*following) || *following == '-')) break;
             p = following;
         }
         return shape.add_numbers(static_cast<Py_ssize_t>(count() - before)) ? p : nullptr;
@@ -459,11 +461,215 @@ class Scanner {
     }
 
     const Text text_;
-    const char* const end_;
     Output& output_;
     Number* first_;
     Number* next_;
     Number* stop_;
+};
+
+// --------------------------------------------------------------------------------------------------------------- text
+//
+// Six significant digits if they read back as the same number, else as many as always do: 9 for float, 17 for double.
+// The number is m * 2^e, m with its top bit set. m times POWERS[q] is known to a little over 2^64 units of its 128
+// bits; q is chosen so that its whole part has all 9 or 17 digits. Six of them are a thousandth of that (or less),
+// rounded. Where the units that are not known may decide, std::to_chars, which is exact, writes the text.
+
+constexpr int WIDEST = 24;  // -1.2345678901234567e-308
+constexpr int FEW_DIGITS = 6;
+constexpr uint128_t UNKNOWN = (uint128_t{1} << 62) + (uint128_t{1} << 58);  // in units of the product without two bits
+
+template <class Float>
+constexpr int ENOUGH_DIGITS = sizeof(Float) == 4 ? 9 : 17;
+
+constexpr uint64_t ten_to(int power) {
+    uint64_t ten = 1;
+    for (; power; --power) ten *= 10;
+    return ten;
+}
+
+// A decimal number: `digits`, of which there are `count`, the first one standing for itself times 10^exponent.
+struct Decimal {
+    uint64_t digits;
+    int count;
+    int exponent;
+};
+
+// Whether six digits are read back as the number that they were made of; `unsure` if that cannot be told here.
+template <class Float>
+bool reads_back(const Decimal& six, Float value, bool& unsure) {
+    double back;
+    unsure = !nearest_double(six.digits, six.exponent - (FEW_DIGITS - 1), false, back);
+    return !unsure && static_cast<Float>(back) == value;
+}
+
+// A positive number -> its decimal; false if that cannot be told here.
+template <class Float>
+bool to_decimal(Float value, Decimal& decimal) {
+    constexpr int count = ENOUGH_DIGITS<Float>;
+    constexpr uint64_t most = ten_to(count), part = ten_to(count - FEW_DIGITS);
+    uint64_t pattern;
+    const double wide = value;
+    std::memcpy(&pattern, &wide, sizeof pattern);
+    const int power_of_two = static_cast<int>(pattern >> 52) - 1023;
+    if (power_of_two < -900) return false;  // subnormal, or nearly
+    const uint64_t m = pattern << 11 | uint64_t{1} << 63;
+
+    int exponent = (power_of_two * 315653) >> 20;  // the logarithm to base 10, rounded down: right or 1 too small
+    uint128_t product;
+    int shift;
+    for (;; ++exponent) {
+        const Power power = POWERS[static_cast<std::size_t>(count - 1 - exponent - LEAST_POWER)];
+        product = uint128_t{m} * power.bits >> 2;
+        shift = 61 - power_of_two - power.exponent;
+        if (product >> shift < most) break;
+    }
+    const uint128_t one = uint128_t{1} << shift;
+    const auto whole = static_cast<uint64_t>(product >> shift);
+    const uint128_t rest = product & (one - 1);
+    if (whole < most / 10) return false;
+
+    const uint64_t below = whole % part;
+    const bool up = below > part / 2 || (below == part / 2 && rest);
+    if ((below == part / 2 && !rest) || (below == part / 2 - 1 && rest + UNKNOWN >= one)) return false;
+    decimal = {whole / part + up, FEW_DIGITS, exponent};
+    if (decimal.digits == ten_to(FEW_DIGITS)) decimal = {ten_to(FEW_DIGITS - 1), FEW_DIGITS, exponent + 1};
+    bool unsure;
+    if (reads_back(decimal, value, unsure)) return true;
+    if (unsure || (rest <= one / 2 && rest + UNKNOWN >= one / 2)) return false;
+    decimal = {whole + (rest > one / 2), count, exponent};
+    if (decimal.digits == most) decimal = {most / 10, count, exponent + 1};
+    return true;
+}
+
+inline char* write_exponent(char* out, int exponent) {
+    *out++ = 'e';
+    *out++ = exponent < 0 ? '-' : '+';
+    const int size = exponent < 0 ? -exponent : exponent;
+    if (size >= 100) *out++ = static_cast<char>('0' + size / 100);
+    *out++ = static_cast<char>('0' + size / 10 % 10);
+    *out++ = static_cast<char>('0' + size % 10);
+    return out;
+}
+
+// As %g writes it, and with a point in any case.
+char* write_decimal(char* out, const Decimal& decimal) {
+    char digits[ENOUGH_DIGITS<double>];
+    uint64_t left = decimal.digits;
+    for (int at = decimal.count - 1; at >= 0; --at, left /= 10) digits[at] = static_cast<char>('0' + left % 10);
+    int count = decimal.count;
+    while (count > 1 && digits[count - 1] == '0') --count;
+    const auto write = [&](int from, int to) {
+        for (int at = from; at < to; ++at) *out++ = at < count ? digits[at] : '0';
+    };
+    const int exponent = decimal.exponent;
+    if (exponent < -4 || exponent >= decimal.count) {
+        write(0, 1);
+        if (count > 1) *out++ = '.';
+        write(1, count);
+        return write_exponent(out, exponent);
+    }
+    if (exponent < 0) {
+        *out++ = '0';
+        *out++ = '.';
+        for (int zeros = -exponent - 1; zeros; --zeros) *out++ = '0';
+        write(0, count);
+        return out;
+    }
+    write(0, exponent + 1);
+    *out++ = '.';
+    write(exponent + 1, count > exponent + 1 ? count : exponent + 2);
+    return out;
+}
+
+template <class Float>
+char* write_exactly(char* out, Float value) {
+    char* end = std::to_chars(out, out + WIDEST, value, std::chars_format::general, FEW_DIGITS).ptr;
+    double back = 0;
+    const auto read = std::from_chars(out, end, back);
+    if (read.ec != std::errc() || static_cast<Float>(back) != value) {
+        end = std::to_chars(out, out + WIDEST, value, std::chars_format::general, ENOUGH_DIGITS<Float>).ptr;
+    }
+    for (const char* at = out; at < end; ++at) {
+        if (*at == '.' || *at == 'e') return end;
+    }
+    *end++ = '.';
+    *end++ = '0';
+    return end;
+}
+
+template <std::size_t size>
+char* write_word(char* out, const char (&word)[size]) {
+    std::memcpy(out, word, size - 1);
+    return out + (size - 1);
+}
+
+// At most WIDEST bytes -> behind them.
+template <class Float>
+char* write_number(char* out, Float value) {
+    if (std::isnan(value)) return write_word(out, "NaN");
+    if (std::signbit(value)) {
+        *out++ = '-';
+        value = -value;
+    }
+    if (std::isinf(value)) return write_word(out, "Infinity");
+    if (value == 0) return write_word(out, "0.0");
+    Decimal decimal;
+    return to_decimal(value, decimal) ? write_decimal(out, decimal) : write_exactly(out, value);
+}
+
+// Rows of numbers written into one piece of memory, and where each row ends.
+class Rows {
+  public:
+    Rows(std::size_t numbers, std::size_t columns, const char* between, std::size_t width)
+        : rows_(numbers / columns), columns_(columns), between_(between), width_(width),
+          text_(static_cast<char*>(std::malloc(numbers * (WIDEST + 2 + width) + 1))),
+          ends_(static_cast<char**>(std::malloc((rows_ + 1) * sizeof(char*)))) {}
+    ~Rows() {
+        std::free(text_);
+        std::free(ends_);
+    }
+    Rows(const Rows&) = delete;
+    Rows& operator=(const Rows&) = delete;
+
+    bool failed() const { return !text_ || !ends_; }
+
+    template <class Float>
+    void write(const char* numbers) {
+        char* out = text_;
+        for (std::size_t row = 0; row < rows_; ++row) {
+            for (std::size_t column = 0; column < columns_; ++column, numbers += sizeof(Float)) {
+                if (column) {
+                    std::memcpy(out, between_, width_);
+                    out += width_;
+                }
+                Float value;
+                std::memcpy(&value, numbers, sizeof value);
+                out = write_number(out, value);
+            }
+            ends_[row] = out;
+        }
+    }
+
+    PyObject* list() const {
+        PyObject* const texts = PyList_New(static_cast<Py_ssize_t>(rows_));
+        const char* begin = text_;
+        for (std::size_t row = 0; texts && row < rows_; begin = ends_[row++]) {
+            PyObject* const text = PyUnicode_FromStringAndSize(begin, ends_[row] - begin);
+            if (!text || PyList_SetItem(texts, static_cast<Py_ssize_t>(row), text) < 0) {
+                Py_DECREF(texts);
+                return nullptr;
+            }
+        }
+        return texts;
+    }
+
+  private:
+    const std::size_t rows_;
+    const std::size_t columns_;
+    const char* const between_;
+    const std::size_t width_;
+    char* const text_;
+    char** const ends_;
 };
 
 // ------------------------------------------------------------------------------------------------------------- module
@@ -518,11 +724,54 @@ PyObject* scan(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     return result;
 }
 
+PyObject* format_buffer(const Py_buffer& numbers, const char* kind, Py_ssize_t columns, PyObject* between) {
+    const std::size_t itemsize = *kind == 'f' ? sizeof(float) : *kind == 'd' ? sizeof(double) : 0;
+    const auto bytes = static_cast<std::size_t>(numbers.len);
+    Py_ssize_t width;
+    const char* const text = PyUnicode_AsUTF8AndSize(between, &width);
+    if (!text) return nullptr;
+    if (!itemsize || columns < 1 || bytes % itemsize || bytes / itemsize % static_cast<std::size_t>(columns)) {
+        PyErr_SetString(PyExc_ValueError, "not rows of float32 or float64");
+        return nullptr;
+    }
+    if (width > 4096) {
+        PyErr_SetString(PyExc_ValueError, "too much between two numbers");
+        return nullptr;
+    }
+    Rows rows(bytes / itemsize, static_cast<std::size_t>(columns), text, static_cast<std::size_t>(width));
+    if (rows.failed()) return PyErr_NoMemory();
+    PyThreadState* const saved = numbers.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
+    const char* const from = static_cast<const char*>(numbers.buf);
+    itemsize == sizeof(float) ? rows.write<float>(from) : rows.write<double>(from);
+    if (saved) PyEval_RestoreThread(saved);
+    return rows.list();
+}
+
+PyObject* format_rows(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "format_rows takes 4 arguments: numbers, kind, columns, between");
+        return nullptr;
+    }
+    const char* const kind = PyUnicode_AsUTF8AndSize(arguments[1], nullptr);
+    if (!kind) return nullptr;
+    const Py_ssize_t columns = PyLong_AsSsize_t(arguments[2]);
+    if (columns == -1 && PyErr_Occurred()) return nullptr;
+    Py_buffer numbers;
+    if (PyObject_GetBuffer(arguments[0], &numbers, PyBUF_SIMPLE) < 0) return nullptr;
+    PyObject* const result = format_buffer(numbers, kind, columns, arguments[3]);
+    PyBuffer_Release(&numbers);
+    return result;
+}
+
 PyMethodDef METHODS[] = {
     {"scan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(scan)), METH_FASTCALL,
      "scan(text, start, kind) -> (numbers, shape, end), or None for all but a rectangular array of numbers.\n\n"
      "Reads the JSON array whose '[' is text[start]. `kind` is f (float32), d (float64), i (int64) or u (uint64);\n"
      "`numbers` is a bytearray of them, row-major and little-endian, and `end` the offset behind the array."},
+    {"format_rows", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(format_rows)), METH_FASTCALL,
+     "format_rows(numbers, kind, columns, between) -> a text per row, its numbers joined by `between`.\n\n"
+     "`numbers` is a buffer of float32 (kind f) or float64 (kind d). Six significant digits where they read back as\n"
+     "the same number, else 9 or 17; whole numbers end in .0; NaN, Infinity and -Infinity are words."},
     {nullptr, nullptr, 0, nullptr},
 };
 

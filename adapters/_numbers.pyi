@@ -1,7 +1,10 @@
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from gateway.ports import Buffer
 
 def scan(
     text: Buffer, start: int, kind: Literal["f", "d", "i", "u"], /
 ) -> tuple[bytearray, tuple[int, ...], int] | None: ...
+def format_rows(numbers: np.ndarray[Any, Any], kind: Literal["f", "d"], columns: int, between: str, /) -> list[str]: ...

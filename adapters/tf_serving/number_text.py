@@ -1,20 +1,32 @@
 """The text of numbers. Source: TensorFlow Serving, which prints six significant digits if they read back as the same
 number, and else as many as always do: 9 for float32, 17 for float64.
+
+The compiled helper writes floating numbers where it is installed; what follows it here does the same without.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from adapters.tf_serving.float_digits import WIDTH, text_matrix
+from gateway.canonical import DTYPES
+
+try:
+    from adapters import _numbers
+except ImportError:  # built where there is a compiler
+    _format_rows = None
+else:
+    _format_rows = _numbers.format_rows
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _MANY: Final = 100
 """From so many float32 on, NumPy's way of writing them is the quicker one."""
 
+_KINDS: Final[Mapping[Any, Literal["f", "d"]]] = {DTYPES["FP32"]: "f", DTYPES["FP64"]: "d"}
 _ROW_END: Final = ";"
 _TRUTH: Final = ("false", "true")
 _ENOUGH: Final = {4: "%.9g ", 8: "%.17g "}
@@ -31,6 +43,8 @@ def number_texts(array: Array) -> list[str]:
         return [_TRUTH[value] for value in flat.tolist()]
     if flat.dtype.kind in "iu":
         return [*map(str, flat.tolist())]
+    if _format_rows is not None:
+        return _format_rows(np.ascontiguousarray(flat), _KINDS[flat.dtype], 1, "")
     if flat.dtype == np.float32 and flat.size >= _MANY:
         return _many_floats(flat, 1)[:-1].split(_ROW_END)
     return _few_floats(flat)
@@ -38,6 +52,8 @@ def number_texts(array: Array) -> list[str]:
 
 def number_rows(array: Array, between: str) -> list[str]:
     """The same, the texts of every row of a two-dimensional array [rows, columns > 0] joined by `between`."""
+    if _format_rows is not None and array.dtype.kind == "f":
+        return _format_rows(np.ascontiguousarray(array), _KINDS[array.dtype], array.shape[1], between)
     if array.dtype == np.float32 and array.size >= _MANY:
         text = _many_floats(array.reshape(-1), array.shape[1])
         return text[:-1].replace(" ", between).split(_ROW_END)

@@ -1,4 +1,4 @@
-"""The compiled reader of number arrays, held against json and NumPy; and its callers with and without it."""
+"""The compiled reader and writer of number arrays, held against json, NumPy, and the ways without it."""
 
 import ctypes
 import importlib.util
@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from adapters import json_body
+from adapters.tf_serving import number_text
 from gateway.canonical import DTYPES
 
 BUILT = importlib.util.find_spec("adapters._numbers") is not None
 needs_helper = pytest.mark.skipif(
     not BUILT and shutil.which("g++") is None, reason="no compiler here, so there is no compiled helper"
 )
+KIND_OF: dict[Any, Any] = {np.float32: "f", np.float64: "d"}
 KINDS: dict[str, np.dtype[Any]] = {
     "f": np.dtype(np.float32),
     "d": np.dtype(np.float64),
@@ -380,6 +382,72 @@ def test_threads_read_side_by_side() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# ---------------------------------------------------------------------------------------------------------------- text
+
+
+def _without_helper(array: Any, columns: int, between: str) -> list[str]:
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(number_text, "_format_rows", None)
+        return number_text.number_rows(array.reshape(-1, columns), between)
+
+
+def _floats(rng: np.random.Generator, dtype: Any) -> list[np.ndarray[Any, Any]]:
+    """Numbers of every kind, and those next to which digits change."""
+    bits = np.uint32 if dtype is np.float32 else np.uint64
+    most = 38 if dtype is np.float32 else 308
+    powers = np.array([float(f"1e{exponent}") for exponent in range(-most, most + 1)]).astype(dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        return [
+            rng.integers(0, np.iinfo(bits).max, 40_000, bits, endpoint=True).view(dtype),
+            (rng.standard_normal(20_000) * 10.0 ** rng.integers(-30, 31, 20_000)).astype(dtype),
+            rng.integers(-(10**8), 10**8, 10_000).astype(dtype),
+            (rng.integers(0, 10**7, 20_000) / 10.0 ** rng.integers(0, 8, 20_000)).astype(dtype),
+            (rng.integers(0, 2**24, 20_000) * 2.0 ** rng.integers(-40, 10, 20_000)).astype(dtype),
+            (rng.integers(0, 10**6, 10_000) * 10 + 5).astype(dtype) / dtype(2),
+            (rng.integers(0, 10**9, 10_000) + 0.5).astype(dtype),
+            np.arange(1, 2000, dtype=bits).view(dtype),
+            powers,
+            np.nextafter(powers, dtype(0)),
+            np.nextafter(powers, dtype(np.inf)),
+            np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf], dtype),
+        ]
+
+
+@needs_helper
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_text_is_that_of_the_way_without_the_helper(dtype: Any) -> None:
+    from adapters import _numbers
+
+    for array in _floats(np.random.default_rng(4), dtype):
+        got = _numbers.format_rows(array, KIND_OF[dtype], array.size, "\n").pop().split("\n")
+        assert got == _without_helper(array, 1, "")
+
+
+@needs_helper
+@given(
+    st_numpy.arrays(st.sampled_from([np.float32, np.float64]), st_numpy.array_shapes(min_dims=2, max_dims=2)),
+    st.sampled_from(["", ", ", ",\n    ", "é"]),
+)
+def test_rows_are_joined(array: Any, between: str) -> None:
+    from adapters import _numbers
+
+    got = _numbers.format_rows(array, KIND_OF[array.dtype.type], array.shape[1], between)
+    assert got == [between.join(row) for row in (_without_helper(line, 1, "") for line in array)]
+    assert number_text.number_rows(array[:, ::-1], ", ") == _without_helper(array[:, ::-1], array.shape[1], ", ")
+
+
+@needs_helper
+@pytest.mark.parametrize(
+    ("kind", "columns", "between"), [("f", 0, ""), ("f", -1, ""), ("f", 2, ""), ("i", 1, ""), ("f", 1, " " * 5000)]
+)
+def test_what_are_no_rows(kind: Any, columns: int, between: str) -> None:
+    from adapters import _numbers
+
+    with pytest.raises(ValueError, match=r"not rows|too much"):
+        _numbers.format_rows(np.ones(3, np.float32), kind, columns, between)
+    assert _numbers.format_rows(np.ones(0, np.float32), "f", 3, ", ") == []
 
 
 # ------------------------------------------------------------------------------------------------------------ the twin

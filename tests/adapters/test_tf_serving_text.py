@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from adapters.json_body import read
+from adapters.tf_serving import number_text
 from adapters.tf_serving.json_text import quote, show
 from adapters.tf_serving.number_text import number_rows, number_texts
+
+
+@pytest.fixture(params=["compiled, where it can be", "NumPy"], scope="module", autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything here holds with the compiled helper and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "NumPy":
+            patch.setattr(number_text, "_format_rows", None)
+        yield
+
 
 FLOAT32 = [
     (1.0, "1.0"),
