@@ -77,7 +77,7 @@ def test_how_an_envelope_ends(body: bytes, depth: int, want: Any) -> None:
     assert (None if array is None else array.tolist()) == (want if BUILT else None)
 
 
-# ------------------------------------------------------------------------------------- with and without, side by side
+# -------------------------------------------------------------------------------------- with and without, side by side
 
 Outcome = tuple[Any, ...]
 DATATYPES = ("FP32", "FP64", "INT64", "INT32", "UINT8")
