@@ -672,6 +672,104 @@ class Rows {
     char** const ends_;
 };
 
+// ------------------------------------------------------------------------------- float32 as text that reads back as it
+
+// Nine significant digits are known to half a unit of the ninth, 5e-9 of the number at most; the nearest other float32
+// is 6e-8 away, so a reader that rounds to nearest finds the number again, and one multiplication in double, 1e-16 off,
+// is exact enough. Trailing zeros are left out; what is very small or large is written by std::to_chars.
+
+constexpr int BRIEF_WIDEST = 28;
+constexpr float LEAST_BRIEF = 1e-5F, MOST_BRIEF = 1e8F;
+constexpr std::array<double, 15> BRIEF_TENS = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
+                                         1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
+
+constexpr std::array<char, 200> make_pairs() {
+    std::array<char, 200> pairs{};
+    for (std::size_t n = 0; n < 100; ++n) {
+        pairs[2 * n] = static_cast<char>('0' + n / 10);
+        pairs[2 * n + 1] = static_cast<char>('0' + n % 10);
+    }
+    return pairs;
+}
+
+constexpr auto PAIRS = make_pairs();  // 00 01 02 ... 99
+
+// 10^8 <= result < 10^9, and the exponent of its first digit.
+uint64_t nine_digits(double value, int& exponent) {
+    exponent = 0;
+    if (value >= 1) {
+        while (value >= BRIEF_TENS[static_cast<std::size_t>(exponent) + 1]) ++exponent;
+    } else {
+        while (value * BRIEF_TENS[static_cast<std::size_t>(-exponent)] < 1) --exponent;
+    }
+    const auto digits = static_cast<uint64_t>(value * BRIEF_TENS[static_cast<std::size_t>(8 - exponent)] + 0.5);
+    if (digits < 1'000'000'000) return digits;
+    ++exponent;
+    return 100'000'000;
+}
+
+// At most BRIEF_WIDEST bytes -> behind them.
+char* write_brief(char* out, float value) {
+    if (std::isnan(value)) return write_word(out, "NaN");
+    if (std::signbit(value)) {
+        *out++ = '-';
+        value = -value;
+    }
+    if (std::isinf(value)) return write_word(out, "Infinity");
+    if (value == 0) return write_word(out, "0.0");
+    if (value < LEAST_BRIEF || value >= MOST_BRIEF) {
+        return std::to_chars(out, out + BRIEF_WIDEST - 1, value, std::chars_format::scientific).ptr;
+    }
+    int exponent;
+    const auto nine = static_cast<std::uint32_t>(nine_digits(value, exponent));
+    const std::uint32_t eight = nine % 100'000'000, high = eight / 10'000, low = eight % 10'000;
+    char digits[18] = {'0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0'};
+    digits[0] = static_cast<char>('0' + nine / 100'000'000);
+    std::memcpy(digits + 1, &PAIRS[high / 100 * 2], 2);
+    std::memcpy(digits + 3, &PAIRS[high % 100 * 2], 2);
+    std::memcpy(digits + 5, &PAIRS[low / 100 * 2], 2);
+    std::memcpy(digits + 7, &PAIRS[low % 100 * 2], 2);
+    int count = 9;
+    while (count > 1 && digits[count - 1] == '0') --count;
+    // Copies of a fixed length, of which only the beginning counts, are cheaper than loops.
+    if (exponent < 0) {
+        std::memcpy(out, "0.000000", 8);
+        std::memcpy(out + 1 - exponent, digits, 9);
+        return out + 1 - exponent + count;
+    }
+    const int whole = exponent + 1;
+    std::memcpy(out, digits, 9);
+    out[whole] = '.';
+    std::memcpy(out + whole + 1, digits + whole, 9);
+    return out + whole + 1 + (count > whole ? count - whole : 1);
+}
+
+PyObject* format_all(const Py_buffer& numbers) {
+    const auto bytes = static_cast<std::size_t>(numbers.len);
+    if (bytes % sizeof(float)) {
+        PyErr_SetString(PyExc_ValueError, "not float32");
+        return nullptr;
+    }
+    const std::size_t count = bytes / sizeof(float);
+    char* const text = static_cast<char*>(std::malloc(count * (BRIEF_WIDEST + 1) + 2));
+    if (!text) return PyErr_NoMemory();
+    PyThreadState* const saved = numbers.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
+    const char* from = static_cast<const char*>(numbers.buf);
+    char* out = text;
+    *out++ = '[';
+    for (std::size_t at = 0; at < count; ++at, from += sizeof(float)) {
+        if (at) *out++ = ',';
+        float value;
+        std::memcpy(&value, from, sizeof value);
+        out = write_brief(out, value);
+    }
+    *out++ = ']';
+    if (saved) PyEval_RestoreThread(saved);
+    PyObject* const result = PyBytes_FromStringAndSize(text, out - text);
+    std::free(text);
+    return result;
+}
+
 // ------------------------------------------------------------------------------------------------------------- module
 
 template <class Number>
@@ -763,6 +861,14 @@ PyObject* format_rows(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     return result;
 }
 
+PyObject* format_floats(PyObject*, PyObject* argument) {
+    Py_buffer numbers;
+    if (PyObject_GetBuffer(argument, &numbers, PyBUF_SIMPLE) < 0) return nullptr;
+    PyObject* const result = format_all(numbers);
+    PyBuffer_Release(&numbers);
+    return result;
+}
+
 PyMethodDef METHODS[] = {
     {"scan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(scan)), METH_FASTCALL,
      "scan(text, start, kind) -> (numbers, shape, end), or None for all but a rectangular array of numbers.\n\n"
@@ -772,6 +878,9 @@ PyMethodDef METHODS[] = {
      "format_rows(numbers, kind, columns, between) -> a text per row, its numbers joined by `between`.\n\n"
      "`numbers` is a buffer of float32 (kind f) or float64 (kind d). Six significant digits where they read back as\n"
      "the same number, else 9 or 17; whole numbers end in .0; NaN, Infinity and -Infinity are words."},
+    {"format_floats", format_floats, METH_O,
+     "format_floats(numbers) -> a flat JSON array as bytes, each number in up to nine digits that read back as it.\n\n"
+     "`numbers` is a buffer of float32. Whole numbers end in .0; NaN, Infinity and -Infinity are words."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -36,10 +36,12 @@ from gateway.ports import Buffer
 
 try:
     from adapters import _numbers
-except ImportError:  # built where there is a compiler
+except (ImportError, AttributeError):  # built where there is a compiler; or it is of an older source
     _native_scan = None
+    _native_text = None
 else:
     _native_scan = _numbers.scan
+    _native_text = _numbers.format_floats
 
 OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)
@@ -274,6 +276,13 @@ def scan(text: Buffer, start: int, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any
         return _narrow(np.frombuffer(flat, wide), dtype).reshape(shape), end
     except OutOfRange:
         return None
+
+
+def float32_text(flat: np.ndarray[Any, Any]) -> bytes | None:
+    """A flat, contiguous float32 array -> JSON array of numbers that read back equal, with the tokens NaN, Infinity and
+    -Infinity; three times as fast as orjson, without the interpreter lock. None without the compiled helper.
+    """
+    return None if _native_text is None else _native_text(flat)
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -14,12 +14,14 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from adapters.json_body import float32_text
 from adapters.open_inference.compression import deflated
 from adapters.open_inference.errors import JSON_HEADERS
 from adapters.open_inference.raw import raw_of
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import (
     BYTES,
+    DTYPES,
     Array,
     InferRequest,
     InferResponse,
@@ -36,6 +38,9 @@ EXTENSIONS: Final = ("schedule_policy", "binary_tensor_data", "parameters")
 """What server metadata lists: the extensions that work. Clients choose their calls by it."""
 
 _OCTETS: Final = "application/octet-stream"
+_FLOAT32: Final = DTYPES["FP32"]
+_MANY: Final = 1024
+"""Numbers; fewer are written in their shortest form."""
 _JOINED_BYTES: Final = 64 << 10
 """Smaller bodies are cheaper to send in one piece."""
 
@@ -179,6 +184,10 @@ def json_text(name: str, array: Array) -> bytes:
             f"sending {datatype_of(dtype)} data via JSON is not supported. Please use the binary data format for output"
         )
     flat = array.ravel()
+    if dtype == _FLOAT32 and flat.size >= _MANY:
+        text = float32_text(flat)
+        if text is not None:
+            return text
     text = _dumps(flat)
     return _with_tokens(flat, text) if dtype.kind == "f" and b"n" in text else text
 

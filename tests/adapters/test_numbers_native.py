@@ -481,3 +481,47 @@ def test_dtypes_of_the_twin(text: bytes, datatype: str, want: Any, monkeypatch: 
         array[...] = 0  # it is the caller's own
     monkeypatch.setattr(json_body, "_native_scan", None)
     assert json_body.scan(text, 0, DTYPES[datatype]) is None
+
+
+# ---------------------------------------------------------------------------------- float32 text that reads back equal
+
+
+def read_back(text: bytes) -> np.ndarray[Any, Any]:
+    return np.array(json.loads(text), np.float64).astype(np.float32)
+
+
+def brief(array: np.ndarray[Any, Any]) -> bytes:
+    text = json_body.float32_text(array)
+    assert text is not None
+    return text
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 100.0, 123456.0, 99999992.0, 1e8, 1e9, 3.4028235e38, 1e-5, 9.999999e-6, 1e-45]
+SPECIAL += [0.1, 0.30000001, 9.9999998e-5, 0.99999994, 1.0000001, 9.999999, 99.99999, 1e-38, 16777216.0, 0.00012345]
+
+
+@needs_helper
+def test_float32_text_of_special_numbers() -> None:
+    array = np.array(SPECIAL, np.float32)
+    text = brief(array)
+    np.testing.assert_array_equal(read_back(text).view(np.uint32), array.view(np.uint32))
+    assert text.startswith(b"[0.0,-0.0,1.0,-1.0,0.5,100.0,123456.0,99999992.0,1e+08,")
+    odd = np.array([np.nan, np.inf, -np.inf, 2], np.float32)
+    assert brief(odd) == b"[NaN,Infinity,-Infinity,2.0]"
+    assert brief(np.zeros(0, np.float32)) == b"[]"
+    with pytest.raises(ValueError, match="not float32"):
+        brief(np.zeros(3, np.uint8))
+
+
+@needs_helper
+@pytest.mark.parametrize("seed", range(4))
+def test_float32_text_reads_back_bit_equal(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    bits = random.integers(0, 2**32, 300_000, np.uint32).view(np.float32)
+    usual = (random.normal(0, 1, 300_000) * 10.0 ** random.integers(-7, 10, 300_000)).astype(np.float32)
+    powers = np.nextafter(
+        (10.0 ** random.integers(-6, 10, 50_000)).astype(np.float32),
+        random.choice(np.array([-np.inf, np.inf], np.float32), 50_000),
+    )
+    array = np.concatenate([bits[np.isfinite(bits)], usual, powers, usual.round(2).astype(np.float32)])
+    np.testing.assert_array_equal(read_back(brief(array)).view(np.uint32), array.view(np.uint32))
