@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from backends.device import Device
-from gateway.canonical import InferRequest, InferResponse, Tensors, TensorSpec
+from gateway.canonical import InferRequest, InferResponse, Tensors, TensorSpec, common_rows
 from gateway.errors import GatewayError, ModelFailed
 from gateway.ports import Backend, BackendKind, Computation, ModelSource, Observe, Op
 
@@ -86,7 +86,7 @@ class Pipeline:
             raise ModelFailed(last_line(error)) from error
         observe("infer", time.perf_counter() - begun)
         if self._max_batch_size:
-            _check_rows(outputs, (rows_of(request),))
+            _check_rows(outputs, (common_rows(request.inputs),))
         return (InferResponse(outputs),)
 
     def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
@@ -203,7 +203,7 @@ def split_rows(outputs: Tensors, requests: Sequence[InferRequest], max_batch_siz
 
     Raises ModelFailed naming an output whose axis 0 is not the batch. Requests that cannot be batched get everything.
     """
-    rows = [rows_of(request) for request in requests]
+    rows = [common_rows(request.inputs) for request in requests]
     if max_batch_size:
         _check_rows(outputs, rows)
     if len(requests) == 1:
@@ -214,13 +214,6 @@ def split_rows(outputs: Tensors, requests: Sequence[InferRequest], max_batch_siz
         responses.append(InferResponse(_asked(own, request)))
         start += count
     return responses
-
-
-def rows_of(request: InferRequest) -> int | None:
-    """Dimension 0 of all inputs, None where they have none in common."""
-    sizes = {array.shape[:1] for array in request.inputs.values()}
-    size = sizes.pop()
-    return None if sizes or not size else size[0]
 
 
 def _check_rows(outputs: Tensors, rows: Sequence[int | None]) -> None:

@@ -128,6 +128,17 @@ def _check_names(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec]) -
         raise InputCount(model, tuple(inputs), missing, least, len(specs))
 
 
+def common_rows(inputs: Tensors) -> int | None:
+    """Dimension 0, if every input has one and it is the same. None otherwise, and without inputs: such a request runs
+    alone.
+    """
+    sizes = {array.shape[:1] for array in inputs.values()}
+    if len(sizes) != 1:
+        return None
+    (size,) = sizes
+    return size[0] if size else None
+
+
 def _check_batch(model: str, inputs: Tensors, max_batch_size: int) -> None:
     rows = None
     for name, array in inputs.items():

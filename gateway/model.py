@@ -18,8 +18,9 @@ from gateway.canonical import (
     Tensors,
     TensorSpec,
     check_inputs,
+    common_rows,
 )
-from gateway.errors import BatchTooLarge, UnknownOutput
+from gateway.errors import UnknownOutput
 from gateway.job import Admission, Job
 from gateway.ports import Computation, ModelView
 from gateway.scheduler import Meter, QueuePolicy, Scheduler
@@ -81,13 +82,11 @@ class Gate:
         return admission
 
     def _check(self, inputs: Tensors) -> Admission:
-        rows = _rows(inputs) if self.max_batch_size else None
+        rows = common_rows(inputs) if self.max_batch_size else None
         if rows is None:
             check_inputs(self.name, inputs, self.required, 0)
             return Admission(1, None, self._guess(inputs))
         check_inputs(self.name, inputs, self.required, self.max_batch_size)
-        if rows > self.max_batch_size:
-            raise BatchTooLarge(rows, self.max_batch_size, self.name)
         key = tuple(sorted((name, str(array.dtype), array.shape[1:]) for name, array in inputs.items()))
         return Admission(rows, key, self._guess(inputs))
 
@@ -96,12 +95,6 @@ class Gate:
         is known.
         """
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
-
-
-def _rows(inputs: Tensors) -> int | None:
-    """Dimension 0, if every input has one and it is the same; such a request may be batched, any other runs alone."""
-    sizes = {array.shape[0] if array.ndim else None for array in inputs.values()}
-    return sizes.pop() if len(sizes) == 1 else None
 
 
 class Model:

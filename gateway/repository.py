@@ -32,7 +32,6 @@ LoadComputation = Callable[[ModelConfig, str, int, Path], Computation]
 Called in a thread; raises with a message for the operator.
 """
 
-START: Final = "START"
 LOADING: Final = "LOADING"
 AVAILABLE: Final = "AVAILABLE"
 UNLOADING: Final = "UNLOADING"

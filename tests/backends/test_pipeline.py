@@ -105,6 +105,14 @@ def test_an_output_that_is_not_the_batch_is_named(ask: Any) -> None:
         run(load(), ask([[-3, 0], [1, 1]]))
 
 
+@pytest.mark.parametrize("max_batch_size", [0, 8])
+def test_a_request_without_inputs_runs_alone(ask: Any, max_batch_size: int) -> None:
+    request = InferRequest(ask([[0, 0]]).view, {})
+    outputs = {"y": np.arange(3.0)}
+    (response,) = pipeline.split_rows(outputs, [request], max_batch_size)
+    assert response.outputs is outputs
+
+
 def test_operators_change_what_callers_see(ask: Any) -> None:
     cast = CAST.make(CAST.options(op="cast", input="x", to="FP32"))  # type: ignore[call-arg]
     softmax = SOFTMAX.make(SOFTMAX.options(op="softmax", input="y", output="p"))  # type: ignore[call-arg]
