@@ -1,6 +1,6 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
-# make schema rewrite config/schema.json   make clients the genuine clients that the tests run, in .venv-clients
+# make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 
 SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(name)),$(name))))
@@ -8,7 +8,7 @@ VENV := .venv
 CLIENTS := .venv-clients
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test lint bench soak demo schema clients clean
+.PHONY: run test lint bench soak demo schema proto clients clean
 
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
@@ -34,6 +34,9 @@ demo: $(VENV)/.test
 
 schema: $(VENV)/.run
 	$(VENV)/bin/tensorgate schema > config/schema.json
+
+proto: $(VENV)/.test
+	$(VENV)/bin/python -m grpc_tools.protoc -Iproto --include_imports --descriptor_set_out=adapters/pb/descriptors.binpb proto/*.proto
 
 clients: $(CLIENTS)/.installed
 

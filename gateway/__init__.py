@@ -5,6 +5,7 @@
 
 What everybody speaks
     canonical.py      requests, answers, specifications: the form between dialects and models
+    questions.py      what can be asked besides an inference: health, metadata, statistics, load and unload …
     errors.py         everything that can go wrong, one class per kind, facts only
     ports.py          what can be plugged in: dialects, backends, operators; the messages Call and Reply
 
@@ -25,7 +26,7 @@ What is loaded, and from what
     client.py         what the command line asks a running gateway          __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,
-and of the gateway both know canonical, errors and ports alone; import-linter holds everybody to it.
+and of the gateway both know canonical, questions, errors and ports alone; import-linter holds everybody to it.
 
 To add a dialect: one module in `adapters` with a KIND, one line in `adapters.DIALECTS`, its cases below
 `tests/adapters`. `tests/gateway/test_transports.py` has a whole one in sixty lines.

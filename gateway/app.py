@@ -24,13 +24,13 @@ from adapters import DIALECTS
 from backends import BACKENDS
 from backends import pipeline as pipelines
 from backends.ops import OPS
-from gateway.canonical import ServerDescription
 from gateway.config import Config, Listener, MetricsListener, ModelConfig
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
 from gateway.metrics import Metrics
 from gateway.model import Model
-from gateway.ports import Computation, Dialect, ModelSource, Registries
+from gateway.ports import Computation, Dialect, ModelSource, Registries, Resolve
+from gateway.questions import ServerDescription
 from gateway.repository import LoadReport, Repository
 from gateway.router import Router
 from gateway.service import Service
@@ -61,8 +61,11 @@ def _attribute(line: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def loader(kinds: Registries) -> Callable[[ModelConfig, str, int, Path], Computation]:
-    """How the repository gets a computation: the named backend, with the named operators around it."""
+def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, int, Path], Computation]:
+    """How the repository gets a computation: the named backend, with the named operators around it.
+
+    `resolve` is for backends that call other models.
+    """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         source = ModelSource(
@@ -76,6 +79,7 @@ def loader(kinds: Registries) -> Callable[[ModelConfig, str, int, Path], Computa
             config,
             config.parameters,
             config.path.member if config.path else "",
+            resolve,
         )
         before = [kinds.ops[step.op].make(step) for step in config.preprocess]
         after = [kinds.ops[step.op].make(step) for step in config.postprocess]
@@ -84,9 +88,9 @@ def loader(kinds: Registries) -> Callable[[ModelConfig, str, int, Path], Computa
     return load
 
 
-def _repository(config: Config, kinds: Registries, metrics: Metrics) -> Repository:
+def _repository(config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve) -> Repository:
     return Repository(
-        config, loader(kinds), metrics.meter, versioned=lambda model: kinds.backends[model.backend].versioned
+        config, loader(kinds, resolve), metrics.meter, versioned=lambda model: kinds.backends[model.backend].versioned
     )
 
 
@@ -96,7 +100,7 @@ class App:
     def __init__(self, config: Config, kinds: Registries) -> None:
         self.config = config
         self.metrics = Metrics(self._loaded)
-        self.repository = _repository(config, kinds, self.metrics)
+        self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
@@ -249,7 +253,8 @@ def try_loading(config: Config, kinds: Registries) -> list[str]:
 
     async def load() -> list[str]:
         reports: list[LoadReport] = []
-        repository = _repository(config, kinds, Metrics(lambda: ()))
+        repository = _repository(config, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref))
+        router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()
         return [f"{report.name}: version {report.version}: {report.error}" for report in reports if report.error]

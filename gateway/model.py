@@ -42,6 +42,7 @@ class ModelPlan:
     labels: Mapping[str, tuple[str, ...]] = NOTHING
     mappings: Mapping[str, Any] = NOTHING
     example: Tensors = NOTHING
+    configuration: Mapping[str, Any] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ class Model:
             decoupled=computation.executors[0].decoupled,
             mappings=plan.mappings,
             example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
+            configuration=plan.configuration,
         )
 
     @property

@@ -71,7 +71,7 @@ class Reply:
 
 Resolve: TypeAlias = Callable[[ModelRef], "ModelView"]
 Decode: TypeAlias = Callable[[Call, Resolve], Any]
-"""Bytes -> a Question of `canonical`.
+"""Bytes -> a Question of `questions`.
 
 Calls resolve where the contract says, once; raises GatewayError and nothing else.
 """
@@ -85,7 +85,8 @@ class Endpoint:
     """One address of a dialect. `method` is the label that metrics give it (infer, metadata, ready, …); `address`
     documents it.
 
-    `stream`: unary, server (one question, many replies) or bidi (a loop of questions on one connection).
+    `stream`: unary, server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it
+    changes the server's state, so that it needs the administrator's rights where the configuration sets any.
     """
 
     address: str
@@ -94,6 +95,7 @@ class Endpoint:
     encode: Encode
     encode_error: EncodeError
     stream: Literal["unary", "server", "bidi"] = "unary"
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class ModelView:
     `outputs` are the declared specifications in the model's order; `signatures` always has `serving_default`.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
-    model, for examples that run.
+    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in.
     """
 
     name: str
@@ -181,6 +183,7 @@ class ModelView:
     decoupled: bool = False
     mappings: Mapping[str, Any] = NOTHING
     example_inputs: Tensors = NOTHING
+    configuration: Mapping[str, Any] = NOTHING
 
 
 # ---------------------------------------------------------------------------------------------------- backends and ops
@@ -192,7 +195,8 @@ class ModelSource:
 
     `path` is the version's folder, or the file that the YAML names, with the `member` of it that it names; `device` is
     what the YAML asks for: auto, cpu, cuda or cuda:N. `inputs` and `outputs` are what the YAML declares, empty where
-    it leaves that to the model file. `options` is the backend's own Options object.
+    it leaves that to the model file. `options` is the backend's own Options object. `resolve` finds other models, for
+    a backend that is composed of them: to be called per request, on the event loop, for models come and go.
     """
 
     name: str
@@ -205,6 +209,7 @@ class ModelSource:
     options: Any
     parameters: Mapping[str, Any] = NOTHING
     member: str = ""
+    resolve: Resolve | None = None
 
 
 class Backend(Protocol):

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec, VersionStatus
+from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec
 from gateway.config import Config, ModelConfig, SignatureConfig
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.model import Model, ModelPlan, WarmUp
 from gateway.ports import Computation
+from gateway.questions import VersionStatus
 from gateway.scheduler import Meter, QueuePolicy
 
 log = logging.getLogger(__name__)
@@ -168,6 +169,7 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
         example=_read_example(config.example.path, computation.inputs, config.max_batch_size)
         if config.example
         else NOTHING,
+        configuration=config.model_dump(mode="json"),
     )
 
 

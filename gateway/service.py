@@ -15,10 +15,15 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from inspect import isawaitable
 from typing import Any, Final
 
-from gateway.canonical import (
-    InferRequest,
+from gateway.canonical import InferRequest
+from gateway.config import Config
+from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
+from gateway.metrics import Metrics
+from gateway.ports import Answers, Call, Endpoint, Reply
+from gateway.questions import (
     ModelConfiguration,
     ModelList,
     ModelMetadata,
@@ -31,10 +36,6 @@ from gateway.canonical import (
     SetOnline,
     VersionStatus,
 )
-from gateway.config import Config
-from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
-from gateway.metrics import Metrics
-from gateway.ports import Answers, Call, Endpoint, Reply
 from gateway.repository import Repository
 from gateway.router import Router
 
@@ -111,7 +112,10 @@ class Service:
                 finally:
                     answers.abandon()
             else:
-                await send(endpoint.encode(self._answers[type(question)](question), question))
+                answer = self._answers[type(question)](question)
+                if isawaitable(answer):
+                    answer = await answer
+                await send(endpoint.encode(answer, question))
             code = Code.OK
         except GatewayError as error:
             code = error.code

@@ -17,6 +17,14 @@ def test_the_schema_for_editors_is_that_of_the_classes() -> None:
     assert committed == json_schema(registries()), "say `make schema`"
 
 
+def test_the_descriptor_set_is_that_of_the_proto_files(tmp_path: Path) -> None:
+    made = tmp_path / "descriptors.binpb"
+    sources = sorted(path.name for path in (ROOT / "proto").glob("*.proto"))
+    command = ["-m", "grpc_tools.protoc", "-Iproto", "--include_imports", f"--descriptor_set_out={made}", *sources]
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+    assert made.read_bytes() == (ROOT / "adapters/pb/descriptors.binpb").read_bytes(), "say `make proto`"
+
+
 def test_every_package_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     found = {

@@ -14,8 +14,8 @@ import yaml
 from adapters.grps.errors import BadRequest, UnsupportedMediaType
 from adapters.grps.request import JSON_TYPE, content_type
 from adapters.json_body import OBJECT, read
-from gateway.canonical import ModelConfiguration, ServerDescription
 from gateway.ports import Call, Resolve
+from gateway.questions import ModelConfiguration, ServerDescription
 
 Plain = Mapping[str, Any]
 

@@ -14,9 +14,9 @@ from adapters.grps.metadata import decode_model, model_text, server_text
 from adapters.grps.options import GrpsOptions
 from adapters.grps.request import decode_predict
 from adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
-from gateway.canonical import ServerLive, ServerMetadata, ServerReady, SetOnline
 from gateway.errors import MethodNotAllowed, RouteNotFound
 from gateway.ports import Call, Dialect, Endpoint, Match, Resolve
+from gateway.questions import ServerLive, ServerMetadata, ServerReady, SetOnline
 
 PREFIX: Final = "/grps/v1"
 

@@ -22,24 +22,10 @@ from adapters.open_inference.members import boolean, fields_of, member, short_ar
 from adapters.open_inference.parameters import read_parameters, sequence_of
 from adapters.open_inference.template import Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
-from gateway.canonical import (
-    BYTES,
-    NOTHING,
-    Array,
-    InferRequest,
-    ModelList,
-    ModelMetadata,
-    ModelReady,
-    ModelRef,
-    OutputRequest,
-    ServerLive,
-    ServerMetadata,
-    ServerReady,
-    TensorSpec,
-    check_inputs,
-)
+from gateway.canonical import BYTES, NOTHING, Array, InferRequest, ModelRef, OutputRequest, TensorSpec, check_inputs
 from gateway.errors import InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
 from gateway.ports import Buffer, Call, ModelView, Resolve
+from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
 MAX_JSON_DEPTH: Final = 100
 _INT64_MAX: Final = 2**63 - 1

@@ -19,20 +19,10 @@ from adapters.open_inference.compression import deflated
 from adapters.open_inference.errors import JSON_HEADERS
 from adapters.open_inference.raw import raw_of
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
-from gateway.canonical import (
-    BYTES,
-    DTYPES,
-    Array,
-    InferRequest,
-    InferResponse,
-    ModelMetadata,
-    ModelReady,
-    ServerDescription,
-    TensorSpec,
-    datatype_of,
-)
+from gateway.canonical import BYTES, DTYPES, Array, InferRequest, InferResponse, TensorSpec, datatype_of
 from gateway.errors import EncodingFailed
 from gateway.ports import Buffer, ModelView, Reply
+from gateway.questions import ModelMetadata, ModelReady, ServerDescription
 
 EXTENSIONS: Final = ("schedule_policy", "binary_tensor_data", "parameters")
 """What server metadata lists: the extensions that work. Clients choose their calls by it."""

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from adapters.tf_serving.errors import JSON_HEADERS
 from adapters.tf_serving.model_ref import model_ref, resolve_model
-from gateway.canonical import ModelMetadata, ModelRef, ModelStatus, Signature, TensorSpec, VersionStatus
+from gateway.canonical import ModelRef, Signature, TensorSpec
 from gateway.ports import Call, ModelView, Reply, Resolve
+from gateway.questions import ModelMetadata, ModelStatus, VersionStatus
 
 ENUM_NAMES: Final = {
     "BOOL": "DT_BOOL",

@@ -16,9 +16,9 @@ from adapters.tf_serving.errors import encode_empty_error, encode_error, encode_
 from adapters.tf_serving.metadata import decode_metadata, decode_status, encode_metadata, encode_status
 from adapters.tf_serving.predict_request import decode_predict
 from adapters.tf_serving.predict_response import encode_predict
-from gateway.canonical import ServerLive
 from gateway.errors import InvalidArgument, RouteNotFound, Unsupported
 from gateway.ports import Call, Endpoint, Match, Reply, Resolve
+from gateway.questions import ServerLive
 
 _FLAGS: Final = re.IGNORECASE | re.ASCII
 _API: Final = re.compile(r"/v1/.*", _FLAGS | re.DOTALL)

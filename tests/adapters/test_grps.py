@@ -15,17 +15,10 @@ from pydantic import ValidationError
 from adapters import DIALECTS
 from adapters.grps import KIND
 from adapters.grps.options import GrpsMapping, GrpsOptions
-from gateway.canonical import (
-    InferResponse,
-    ModelConfiguration,
-    ServerDescription,
-    ServerLive,
-    ServerMetadata,
-    ServerReady,
-    SetOnline,
-)
+from gateway.canonical import InferResponse
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.ports import Call, Dialect, ModelView, Reply
+from gateway.questions import ModelConfiguration, ServerDescription, ServerLive, ServerMetadata, ServerReady, SetOnline
 
 ROOT = Path(__file__).parents[2]
 PREDICT = "/grps/v1/infer/predict"

@@ -15,24 +15,18 @@ from hypothesis.extra import numpy as st_numpy
 from adapters.open_inference import KIND, OpenInferenceOptions
 from adapters.open_inference.errors import ANSWERS
 from gateway import errors
-from gateway.canonical import (
-    DTYPES,
-    InferRequest,
-    InferResponse,
+from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, Sequence, TensorSpec, datatype_of
+from gateway.errors import GatewayError
+from gateway.ports import Call, ModelView, Reply, Resolve
+from gateway.questions import (
     ModelList,
     ModelMetadata,
     ModelReady,
-    ModelRef,
-    Sequence,
     ServerDescription,
     ServerLive,
     ServerMetadata,
     ServerReady,
-    TensorSpec,
-    datatype_of,
 )
-from gateway.errors import GatewayError
-from gateway.ports import Call, ModelView, Reply, Resolve
 
 DIALECT = KIND.make(OpenInferenceOptions())
 JSON = {"Content-Type": "application/json"}

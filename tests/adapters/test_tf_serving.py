@@ -15,18 +15,10 @@ from adapters.tf_serving import KIND
 from adapters.tf_serving.errors import ANSWERS, HTTP_STATUSES, answer_of
 from adapters.tf_serving.routes import match
 from gateway import errors
-from gateway.canonical import (
-    DTYPES,
-    InferRequest,
-    ModelMetadata,
-    ModelRef,
-    ModelStatus,
-    ServerLive,
-    Signature,
-    VersionStatus,
-)
+from gateway.canonical import DTYPES, InferRequest, ModelRef, Signature
 from gateway.errors import Code, GatewayError, kinds
 from gateway.ports import Call, ModelView, Reply, Resolve
+from gateway.questions import ModelMetadata, ModelStatus, ServerLive, VersionStatus
 
 MakeModel = Callable[..., ModelView]
 MakeResolve = Callable[..., Resolve]

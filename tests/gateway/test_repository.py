@@ -10,11 +10,12 @@ import pytest
 from pydantic import BaseModel
 
 from gateway.app import registries
-from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, ServerDescription, ServerReady, TensorSpec
+from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, TensorSpec
 from gateway.config import Config, load_config
 from gateway.errors import LabelNotFound, ModelNotFound
 from gateway.metrics import Metrics
 from gateway.ports import BackendKind, Computation, Observe, Options
+from gateway.questions import ServerDescription, ServerReady
 from gateway.repository import LoadReport, Repository, wanted_versions
 from gateway.router import Router
 from gateway.service import Service

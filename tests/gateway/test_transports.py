@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from gateway.canonical import InferRequest, InferResponse, ModelRef, ServerDescription, ServerLive
+from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import (
     BodyTooLarge,
     Code,
@@ -29,6 +29,7 @@ from gateway.grpc_server import GrpcListener
 from gateway.http_server import HttpLimits, HttpListener, bind, metrics_page, probe_page
 from gateway.metrics import Metrics
 from gateway.ports import Call, Dialect, Endpoint, Match, ModelView, Reply, Resolve
+from gateway.questions import ServerDescription, ServerLive
 from gateway.service import Service
 
 LIMIT = 100_000
