@@ -57,6 +57,8 @@ class OnnxBackend:
     runs_on: Literal["thread", "loop"] = "thread"
     inline = True
     decoupled = False
+    merges = True
+    in_flight = 1
     platform = "onnxruntime_onnx"
 
     def __init__(self, source: ModelSource) -> None:

@@ -33,7 +33,9 @@ def load(
     inputs, required = _input_specs(source, first, preprocess)
     outputs = _output_specs(source, first, postprocess)
     pipelines = tuple(
-        Pipeline(backend, preprocess, postprocess, tuple(outputs), source.max_batch_size) for backend in backends
+        Pipeline(backend, preprocess, postprocess, tuple(outputs), source.max_batch_size, owner=number == 0)
+        for backend in backends
+        for number in range(backend.in_flight)
     )
     return Computation(
         pipelines,
@@ -46,7 +48,10 @@ def load(
 
 
 class Pipeline:
-    """The executor that a scheduler drives; one at a time, from one thread."""
+    """The executor that a scheduler drives; one at a time, from one thread.
+
+    Of several over one backend, the owner closes it.
+    """
 
     def __init__(
         self,
@@ -55,8 +60,11 @@ class Pipeline:
         postprocess: Sequence[Op],
         outputs: tuple[str, ...],
         max_batch_size: int,
+        *,
+        owner: bool = True,
     ) -> None:
         self._backend = backend
+        self._owner = owner
         self._device: Device = backend.device
         self._preprocess = preprocess
         self._postprocess = postprocess
@@ -67,6 +75,7 @@ class Pipeline:
         self.runs_on = backend.runs_on
         self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
         self.decoupled = backend.decoupled
+        self.merges = backend.merges
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
         """See Executor."""
@@ -131,7 +140,8 @@ class Pipeline:
             await cast("Any", steps).aclose()
 
     def close(self) -> None:
-        self._backend.close()
+        if self._owner:
+            self._backend.close()
 
     def _wanted(self, requests: Sequence[InferRequest]) -> tuple[str, ...]:
         """The outputs that somebody in the batch asked for, in the model's order."""

@@ -103,6 +103,8 @@ class PythonBackend:
     """
 
     inline = False  # how long a user's code takes is nobody's to predict
+    merges = True
+    in_flight = 1
     platform = "python"
 
     def __init__(self, source: ModelSource) -> None:

@@ -64,6 +64,7 @@ class Gate:
     name: str
     required: Mapping[str, TensorSpec]
     max_batch_size: int
+    merges: bool = True
     seconds: float = 1.0
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
 
@@ -88,6 +89,8 @@ class Gate:
             check_inputs(self.name, inputs, self.required, 0)
             return Admission(1, None, self._guess(inputs))
         check_inputs(self.name, inputs, self.required, self.max_batch_size)
+        if not self.merges:
+            return Admission(rows, None, self._guess(inputs))
         key = tuple(sorted((name, str(array.dtype), array.shape[1:]) for name, array in inputs.items()))
         return Admission(rows, key, self._guess(inputs))
 
@@ -120,7 +123,8 @@ class Model:
         inputs = {spec.name: spec for spec in computation.inputs}
         outputs = {spec.name: _labelled(spec, plan.labels) for spec in computation.outputs}
         everything = Signature(DEFAULT_SIGNATURE, {key: key for key in inputs}, {key: key for key in outputs})
-        self._gate = Gate(name, {spec.name: spec for spec in computation.required}, plan.policy.max_batch_size)
+        required = {spec.name: spec for spec in computation.required}
+        self._gate = Gate(name, required, plan.policy.max_batch_size, computation.executors[0].merges)
         self._scheduler = Scheduler(name, computation.executors, plan.policy, self._gate.admit, meter)
         self.view = ModelView(
             name=name,

@@ -218,7 +218,8 @@ class Backend(Protocol):
     `inputs` and `outputs` are what the computation itself takes and gives (before any pre- or after any
     postprocessing). `runs_on`: infer is called on the model's own thread, or it is an async iterator that runs on the
     event loop. `inline`: infer may be called on the event loop when it has been measured to be quick. `decoupled`:
-    zero to many answers, one request at a time.
+    zero to many answers, one request at a time. `merges`: the rows of several requests may come in one call.
+    `in_flight`: how many calls of infer may overlap, 1 unless the backend itself keeps them apart.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -228,6 +229,8 @@ class Backend(Protocol):
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool
+    merges: bool
+    in_flight: int
 
     def infer(
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
@@ -283,12 +286,13 @@ class OpKind:
 class Executor(Protocol):
     """What a scheduler drives: one instance of a model with its pre- and postprocessing.
 
-    Requests come and answers leave as host arrays.
+    Requests come and answers leave as host arrays. `merges`: several requests may share a run.
     """
 
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool
+    merges: bool
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
         """One batch: each step gives one response per request, in their order. Unary models take one step."""
@@ -305,7 +309,8 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """A loaded version, ready to be scheduled: one executor per instance, and what it takes and gives.
+    """A loaded version, ready to be scheduled: an executor for every run that may overlap with others, and what it
+    takes and gives.
 
     `inputs` and `outputs` are what callers see; `required` is what the computation cannot do without, which may be
     less strict (a model of unknown rank behind a declared shape).

@@ -22,6 +22,8 @@ class Doubler:
     runs_on: Literal["thread", "loop"] = "thread"
     inline = True
     decoupled = False
+    merges = True
+    in_flight = 1
     platform = "test"
 
     def __init__(self, source: ModelSource) -> None:

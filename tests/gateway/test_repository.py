@@ -31,6 +31,7 @@ class Still:
     runs_on: Literal["thread", "loop"] = "thread"
     inline = False
     decoupled = False
+    merges = True
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
         raise AssertionError

@@ -28,6 +28,7 @@ class Echo:
     """Answers every request with its own rows. While `gate` is closed, batches stay inside."""
 
     decoupled = False
+    merges = True
 
     def __init__(self, runs_on: Literal["thread", "loop"] = "thread", *, inline: bool = False) -> None:
         self.runs_on: Literal["thread", "loop"] = runs_on
