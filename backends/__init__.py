@@ -4,6 +4,7 @@ A new backend is one module and one line here.
 """
 
 BACKENDS = {
+    "ensemble": "backends.ensemble:KIND",
     "onnx": "backends.onnx_runtime:KIND",
     "python": "backends.python_model:KIND",
 }

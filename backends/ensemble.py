@@ -1,0 +1,224 @@
+"""Models composed of models: tensors flow from step to step inside the gateway.
+
+A step starts as soon as its inputs are there, so steps that do not wait for each other run side by side. Each is an
+ordinary request to the named model: it waits in that model's queue and shares batches there with whoever else calls
+it. A step whose model is decoupled gives many answers, and what follows it runs once for each.
+
+The models are found anew for every request, so that each may be loaded, unloaded and exchanged on its own.
+Source: Triton's ensemble scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from backends.device import Device
+from gateway.canonical import Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
+from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound, UnknownOutput
+from gateway.ports import BackendKind, ModelSource, ModelView, Options, Resolve
+
+
+class EnsembleStep(Options):
+    """One model of an ensemble."""
+
+    model: str = Field(min_length=1, description="Which model.")
+    version: int | None = Field(None, ge=1, description="Which version; null is the highest that is ready.")
+    inputs: dict[str, str] = Field(description="The model's input -> the ensemble's tensor that goes into it.")
+    outputs: dict[str, str] = Field(description="The model's output -> the ensemble's tensor that it becomes.")
+
+
+class EnsembleOptions(Options):
+    """What the YAML may say of an ensemble."""
+
+    path: None = Field(None, description="An ensemble has no file.")
+    steps: tuple[EnsembleStep, ...] = Field(min_length=1, description="The models, in any order: tensors connect them.")
+    decoupled: bool = Field(False, description="Whether it answers zero to many times, as one of its models does.")
+    in_flight: int = Field(128, ge=1, description="How many requests may be on their way through it.")
+
+
+class EnsembleBackend:
+    """The flow through the steps. Raises ValueError where tensors are missing, made twice, or wait for each other."""
+
+    runs_on: Literal["thread", "loop"] = "loop"
+    inline = False
+    merges = False
+    platform = "ensemble"
+
+    def __init__(self, source: ModelSource) -> None:
+        options: EnsembleOptions = source.options
+        if source.resolve is None or not source.inputs or not source.outputs:
+            raise ValueError("an ensemble needs its inputs and outputs declared")
+        self.inputs = source.inputs
+        self.outputs = source.outputs
+        self.device = Device()
+        self.decoupled = options.decoupled
+        self.in_flight = options.in_flight
+        self._name = source.name
+        self._resolve: Resolve = source.resolve
+        self._steps = options.steps
+        _check(options.steps, {spec.name for spec in self.inputs}, {spec.name for spec in self.outputs})
+
+    async def infer(
+        self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
+    ) -> AsyncIterator[Tensors]:
+        (request,) = requests
+        absent = {spec.name for spec in self.inputs} - tensors.keys()
+        async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, request)) as answers:
+            async for answer in answers:
+                yield self._checked(answer, outputs)
+
+    def close(self) -> None:
+        """The models belong to themselves."""
+
+    async def _flow(
+        self, known: dict[str, Array], absent: set[str], waiting: Sequence[EnsembleStep], request: InferRequest
+    ) -> AsyncGenerator[Tensors, None]:
+        """Run what is left with what is known; every tensor of the ensemble for each answer.
+
+        Decoupled models go last of those that could start, and what is left runs once for each of their answers.
+        """
+        while waiting:
+            if request.lifeline.cut:
+                return
+            able = [step for step in waiting if all(name in known or name in absent for name in step.inputs.values())]
+            views = {id(step): self._view(step) for step in able}
+            unary = [step for step in able if not views[id(step)].decoupled]
+            if not unary:
+                async for answer in self._fork(known, absent, waiting, able[0], views[id(able[0])], request):
+                    yield answer
+                return
+            for result in await _together([self._run(step, views[id(step)], known, request) for step in unary]):
+                known |= result
+            done = {id(step) for step in unary}
+            absent |= {name for step in unary for name in step.outputs.values()} - known.keys()
+            waiting = [step for step in waiting if id(step) not in done]
+        yield known
+
+    async def _fork(
+        self,
+        known: Mapping[str, Array],
+        absent: set[str],
+        waiting: Sequence[EnsembleStep],
+        step: EnsembleStep,
+        view: ModelView,
+        request: InferRequest,
+    ) -> AsyncGenerator[Tensors, None]:
+        if not self.decoupled:
+            raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}' is decoupled, but the ensemble is not")
+        rest = [other for other in waiting if other is not step]
+        async with contextlib.aclosing(self._answers(step, view, known, request)) as results:
+            async for result in results:
+                missing = absent | (set(step.outputs.values()) - result.keys())
+                async with contextlib.aclosing(self._flow({**known, **result}, missing, rest, request)) as answers:
+                    async for answer in answers:
+                        yield answer
+
+    async def _run(
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+    ) -> Mapping[str, Array]:
+        """The one answer of a step, by the ensemble's names."""
+        async with contextlib.aclosing(self._answers(step, view, known, request)) as results:
+            async for result in results:
+                return result
+        raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}' gave no answer")
+
+    async def _answers(
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+    ) -> AsyncGenerator[dict[str, Array], None]:
+        try:
+            answers = view.handle.submit(self._request(step, view, known, request))
+            try:
+                async for answer in answers:
+                    yield {step.outputs[name]: array for name, array in answer.outputs.items()}
+            finally:
+                answers.abandon()
+        except (InvalidArgument, ModelFailed) as error:
+            raise _kind_of(error)(f"in ensemble '{self._name}', {error}") from error
+
+    def _request(
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+    ) -> InferRequest:
+        inputs = {name: known[tensor] for name, tensor in step.inputs.items() if tensor in known}
+        check_inputs(view.name, inputs, view.inputs, view.max_batch_size)
+        for name in step.outputs:
+            if name not in view.outputs:
+                raise UnknownOutput(name, view.name)
+        return InferRequest(
+            view,
+            inputs,
+            request.id,
+            tuple([OutputRequest(name) for name in step.outputs]),
+            request.parameters,
+            priority=request.priority,
+            sequence=request.sequence,
+            deadline=request.deadline,
+        )
+
+    def _view(self, step: EnsembleStep) -> ModelView:
+        try:
+            return self._resolve(ModelRef(step.model, step.version))
+        except ModelNotFound:
+            version = "" if step.version is None else f" version {step.version}"
+            raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}'{version} is not loaded") from None
+
+    def _checked(self, answer: Tensors, outputs: Sequence[str]) -> Tensors:
+        """Hold the models to what the ensemble declares."""
+        specs = {spec.name: spec for spec in self.outputs}
+        for name in outputs:
+            if name not in answer:
+                raise ModelFailed(f"in ensemble '{self._name}', no model gave the output '{name}'")
+            array, spec = answer[name], specs[name]
+            if array.dtype != spec.dtype or not spec.accepts(array.shape):
+                raise ModelFailed(
+                    f"in ensemble '{self._name}', output '{name}' is {array.dtype} {list(array.shape)}, but "
+                    f"{spec.datatype} {list(spec.shape or ())} is declared"
+                )
+        return {name: answer[name] for name in outputs}
+
+
+def _kind_of(error: GatewayError) -> type[InvalidArgument] | type[ModelFailed]:
+    """What the caller is told: the kinds of both have their own facts, their parents carry a text."""
+    return InvalidArgument if isinstance(error, InvalidArgument) else ModelFailed
+
+
+async def _together(runs: Sequence[Coroutine[Any, Any, Mapping[str, Array]]]) -> list[Mapping[str, Array]]:
+    """Side by side; the first failure ends the others."""
+    if len(runs) == 1:
+        return [await runs[0]]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run) for run in runs]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _check(steps: Sequence[EnsembleStep], inputs: set[str], outputs: set[str]) -> None:
+    """Every tensor is made once, before it is needed, and every output is made."""
+    made = set(inputs)
+    for step in steps:
+        for tensor in step.outputs.values():
+            if tensor in made:
+                raise ValueError(f"tensor '{tensor}' is made twice: each has one source")
+            made.add(tensor)
+    for step in steps:
+        for tensor in step.inputs.values():
+            if tensor not in made:
+                raise ValueError(f"step '{step.model}' needs the tensor '{tensor}', which nothing makes")
+    for tensor in sorted(outputs - made):
+        raise ValueError(f"no step makes the output '{tensor}'")
+    known, waiting = set(inputs), list(steps)
+    while waiting:
+        able = [step for step in waiting if known.issuperset(step.inputs.values())]
+        if not able:
+            raise ValueError(f"these steps wait for each other: {', '.join(step.model for step in waiting)}")
+        known |= {tensor for step in able for tensor in step.outputs.values()}
+        waiting = [step for step in waiting if step not in able]
+
+
+KIND = BackendKind(EnsembleOptions, EnsembleBackend, versioned=False)
