@@ -190,7 +190,12 @@ class App:
         self, dialects: Sequence[Dialect], sock: socket.socket, pages: dict[str, Page], scheme: str = "http"
     ) -> None:
         configured = self.config.limits
-        limits = HttpLimits(configured.max_body_bytes, configured.max_json_depth, self.config.drain_seconds + 0.5)
+        limits = HttpLimits(
+            configured.max_body_bytes,
+            configured.max_binary_bytes,
+            configured.max_json_depth,
+            self.config.drain_seconds + 0.5,
+        )
         listener = HttpListener(self.service, dialects, pages, limits)
         await listener.start(sock)
         self._http.append(listener)
@@ -198,7 +203,7 @@ class App:
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
 
     async def _listen_grpc(self, listener: Listener) -> None:
-        server = GrpcListener(self.service, self._speaking(listener), self.config.limits.max_body_bytes)
+        server = GrpcListener(self.service, self._speaking(listener), self.config.limits.max_binary_bytes)
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:
             port = await server.start(f"{host}:{listener.port}")

@@ -54,18 +54,20 @@ class Patience:
 
 
 class Lane:
-    """All connections of one listener. `answer` is the flow, `make_other` makes a protocol for what is not ordinary."""
+    """All connections of one listener. `answer` is the flow, `make_other` makes a protocol for what is not ordinary,
+    `limit_of` says of a request's headers how many bytes its body may have.
+    """
 
     def __init__(
         self,
         answer: Answer,
         make_other: Callable[[], asyncio.Protocol],
-        max_body_bytes: int,
+        limit_of: Callable[[Mapping[str, str]], int],
         patience: Patience | None = None,
     ) -> None:
         self.answer = answer
         self.make_other = make_other
-        self.max_body_bytes = max_body_bytes
+        self.limit_of = limit_of
         self.patience = patience or Patience()
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))  # read and emptied within one step of the loop, so one for all
@@ -248,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         head = read_head(data[:end])
         if head is None:
             self._hand_over()
-        elif head.length > self.lane.max_body_bytes:
+        elif head.length and head.length > self.lane.limit_of(head.headers):
             self._ahead = b""
             self._refused = head.length
             self._answer(LaneExchange(self, head, None))

@@ -52,6 +52,7 @@ class HttpLimits:
     """
 
     max_body_bytes: int
+    max_binary_bytes: int
     max_json_depth: int | None = None
     grace_seconds: float = 30.0
 
@@ -75,6 +76,7 @@ class HttpListener:
         self._service = service
         self._dialects = dialects
         self._pages = pages
+        self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
         self._limits = limits
         self._patience = patience or Patience()
         self._has_lane = fast_lane
@@ -97,7 +99,7 @@ class HttpListener:
         self._runner = web.ServerRunner(framework, shutdown_timeout=self._limits.grace_seconds / 2)
         await self._runner.setup()
         if self._has_lane:
-            self._lane = Lane(self._answer, framework, self._limits.max_body_bytes, self._patience)
+            self._lane = Lane(self._answer, framework, self._limit_of, self._patience)
         connect = self._lane.connect if self._lane else framework
         self._server = await asyncio.get_running_loop().create_server(connect, sock=sock, backlog=BACKLOG)
 
@@ -136,6 +138,12 @@ class HttpListener:
         await self._service.handle(dialect.name, endpoint, call, replies.send)
         await replies.end()
 
+    def _limit_of(self, headers: Mapping[str, str]) -> int:
+        """How many bytes a body may have."""
+        limits = self._limits
+        is_binary = any(map(headers.__contains__, self._binary_headers))
+        return limits.max_binary_bytes if is_binary else limits.max_body_bytes
+
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
         if len(self._dialects) == 1:
@@ -159,11 +167,12 @@ class HttpListener:
             match.args,
             None,
             limits.max_body_bytes,
+            limits.max_binary_bytes,
             limits.max_json_depth,
         )
         try:
             call.deadline = _deadline(exchange)
-            call.body = await exchange.read(limits.max_body_bytes)
+            call.body = await exchange.read(self._limit_of(exchange.headers))
         except GatewayError as error:
             endpoint = _refusing(endpoint, error)
         return call, endpoint

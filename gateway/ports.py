@@ -36,9 +36,9 @@ class Call:
 
     `headers` is read case-insensitively with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
-    `time.monotonic()`. `max_body_bytes` bounds what a dialect may inflate the body to, `max_json_depth` how deep its
-    JSON may nest. `notes` is the dialect's own: what its decode learned that a later error must repeat, such as the
-    request's id.
+    `time.monotonic()`. `max_body_bytes` bounds the JSON of a body, also once it is inflated, `max_binary_bytes` a
+    body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
+    learned that a later error must repeat, such as the request's id.
     """
 
     body: Buffer
@@ -49,6 +49,7 @@ class Call:
     args: Mapping[str, str] = NOTHING
     deadline: float | None = None
     max_body_bytes: int = 64 << 20
+    max_binary_bytes: int = 1 << 30
     max_json_depth: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -114,7 +115,8 @@ class Dialect:
     `match(method, raw_target)` always answers: an address that does not exist is an endpoint whose decode raises, so
     that the dialect words its own 404, 405 or 400. `grpc` maps full method names to endpoints. `example(view,
     base_url)` is one shell line that calls a model with its `example_inputs`, or None if the dialect cannot call it;
-    `serve` prints it. `max_json_depth` is what its own servers allow.
+    `serve` prints it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
+    (lower-case) carry tensors as bytes, and may be larger than others.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Dialect:
     example: Callable[[ModelView, str], str | None]
     grpc: Mapping[str, Endpoint] = NOTHING
     max_json_depth: int = 100
+    binary_header: str = ""
 
 
 @dataclass(frozen=True, slots=True)

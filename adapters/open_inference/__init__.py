@@ -9,6 +9,7 @@ from __future__ import annotations
 from adapters.open_inference.example import example
 from adapters.open_inference.request import MAX_JSON_DEPTH
 from adapters.open_inference.routes import match
+from adapters.open_inference.wire import HEADER_LENGTH
 from gateway.ports import Dialect, DialectKind, Options
 
 
@@ -24,6 +25,7 @@ def make(options: OpenInferenceOptions) -> Dialect:
         match=match,
         example=example,
         max_json_depth=MAX_JSON_DEPTH,
+        binary_header=HEADER_LENGTH.lower(),
     )
 
 

@@ -20,10 +20,10 @@ _LEVEL: Final = zlib.Z_BEST_SPEED
 """Digits hardly shrink further with effort, and the caller waits."""
 
 
-def plain_body(call: Call) -> Buffer:
+def plain_body(call: Call, limit: int) -> Buffer:
     """The body of a call, inflated if it is compressed.
 
-    Raises UnsupportedCoding, InvalidArgument for a broken stream, BodyTooLarge beyond `call.max_body_bytes`.
+    Raises UnsupportedCoding, InvalidArgument for a broken stream, BodyTooLarge beyond `limit` bytes.
     """
     coding = call.headers.get("content-encoding")
     if coding is None:
@@ -33,7 +33,7 @@ def plain_body(call: Call) -> Buffer:
         return call.body
     if coding not in _WINDOW_BITS:
         raise UnsupportedCoding()
-    return _inflate(call.body, coding, call.max_body_bytes)
+    return _inflate(call.body, coding, limit)
 
 
 def _inflate(body: Buffer, coding: str, limit: int) -> bytes:

@@ -23,7 +23,7 @@ from adapters.open_inference.parameters import read_parameters, sequence_of
 from adapters.open_inference.template import Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import BYTES, NOTHING, Array, InferRequest, ModelRef, OutputRequest, TensorSpec, check_inputs
-from gateway.errors import InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
+from gateway.errors import BodyTooLarge, InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
 from gateway.ports import Buffer, Call, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
@@ -90,14 +90,15 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     view = resolve(_ref(call))
     if view.decoupled:
         raise ModelDecoupled(view.name)
-    body = plain_body(call)
     header = call.headers.get(_HEADER_LENGTH)
     if header is None:
-        return _json_request(call, view, body)
-    message = memoryview(body)
+        return _json_request(call, view, plain_body(call, call.max_body_bytes))
+    message = memoryview(plain_body(call, call.max_binary_bytes))
     size = _header_length(header, len(message))
     if not size:
         return _raw_request(call, view, message)
+    if size > call.max_body_bytes:
+        raise BodyTooLarge(call.max_body_bytes)
     return _infer_request(call, view, bytes(message[:size]), message[size:])
 
 

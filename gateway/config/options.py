@@ -228,7 +228,9 @@ class Limits(Section):
     """What a caller may send."""
 
     max_body_bytes: int = Field(default=64 << 20, ge=1)
-    """The largest body."""
+    """The largest body, or the largest JSON part of one with binary tensors."""
+    max_binary_bytes: int = Field(default=1 << 30, ge=1, lt=2**31)
+    """The largest body with tensors as bytes: Open Inference's binary extension, and every message of gRPC."""
     max_json_depth: int | None = Field(default=None, ge=1)
     """How deep JSON may nest; null is each dialect's own limit."""
 

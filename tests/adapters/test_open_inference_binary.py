@@ -383,8 +383,17 @@ def test_inflation_is_bounded(resolve: Resolve) -> None:
     text = "Request body has a byte_size that exceeds the maximum allowed value of 1000 bytes."
     assert refusal(ask(resolve, "rows", bomb, {"content-encoding": "gzip"}, max_body_bytes=1000)) == (400, text)
     exact = gzip.compress(BODY)
-    fits = ask(resolve, "rows", exact, HEADERS | {"content-encoding": "gzip"}, max_body_bytes=len(BODY))
-    assert isinstance(fits, InferRequest)
+    headers = HEADERS | {"content-encoding": "gzip"}
+    assert isinstance(ask(resolve, "rows", exact, headers, max_binary_bytes=len(BODY)), InferRequest)
+    text = f"Request body has a byte_size that exceeds the maximum allowed value of {len(BODY) - 1} bytes."
+    assert refusal(ask(resolve, "rows", exact, headers, max_binary_bytes=len(BODY) - 1)) == (400, text)
+
+
+def test_beside_binary_tensors_the_json_has_the_limit_of_json(resolve: Resolve) -> None:
+    size = int(HEADERS["inference-header-content-length"])
+    assert isinstance(ask(resolve, "rows", BODY, HEADERS, max_body_bytes=size), InferRequest)
+    text = f"Request body has a byte_size that exceeds the maximum allowed value of {size - 1} bytes."
+    assert refusal(ask(resolve, "rows", BODY, HEADERS, max_body_bytes=size - 1)) == (400, text)
 
 
 ACCEPTED = [

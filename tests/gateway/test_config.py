@@ -217,7 +217,7 @@ def test_defaults(folder: Path) -> None:
             }
         },
         "routes": {},
-        "limits": {"max_body_bytes": 67108864, "max_json_depth": None},
+        "limits": {"max_body_bytes": 67108864, "max_binary_bytes": 1073741824, "max_json_depth": None},
         "readiness": "strict",
         "drain_seconds": 30,
         "open_inference": {},
@@ -417,7 +417,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "5:5: models.digits.max_bach_size: unknown key; did you mean max_batch_size?",
             "6:5: models.digits.colour: unknown key",
             "7:1: limit: unknown key; did you mean limits?",
-            "8:10: limits.size: unknown key; known are max_body_bytes, max_json_depth",
+            "8:10: limits.size: unknown key; known are max_binary_bytes, max_body_bytes, max_json_depth",
         ],
     ),
     "a key of another backend": (

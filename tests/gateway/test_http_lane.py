@@ -167,7 +167,7 @@ async def serve(fast_lane: bool, grace: float = 0.2, patience: Patience | None =
     endpoint = Endpoint("*", "echo", lambda call, resolve: None, lambda *_: Reply(b""), lambda *_: Reply(b""))
     dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view, url: None)
     pages = {"/readyz": probe_page(lambda: True)}
-    limits = HttpLimits(LIMIT, grace_seconds=grace)
+    limits = HttpLimits(LIMIT, 2 * LIMIT, grace_seconds=grace)
     listener = HttpListener(echo, [dialect], pages, limits, fast_lane=fast_lane, patience=patience)
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)

@@ -33,6 +33,7 @@ from gateway.questions import ServerDescription, ServerLive
 from gateway.service import Service
 
 LIMIT = 100_000
+BINARY_LIMIT = 200_000
 
 
 class Handle:
@@ -135,7 +136,8 @@ def make_dialect() -> Dialect:  # noqa: C901  (seven functions in one place, to 
 
     methods = {"/p.Plain/Infer": infer, "/p.Plain/Stream": stream, "/p.Plain/Live": alive}
     chat = Endpoint("/p.Plain/Chat", "chat", decode, encode, encode_error, stream="bidi")
-    return Dialect("plain", "Plain", "/plain", match, lambda view, url: None, {**methods, "/p.Plain/Chat": chat})
+    grpc = {**methods, "/p.Plain/Chat": chat}
+    return Dialect("plain", "Plain", "/plain", match, lambda view, url: None, grpc, binary_header="tensor-bytes")
 
 
 class House:
@@ -179,7 +181,8 @@ async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncI
     other = make_dialect()
     dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view, url: None)]
     pages = {"/metrics": metrics_page(house.metrics.render), "/readyz": probe_page(lambda: house.service.ready)}
-    listener = HttpListener(house.service, dialects, pages, HttpLimits(LIMIT, grace_seconds=0.1), fast_lane=fast_lane)
+    limits = HttpLimits(LIMIT, BINARY_LIMIT, grace_seconds=0.1)
+    listener = HttpListener(house.service, dialects, pages, limits, fast_lane=fast_lane)
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     house.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -228,6 +231,13 @@ async def test_refusals(
 ) -> None:
     async with http.request(method, path, data=body) as answer:
         assert (answer.status, await answer.read()) == (status, text)
+
+
+async def test_tensors_as_bytes_may_be_larger_than_other_bodies(http: aiohttp.ClientSession) -> None:
+    for size, status in ((BINARY_LIMIT, 200), (BINARY_LIMIT + 8, 413)):
+        async with http.post("/plain/m", data=bytes(size), headers={"Tensor-Bytes": "1"}) as answer:
+            assert answer.status == status
+            assert len(await answer.read()) in (size + 2, len("BodyTooLarge body larger than 200000 bytes"))
 
 
 async def test_unknown_models_are_no_label_values(house: House, http: aiohttp.ClientSession) -> None:
