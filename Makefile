@@ -24,6 +24,7 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.run
 	$(VENV)/bin/python -m benchmarks.json_http
+	$(VENV)/bin/python -m benchmarks.binary_http
 
 soak: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak.py --big

@@ -1,10 +1,12 @@
--- wrk's side: POST one body from a file again and again, and say at the end how it went, as one line of JSON.
+-- wrk's side: POST one body from a file, with headers (name, value, name, value …), again and again, and say at the end how it went, as one line of JSON.
 
 function init(args)
   local file = assert(io.open(args[1], "rb"))
   wrk.method = "POST"
   wrk.body = file:read("*a")
-  wrk.headers["Content-Type"] = "application/json"
+  for at = 2, #args, 2 do
+    wrk.headers[args[at]] = args[at + 1]
+  end
   file:close()
 end
 

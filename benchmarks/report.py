@@ -18,8 +18,8 @@ from benchmarks.wrk import Round
 
 LEFT = 2  # columns of words
 RESULTS = Path(__file__).parent / "results"
-BASES = ("bare", "precomputed")  # contenders that the others are divided by
-HEAD = ("case", "contender", "requests/s", "p50 ms", "p99 ms", "CPU us/request", *(f"/ {base}" for base in BASES))
+BASES = ("bare", "precomputed", "echo")  # contenders that the others are divided by
+HEAD = ("case", "contender", "requests/s", "p50 ms", "p99 ms", "CPU us/request")
 
 Rounds = Mapping[str, Mapping[str, Sequence[Round]]]
 """case -> contender -> rounds, in the order in which they were run."""
@@ -32,13 +32,13 @@ def middle(rounds: Sequence[Round]) -> Round:
 
 
 def table(results: Rounds) -> str:
-    lines = [HEAD]
+    bases = [base for base in BASES if any(base in contenders for contenders in results.values())]
+    lines: list[tuple[str, ...]] = [(*HEAD, *(f"/ {base}" for base in bases))]
     for case, contenders in results.items():
         for name, rounds in contenders.items():
-            lines.append(
-                (case, name, *_figures(middle(rounds)), *(_ratio(rounds, contenders.get(base)) for base in BASES))
-            )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+            ratios = [_ratio(rounds, contenders.get(base)) for base in bases]
+            lines.append((case, name, *_figures(middle(rounds)), *ratios))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(_align(line, widths) for line in lines)
 
 
@@ -61,7 +61,7 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(words + figures)
 
 
-def save(results: Rounds, options: Mapping[str, Any]) -> Path:
+def save(contest: str, results: Rounds, options: Mapping[str, Any]) -> Path:
     """Every round and what made it, below benchmarks/results/. -> the file"""
     now = datetime.now(UTC)
     content = {
@@ -79,7 +79,7 @@ def save(results: Rounds, options: Mapping[str, Any]) -> Path:
         },
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"json_http-{now:%Y%m%d-%H%M%S}.json"
+    path = RESULTS / f"{contest}-{now:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +38,10 @@ class Server:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S * 1e6
 
-    def post(self, path: str, body: bytes) -> bytes:
+    def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         """The body of the 200 answer; raises Failed for any other."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        connection.request("POST", path, body, dict(headers))
         reply = connection.getresponse()
         answer = reply.read()
         connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,10 +44,11 @@ def find_wrk() -> str:
     return path
 
 
-def press(server: Server, path: str, body_file: Path, load: Load) -> Round:
+def press(server: Server, path: str, body_file: Path, load: Load, headers: Mapping[str, str]) -> Round:
     """One round. Raises Failed for a socket error, a timeout, a status of 400 or more, or no answer at all."""
     command = [find_wrk(), "-t1", f"-c{load.connections}", f"-d{load.seconds}s", "--timeout", "20s", "-s", str(SCRIPT)]
     command += [f"http://{HOST}:{server.port}{path}", "--", str(body_file)]
+    command += [word for header in headers.items() for word in header]
     before = server.cpu_us()
     with pinned(load.core):
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command

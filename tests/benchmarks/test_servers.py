@@ -42,10 +42,10 @@ def test_a_server_runs_on_its_core_and_is_gone_afterwards(port: int) -> None:
     core = max(os.sched_getaffinity(0))
     with running("bare", [sys.executable, "-m", "benchmarks.bare", str(port)], port, core) as server:
         assert os.sched_getaffinity(server.pid) == {core}
-        assert server.post("/v1/models/identity:predict", b'{"instances": [[1.0]]}') == b'{"predictions":[[1.0]]}'
+        assert server.post("/v1/models/identity:predict", b'{"instances": [[1.0]]}', {}) == b'{"predictions":[[1.0]]}'
         assert server.cpu_us() > 0
         with pytest.raises(Failed, match="404"):
-            server.post("/v1/models/other:predict", b"{}")
+            server.post("/v1/models/other:predict", b"{}", {})
     check_port(port)
     with pytest.raises(ProcessLookupError):
         os.kill(server.pid, 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from benchmarks import json_http
+from benchmarks import binary_http, echo, json_http
 from benchmarks.bare import make_app
+from benchmarks.contest import CONFIGURATION, Contest
 from benchmarks.servers import Failed, Server
 
 StartServer = Callable[[web.Application], Awaitable[TestServer]]
@@ -51,21 +53,37 @@ async def test_a_wrong_answer_does_not(case: str, lie: str, aiohttp_server: Star
 
 
 def test_the_identity_is_one() -> None:
-    folder = json_http.CONFIGURATION.parent
-    path = yaml.safe_load(json_http.CONFIGURATION.read_text())["models"]["identity"]["path"]
+    folder = CONFIGURATION.parent
+    path = yaml.safe_load(CONFIGURATION.read_text())["models"]["identity"]["path"]
     session = onnxruntime.InferenceSession(folder / path / "1/model.onnx", providers=["CPUExecutionProvider"])
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], x, strict=True)
     assert Path(folder / path / "1/model.onnx").stat().st_size < 1000
 
 
-def test_contenders_have_ports_of_their_own() -> None:
-    ports = [port for port, _ in json_http.commands().values()]
-    assert ports[0] == 18000
+CONTESTS = [json_http.CONTEST, binary_http.CONTEST]
+
+
+@pytest.mark.parametrize("contest", CONTESTS, ids=lambda contest: contest.name)
+def test_contenders_have_ports_of_their_own(contest: Contest) -> None:
+    bind = yaml.safe_load(CONFIGURATION.read_text())["listen"]["http"][0]["bind"]
+    ports = [port for port, _ in contest.commands.values()]
+    assert ports[0] == int(bind.rpartition(":")[2])
     assert len(set(ports)) == len(ports)
 
 
-def test_one_core_for_both_sides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.json_http.find_wrk", lambda: "wrk")
+@pytest.mark.parametrize("contest", CONTESTS, ids=lambda contest: contest.name)
+def test_one_core_for_both_sides_is_refused(contest: Contest) -> None:
     with pytest.raises(Failed, match="one core"):
-        json_http.check_machine(json_http.parse(["--server-core", "0", "--load-core", "0"]))
+        replace(contest, find_load=lambda: "wrk").check_machine(
+            contest.parse(["--server-core", "0", "--load-core", "0"])
+        )
+
+
+@pytest.mark.parametrize("case", binary_http.cases().values(), ids=lambda case: case.name)
+async def test_the_echo_sends_back_what_it_got(case: binary_http.Case, aiohttp_server: StartServer) -> None:
+    port = (await aiohttp_server(echo.make_app())).port
+    assert port is not None
+    await asyncio.to_thread(case.check, Server("echo", port, 0))
+    with pytest.raises(Failed, match=r"gateway, binary/\d+: the answer is no such tensor"):
+        await asyncio.to_thread(case.check, Server("gateway", port, 0))  # its echo has no such output
