@@ -248,6 +248,18 @@ async def test_an_event_is_sent_as_soon_as_the_model_has_it(house: House) -> Non
     writer.close()
 
 
+@pytest.mark.parametrize(("text", "status", "body"), [("wait", 504, b""), ("one wait", 200, event("one"))])
+async def test_a_deadline_ends_a_stream_in_words(
+    http: aiohttp.ClientSession, house: House, text: str, status: int, body: bytes
+) -> None:
+    headers = {"x-request-timeout-ms": "300"}
+    async with http.post("/v2/models/stream/generate_stream", json={"text_input": text}, headers=headers) as answer:
+        assert (answer.status, answer.headers["Content-Type"]) == (status, SSE)
+        assert await answer.read() == body + b'data: {"error":"Deadline Exceeded"}\n\n'
+    house.talker.go_on.set()
+    await until(house.talker.closed.is_set)
+
+
 async def test_a_client_that_leaves_stops_the_model(house: House) -> None:
     reader, writer = await connect(house)
     writer.write(say("forever"))
