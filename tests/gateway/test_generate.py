@@ -252,7 +252,7 @@ async def test_an_event_is_sent_as_soon_as_the_model_has_it(house: House) -> Non
 async def test_a_deadline_ends_a_stream_in_words(
     http: aiohttp.ClientSession, house: House, text: str, status: int, body: bytes
 ) -> None:
-    headers = {"x-request-timeout-ms": "300"}
+    headers = {"x-request-timeout-ms": "600"}
     async with http.post("/v2/models/stream/generate_stream", json={"text_input": text}, headers=headers) as answer:
         assert (answer.status, answer.headers["Content-Type"]) == (status, SSE)
         assert await answer.read() == body + b'data: {"error":"Deadline Exceeded"}\n\n'
