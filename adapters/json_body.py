@@ -138,6 +138,12 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
         raise MalformedJson("Number too big to be stored in double.") from None
 
 
+class _Repeating(dict[str, Any]):
+    """An object with repeated keys: the first of each, and all `members` as they came."""
+
+    members: list[tuple[str, Any]]
+
+
 class _FirstWins(rapidjson.Decoder):
     """RapidJSON's own look-up finds the first of repeated keys; so do we. Members keep their order."""
 
@@ -146,9 +152,17 @@ class _FirstWins(rapidjson.Decoder):
 
     def end_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
-        if len(members) < len(pairs):
-            members.update(reversed(pairs))
-        return members
+        if len(members) == len(pairs):
+            return members
+        repeating = _Repeating(members)
+        repeating.update(reversed(pairs))
+        repeating.members = pairs
+        return repeating
+
+
+def members(value: Any) -> list[tuple[str, Any]]:
+    """The members of an object as they came: repeated keys are all there."""
+    return value.members if isinstance(value, _Repeating) else list(value.items())
 
 
 _decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)

@@ -166,6 +166,16 @@ class ModelDecoupled(GatewayError):
         self.model = model
 
 
+class NotOneAnswer(GatewayError):
+    """A decoupled model gave no answer, or several, and this call can carry exactly one."""
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
 # ----------------------------------------------------------------------------------------------- tensors against specs
 
 

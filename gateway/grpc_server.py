@@ -86,7 +86,7 @@ class GrpcListener:
             async for body in bodies:
                 await server_stream(body, context)
 
-        if method.endpoint.stream == "unary":
+        if method.endpoint.stream in ("unary", "single"):
             return grpc.unary_unary_rpc_method_handler(unary)
         if method.endpoint.stream == "server":
             return grpc.unary_stream_rpc_method_handler(server_stream)

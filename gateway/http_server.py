@@ -136,7 +136,7 @@ class HttpListener:
         call, endpoint = await self._call(exchange, match)
         replies = _Replies(exchange)
         await self._service.handle(dialect.name, endpoint, call, replies.send)
-        await replies.end()
+        await replies.end(endpoint.nothing)
 
     def _limit_of(self, headers: Mapping[str, str]) -> int:
         """How many bytes a body may have."""
@@ -216,11 +216,11 @@ class _Replies:
             await self._exchange.send(reply)
             self._has_sent = True
 
-    async def end(self) -> None:
+    async def end(self, nothing: Reply) -> None:
         if self._is_open:
             await self._exchange.end()
         elif not self._has_sent:
-            await self._exchange.send(Reply(b""))
+            await self._exchange.send(nothing)
 
 
 def _plain(status: int, text: str) -> Reply:

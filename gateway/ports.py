@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -38,7 +38,8 @@ class Call:
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
     `time.monotonic()`. `max_body_bytes` bounds the JSON of a body, also once it is inflated, `max_binary_bytes` a
     body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
-    learned that a later error must repeat, such as the request's id.
+    learned that a later error must repeat, such as the request's id. `accepted`: the question is a model's to answer,
+    and an error from here on is an answer, too.
     """
 
     body: Buffer
@@ -52,6 +53,7 @@ class Call:
     max_binary_bytes: int = 1 << 30
     max_json_depth: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    accepted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +72,8 @@ class Reply:
     streamed: bool = False
 
 
+EMPTY: Final = Reply(b"")
+
 Resolve: TypeAlias = Callable[[ModelRef], "ModelView"]
 Decode: TypeAlias = Callable[[Call, Resolve], Any]
 """Bytes -> a Question of `questions`.
@@ -86,8 +90,10 @@ class Endpoint:
     """One address of a dialect. `method` is the label that metrics give it (infer, metadata, ready, …); `address`
     documents it.
 
-    `stream`: unary, server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it
-    changes the server's state, so that it needs the administrator's rights where the configuration sets any.
+    `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
+    server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it changes the
+    server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
+    HTTP sends where a stream ends without a reply.
     """
 
     address: str
@@ -95,8 +101,9 @@ class Endpoint:
     decode: Decode
     encode: Encode
     encode_error: EncodeError
-    stream: Literal["unary", "server", "bidi"] = "unary"
+    stream: Literal["unary", "single", "server", "bidi"] = "unary"
     admin: bool = False
+    nothing: Reply = EMPTY
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable
 from typing import Any, Final
 
-from gateway.canonical import InferRequest
+from gateway.canonical import InferRequest, InferResponse
 from gateway.config import Config
-from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
+from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound, NotOneAnswer
 from gateway.metrics import Metrics
 from gateway.ports import Answers, Call, Endpoint, Reply
 from gateway.questions import (
@@ -103,6 +103,7 @@ class Service:
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
                 answers = self._submit(endpoint, question)
+                call.accepted = True
                 try:
                     async for answer in answers:
                         answered = time.perf_counter()
@@ -131,9 +132,11 @@ class Service:
             self._metrics.request(key, code, time.perf_counter() - begun)
 
     def _submit(self, endpoint: Endpoint, request: InferRequest) -> Answers:
-        if request.view.decoupled and endpoint.stream == "unary":
-            raise ModelDecoupled(request.view.name)
-        return request.view.handle.submit(request)
+        view = request.view
+        if view.decoupled and endpoint.stream == "unary":
+            raise ModelDecoupled(view.name)
+        answers = view.handle.submit(request)
+        return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
 
     # ------------------------------------------------------------------------------------------------- other questions
 
@@ -165,3 +168,35 @@ class Service:
         if question.name not in models:
             raise ModelNotFound(question.name)
         return {"name": question.name, **models[question.name]}
+
+
+class OnlyAnswer(AsyncIterator[InferResponse]):
+    """The answers of a decoupled model to a call that can carry exactly one. One without outputs, as some models end
+    with, does not count.
+
+    Raises NotOneAnswer as soon as it is known: what else the model would say is never asked for.
+    """
+
+    def __init__(self, answers: Answers, model: str) -> None:
+        self._answers = answers
+        self._model = model
+        self._told = False
+
+    async def __anext__(self) -> InferResponse:
+        if self._told:
+            raise StopAsyncIteration
+        only = await self._next()
+        if only is None or await self._next() is not None:
+            raise NotOneAnswer(self._model)
+        self._told = True
+        return only
+
+    async def _next(self) -> InferResponse | None:
+        async for answer in self._answers:
+            if answer.outputs:
+                return answer
+        return None
+
+    def abandon(self) -> None:
+        """See Answers."""
+        self._answers.abandon()

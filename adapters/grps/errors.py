@@ -90,6 +90,7 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.ModelDecoupled: Row(
             500, Code.OK, lambda e: f"Model {e.model} answers in a stream: ask with streaming=true."
         ),
+        kind.NotOneAnswer: Row(500, Code.OK, lambda e: f"Model {e.model} did not give exactly one answer."),
         kind.UnknownOutput: Row(500, Code.OK, lambda e: f"Model {e.model} has no output {e.output}."),
         kind.InputCount: Row(500, Code.OK, _text),
         kind.UnknownInput: Row(500, Code.OK, lambda e: f"Model {e.model} has no input {e.input}."),

@@ -95,6 +95,12 @@ def _decoupled(error: errors.ModelDecoupled, call: Call) -> str:
     return f"{speaker} doesn't support models with decoupled transaction policy"
 
 
+_NOT_ONE: Final = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
+    "of responses"
+)
+
+
 def _unknown_output(error: errors.UnknownOutput, call: Call) -> str:
     return f"unexpected inference output '{error.output}' for model '{error.model}'"
 
@@ -168,6 +174,7 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.LabelNotFound: Answer(404, Code.NOT_FOUND, _label_not_found),
         errors.SignatureNotFound: Answer(400, Code.INVALID_ARGUMENT, _signature_not_found),
         errors.ModelDecoupled: Answer(501, Code.UNIMPLEMENTED, _decoupled),
+        errors.NotOneAnswer: Answer(400, Code.INVALID_ARGUMENT, _always(_NOT_ONE)),
         errors.UnknownOutput: Answer(400, Code.INVALID_ARGUMENT, _unknown_output),
         errors.InputCount: Answer(400, Code.INVALID_ARGUMENT, _input_count, prefixed=True),
         errors.UnknownInput: Answer(400, Code.INVALID_ARGUMENT, _unknown_input),

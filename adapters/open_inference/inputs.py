@@ -65,15 +65,19 @@ class Inputs:
             fields = fields_of(item)
             source = _source(item, fields)
             declared = _declared(item, fields)
-            if declared.name in self.arrays:
-                raise InvalidArgument(with_id(self._call, f"input '{declared.name}' already exists in request"))
+            self.check_new(declared.name)
             self.arrays[declared.name] = self._data(item, source, declared)
         if self._tail:
             raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
 
+    def check_new(self, name: str) -> None:
+        """Raises InvalidArgument if an input of that name has been read."""
+        if name in self.arrays:
+            raise InvalidArgument(with_id(self._call, f"input '{name}' already exists in request"))
+
     def _data(self, item: Any, source: str, declared: Declared) -> Array:
         if source == "data":
-            return self._from_json(item, declared)
+            return self._from_member(item, declared)
         if source == "binary_data_size":
             size = unsigned(item["parameters"][source], f"Unable to parse '{source}'")
             return self.from_raw(self._take(size, declared.name), declared)
@@ -106,12 +110,17 @@ class Inputs:
         except InvalidArgument as error:
             return self._postpone(error, declared)
 
-    def _from_json(self, item: Any, declared: Declared) -> Array:
+    def _from_member(self, item: Any, declared: Declared) -> Array:
+        """Of an empty tensor, data is not looked at."""
+        if not declared.elements:
+            return np.empty(declared.shape, declared.dtype)
+        return self.from_json(array(item["data"], "Unable to parse 'data'"), declared)
+
+    def from_json(self, data: Any, declared: Declared) -> Array:
+        """A JSON array -> array; strings of the wrong number are told of in `late`. Raises InvalidArgument."""
         _, dtype, shape, count = declared
-        if not count:
-            return np.empty(shape, dtype)
         self._check_json_can_carry(declared)
-        flat = _leaves(array(item["data"], "Unable to parse 'data'"), dtype)
+        flat = _leaves(data, dtype)
         if flat.size == count:
             return flat.reshape(shape)
         if dtype == BYTES:

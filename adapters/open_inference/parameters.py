@@ -28,12 +28,15 @@ def read_parameters(value: Any) -> tuple[dict[str, Any], dict[str, ParameterValu
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
             )
         else:
-            custom.setdefault(key, _custom(key, item))
+            custom.setdefault(key, custom_parameter(key, item))
     return reserved, custom
 
 
-def _custom(key: str, value: Any) -> ParameterValue:
-    """A custom parameter: string, boolean, double, or an integer of 64 bits (a larger one becomes a double)."""
+def custom_parameter(key: str, value: Any) -> ParameterValue:
+    """A custom parameter: string, boolean, double, or an integer of 64 bits (a larger one becomes a double).
+
+    Raises InvalidArgument.
+    """
     if type(value) is int:
         return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else _double(value)
     if type(value) is str or type(value) is bool or type(value) is float:

@@ -54,14 +54,14 @@ def decode_model_list(call: Call, resolve: Resolve) -> ModelList:
 
 
 def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
-    return ModelMetadata(resolve(_ref(call)))
+    return ModelMetadata(resolve(ref_of(call)))
 
 
 def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
-    return ModelReady(_ref(call))
+    return ModelReady(ref_of(call))
 
 
-def _ref(call: Call) -> ModelRef:
+def ref_of(call: Call) -> ModelRef:
     return _model_ref(call.args["model"], call.args.get("version"))
 
 
@@ -87,7 +87,7 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound,
     BodyTooLarge.
     """
-    view = resolve(_ref(call))
+    view = resolve(ref_of(call))
     if view.decoupled:
         raise ModelDecoupled(view.name)
     header = call.headers.get(_HEADER_LENGTH)
@@ -105,7 +105,7 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
 def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     """A request without binary data: by its template, if one like it was read before."""
     accepted = call.headers.get("accept-encoding")
-    depth = _max_depth(call)
+    depth = max_depth(call)
     known = _templates.read(view, accepted, depth, body)
     if known is None:
         whole = body if type(body) is bytes else bytes(body)
@@ -118,7 +118,7 @@ def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     return InferRequest(view, inputs, "", template.outputs, deadline=call.deadline, wire=template.wire)
 
 
-def _max_depth(call: Call) -> int:
+def max_depth(call: Call) -> int:
     return MAX_JSON_DEPTH if call.max_json_depth is None else call.max_json_depth
 
 
@@ -131,7 +131,7 @@ def _header_length(text: str, body_bytes: int) -> int:
 
 
 def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -> InferRequest:
-    document = json_body.read(body, _max_depth(call))
+    document = json_body.read(body, max_depth(call))
     fields = fields_of(document)
     request_id = text(document["id"], "Unable to parse 'id'") if "id" in fields else ""
     call.notes["id"] = request_id
@@ -143,7 +143,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
-    _check(inputs, view)
+    check_against(inputs, view)
     return InferRequest(
         view,
         inputs.arrays,
@@ -158,7 +158,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     )
 
 
-def _check(inputs: Inputs, view: ModelView) -> None:
+def check_against(inputs: Inputs, view: ModelView) -> None:
     check_inputs(view.name, inputs.arrays, view.inputs, view.max_batch_size)
     if inputs.late:
         raise inputs.late[0]
@@ -211,7 +211,7 @@ def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
     else:
         shape = _raw_shape(spec, view, len(body))
         inputs.arrays[spec.name] = inputs.from_raw(body, Declared(spec.name, spec.dtype, shape, math.prod(shape)))
-    _check(inputs, view)
+    check_against(inputs, view)
     wire = _wire(call, dict.fromkeys(view.outputs, True))
     return InferRequest(view, inputs.arrays, deadline=call.deadline, wire=wire)
 

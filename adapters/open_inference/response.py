@@ -103,7 +103,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     view = request.view
     head = [_opening(view.name, view.version, request.id) if request.id else _usual_opening(view.name, view.version)]
     if answer.parameters:
-        head += b'"parameters":', _dumps(dict(answer.parameters)), b","
+        head += b'"parameters":', dumps(dict(answer.parameters)), b","
     tail: list[Buffer] = []
     before = b'"outputs":['
     for name, array in answer.outputs.items():
@@ -148,16 +148,17 @@ def _usual_opening(model: str, version: int) -> bytes:
 def _opening(model: str, version: int, request_id: str) -> bytes:
     """{"id":"42","model_name":"m","model_version":"1", without the id if it is empty."""
     document = {"id": request_id} if request_id else {}
-    return _dumps({**document, "model_name": model, "model_version": str(version)})[:-1] + b","
+    return dumps({**document, "model_name": model, "model_version": str(version)})[:-1] + b","
 
 
 @lru_cache(maxsize=1024)
 def _output_opening(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     """{"name":"y","datatype":"FP32","shape":[1,16],"""
-    return _dumps({"name": name, "datatype": datatype, "shape": shape})[:-1] + b","
+    return dumps({"name": name, "datatype": datatype, "shape": shape})[:-1] + b","
 
 
-def _dumps(value: Any) -> bytes:
+def dumps(value: Any) -> bytes:
+    """Anything of ours as JSON. Raises EncodingFailed."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError as error:
@@ -168,7 +169,7 @@ def json_text(name: str, array: Array) -> bytes:
     """A tensor's elements in row-major order as a flat JSON array. Raises EncodingFailed."""
     dtype = array.dtype
     if dtype == BYTES:
-        return _dumps(_strings(name, array))
+        return dumps(_strings(name, array))
     if dtype.itemsize == 2 and dtype.kind not in "iu":
         raise EncodingFailed(
             f"sending {datatype_of(dtype)} data via JSON is not supported. Please use the binary data format for output"
@@ -178,7 +179,7 @@ def json_text(name: str, array: Array) -> bytes:
         text = float32_text(flat)
         if text is not None:
             return text
-    text = _dumps(flat)
+    text = dumps(flat)
     return _with_tokens(flat, text) if dtype.kind == "f" and b"n" in text else text
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import unquote
 
-from adapters.open_inference import request, response
+from adapters.open_inference import generate, request, response
 from adapters.open_inference.errors import encode_error
 from gateway.canonical import NOTHING
 from gateway.errors import MethodNotAllowed, RouteNotFound
@@ -22,6 +22,24 @@ from gateway.ports import Call, Decode, Encode, Endpoint, Match, Reply, Resolve
 
 def _row(address: str, label: str, decode: Decode, encode: Encode) -> Endpoint:
     return Endpoint(address, label, decode, encode, encode_error)
+
+
+def _generate(address: str) -> Endpoint:
+    return Endpoint(
+        address, "generate", generate.decode_generate, generate.encode_generate, encode_error, stream="single"
+    )
+
+
+def _generate_stream(address: str) -> Endpoint:
+    return Endpoint(
+        address,
+        "generate_stream",
+        partial(generate.decode_generate, stream=True),
+        generate.encode_event,
+        generate.encode_event_error,
+        stream="server",
+        nothing=generate.NO_EVENTS,
+    )
 
 
 _MODEL: Final = "/v2/models/{model}"
@@ -39,6 +57,10 @@ ENDPOINTS: Final = (
     _row(f"GET {_VERSION}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
     _row(f"POST {_MODEL}/infer", "infer", request.decode_infer, response.encode_infer),
     _row(f"POST {_VERSION}/infer", "infer", request.decode_infer, response.encode_infer),
+    _generate(f"POST {_MODEL}/generate"),
+    _generate(f"POST {_VERSION}/generate"),
+    _generate_stream(f"POST {_MODEL}/generate_stream"),
+    _generate_stream(f"POST {_VERSION}/generate_stream"),
 )
 
 _Paths: TypeAlias = dict[str, dict[str, Endpoint]]

@@ -85,6 +85,9 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.ModelDecoupled: Answer(
         Code.UNIMPLEMENTED, lambda e: f"Model {e.model} streams its answers, which this protocol cannot carry"
     ),
+    errors.NotOneAnswer: Answer(
+        Code.UNIMPLEMENTED, lambda e: f"Model {e.model} gave no answer or several, and this protocol carries one"
+    ),
     errors.UnknownOutput: _WRONG_TENSORS,
     errors.InputCount: _WRONG_TENSORS,
     errors.UnknownInput: _WRONG_TENSORS,

@@ -33,6 +33,7 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.LabelNotFound("m", "l"), 500, Code.OK, "Model m has no label l."),
     (kind.SignatureNotFound("m", "s"), 500, Code.OK, "Model m has no signature s."),
     (kind.ModelDecoupled("m"), 500, Code.OK, "Model m answers in a stream: ask with streaming=true."),
+    (kind.NotOneAnswer("m"), 500, Code.OK, "Model m did not give exactly one answer."),
     (kind.UnknownOutput("y", "m"), 500, Code.OK, "Model m has no output y."),
     (
         kind.InputCount("m", ("a",), ("b",), 2, 2),

@@ -17,7 +17,7 @@ import pytest
 from serving import DEMO, HOST, Gateway, command, demo_config, running
 
 Serve = Callable[[str], Gateway]
-MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown")
+MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "writer")
 SHOWN = (0, 2, 3, 5, 7, 9)
 IMAGES = {digit: json.loads((DEMO.parent / f"demo/images/{digit}.json").read_bytes()) for digit in SHOWN}
 
@@ -322,7 +322,7 @@ def test_models_lists_what_is_served(demo: Gateway) -> None:
     assert "digits  versions 1, 2  onnxruntime_onnx" in lines
     assert "  input  image: FP32 [-1, 8, 8]" in lines
     assert "  output shout: BYTES [-1]" in lines
-    assert sum(not line.startswith(" ") for line in lines) == 6
+    assert sum(not line.startswith(" ") for line in lines) == len(MODELS)
 
 
 CALLS = [
@@ -374,7 +374,7 @@ def test_health_by_exit_status(demo: Gateway) -> None:
 
 def test_check_and_schema() -> None:
     done = command("check", "--load", str(DEMO))
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{DEMO}: ok, 6 models\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{DEMO}: ok, {len(MODELS)} models\n", "")
     done = command("schema")
     assert done.returncode == 0
     assert {"listen", "models", "grps"} <= json.loads(done.stdout)["properties"].keys()

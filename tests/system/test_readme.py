@@ -26,7 +26,7 @@ NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 CURL = """#!{python}
 import sys, urllib.request
-words = [word for word in sys.argv[1:] if word != "-s"]
+words = [word for word in sys.argv[1:] if word not in ("-s", "-sN")]
 values = {flag: words[words.index(flag) + 1] for flag in ("-d", "-H") if flag in words}
 (url,) = [word for word in words if word not in (*values, *values.values())]
 request = urllib.request.Request("http://" + url, values["-d"].encode())

@@ -1,0 +1,161 @@
+"""Generate: a flat JSON object in, a flat JSON object out for each answer, alone or as server-sent events.
+
+A key that is the name of an input is that tensor, any other key is a parameter for the model; the object under
+`parameters` is read the same way. Values are a scalar or a flat array, and the shape that the model declares is filled
+with them. Source: Triton's generate extension; the texts are its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from adapters import json_body
+from adapters.json_body import ARRAY, OBJECT
+from adapters.open_inference.compression import plain_body
+from adapters.open_inference.errors import JSON_HEADERS, encode_error
+from adapters.open_inference.inputs import Declared, Inputs
+from adapters.open_inference.members import text
+from adapters.open_inference.parameters import custom_parameter
+from adapters.open_inference.request import check_against, max_depth, ref_of
+from adapters.open_inference.response import dumps, json_text
+from gateway.canonical import Array, InferRequest, InferResponse, ParameterValue, TensorSpec
+from gateway.errors import GatewayError, InvalidArgument
+from gateway.ports import Call, ModelView, Reply, Resolve
+
+SSE_HEADERS: Final = MappingProxyType({"Content-Type": "text/event-stream; charset=utf-8"})
+NO_EVENTS: Final = Reply(b"", 200, SSE_HEADERS)
+"""Where the model has nothing to say."""
+
+_ID: Final = "id"
+_PARAMETERS: Final = "parameters"
+_MOST_MEMBERS: Final = 4096
+"""Each is read by itself, for microseconds; no model knows as many names."""
+
+
+# ------------------------------------------------------------------------------------------------------------- request
+
+
+def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> InferRequest:
+    """A generate request -> tensors and parameters, checked against what the model declares. `stream`: for a call that
+    takes any number of answers.
+
+    Raises ModelNotFound, MalformedJson, InvalidArgument and its kinds, Unsupported, BodyTooLarge.
+    """
+    view = resolve(ref_of(call))
+    document = json_body.read(bytes(plain_body(call, call.max_body_bytes)), max_depth(call))
+    if not isinstance(document, OBJECT):
+        raise InvalidArgument("attempt to get members for non-object")
+    request_id = text(document[_ID], "Unable to parse 'id'") if _ID in document else ""
+    call.notes["id"] = request_id
+    reader = _Reader(call, view)
+    reader.read(document)
+    check_against(reader.inputs, view)
+    return InferRequest(
+        view, reader.inputs.arrays, request_id, (), reader.parameters, deadline=call.deadline, stream=stream
+    )
+
+
+class _Reader:
+    """Takes the members of a request apart: `inputs` are tensors of the model, `parameters` all else."""
+
+    def __init__(self, call: Call, view: ModelView) -> None:
+        self._specs = view.inputs
+        self.inputs = Inputs(call, view.name)
+        self.parameters: dict[str, ParameterValue] = {}
+
+    def read(self, document: Any) -> None:
+        """Raises InvalidArgument."""
+        for key, value in _members(document):
+            if key == _PARAMETERS:
+                self._read_nested(value)
+            elif key != _ID or key in self._specs:
+                self._read_member(key, value)
+
+    def _read_nested(self, value: Any) -> None:
+        if not isinstance(value, OBJECT):
+            raise InvalidArgument(
+                "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object"
+            )
+        try:
+            for key, nested in _members(value):
+                self._read_member(key, nested)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"Converting keyword: 'parameters': {error.text}") from None
+
+    def _read_member(self, key: str, value: Any) -> None:
+        spec = self._specs.get(key)
+        if spec is None:
+            self.parameters.setdefault(key, custom_parameter(key, value))
+            return
+        self.inputs.check_new(key)
+        elements = json_body.length(value) if isinstance(value, ARRAY) else 1
+        declared = Declared(key, spec.dtype, filled_shape(spec, elements), elements)
+        self.inputs.arrays[key] = self.inputs.from_json(value if isinstance(value, ARRAY) else [value], declared)
+
+
+def _members(value: Any) -> list[tuple[str, Any]]:
+    if len(value) > _MOST_MEMBERS:
+        raise InvalidArgument(f"more than {_MOST_MEMBERS} members in an object")
+    return json_body.members(value)
+
+
+def filled_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
+    """The shape that so many elements take: the innermost variable dimension has what the fixed ones leave, any other
+    variable one is 1. A tensor of any rank is a vector, as the metadata says. Raises InvalidArgument.
+    """
+    shape = list((-1,) if spec.shape is None else spec.shape)
+    fixed = math.prod([size for size in shape if size >= 0])
+    left, rest = divmod(elements, fixed) if fixed else (1, elements)
+    for place in reversed(range(len(shape))):
+        if shape[place] < 0:
+            shape[place], left = left, 1
+    if rest or left != 1:
+        raise InvalidArgument(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
+    return tuple(shape)
+
+
+# ------------------------------------------------------------------------------------------------------------- replies
+
+
+def encode_generate(answer: InferResponse, request: InferRequest) -> Reply:
+    """The one answer -> a JSON object. Raises EncodingFailed for a tensor that JSON cannot carry."""
+    return Reply(_document(answer, request), 200, JSON_HEADERS)
+
+
+def encode_event(answer: InferResponse, request: InferRequest) -> Reply:
+    """An answer of several -> an event. Of one without outputs, as some models end with, nobody is told."""
+    body = _event(_document(answer, request)) if answer.outputs else b""
+    return Reply(body, 200, SSE_HEADERS, streamed=True)
+
+
+def encode_event_error(error: GatewayError, call: Call) -> Reply:
+    """A failure: an event once a model has taken the request on, a plain reply before."""
+    reply = encode_error(error, call)
+    if not call.accepted:
+        return reply
+    return replace(reply, body=_event(bytes(reply.body)), headers={**reply.headers, **SSE_HEADERS})  # type: ignore[arg-type]
+
+
+def _event(document: bytes) -> bytes:
+    return b"data: %b\n\n" % document
+
+
+def _document(answer: InferResponse, request: InferRequest) -> bytes:
+    """{"id":"42","model_name":"m","model_version":"1","text_output":"…"}: parameters and outputs by their names."""
+    view = request.view
+    document: dict[str, Any] = {_ID: request.id} if request.id else {}
+    document |= {"model_name": view.name, "model_version": str(view.version), **answer.parameters}
+    for name, array in answer.outputs.items():
+        document[name] = orjson.Fragment(_value(name, array))
+    return dumps(document)
+
+
+def _value(name: str, array: Array) -> bytes:
+    """A bare value for exactly one element, else a flat array."""
+    elements = json_text(name, array)
+    return elements[1:-1] if array.size == 1 else elements
