@@ -20,7 +20,7 @@ from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.inputs import Declared, Inputs
 from adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
 from adapters.open_inference.parameters import read_parameters, sequence_of
-from adapters.open_inference.template import Templates
+from adapters.open_inference.template import Heads, Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import BYTES, NOTHING, Array, InferRequest, ModelRef, OutputRequest, TensorSpec, check_inputs
 from gateway.errors import BodyTooLarge, InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
@@ -33,6 +33,7 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.lower()
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
 _templates: Final = Templates()
+_heads: Final = Heads()
 _wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
 """Models have few outputs, and requests name them over and over."""
 
@@ -99,7 +100,7 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
         return _raw_request(call, view, message)
     if size > call.max_body_bytes:
         raise BodyTooLarge(call.max_body_bytes)
-    return _infer_request(call, view, bytes(message[:size]), message[size:])
+    return _binary_request(call, view, bytes(message[:size]), message[size:])
 
 
 def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
@@ -116,6 +117,20 @@ def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     call.notes["id"] = ""
     inputs = {template.name: array}
     return InferRequest(view, inputs, "", template.outputs, deadline=call.deadline, wire=template.wire)
+
+
+def _binary_request(call: Call, view: ModelView, head: bytes, tail: memoryview) -> InferRequest:
+    """A request with binary data: by its head, if the same was read before."""
+    accepted = call.headers.get("accept-encoding")
+    depth = max_depth(call)
+    known = _heads.read(view, accepted, depth, head, tail)
+    if known is None:
+        request = _infer_request(call, view, head, tail)
+        _heads.learn(request, accepted, depth, head, tail)
+        return request
+    said, arrays = known
+    call.notes["id"] = ""
+    return InferRequest(view, arrays, "", said.outputs, deadline=call.deadline, wire=said.wire)
 
 
 def max_depth(call: Call) -> int:

@@ -19,12 +19,14 @@ from typing import Any, Final, NamedTuple
 import simdjson
 
 from adapters import json_body
-from gateway.canonical import Array, InferRequest, OutputRequest
+from adapters.open_inference.raw import numbers_of
+from gateway.canonical import BYTES, Array, InferRequest, OutputRequest
 from gateway.errors import MalformedJson
 from gateway.ports import Buffer, ModelView
 
 _KEY: Final = b'"data":'
 _MARK: Final = b"[-7.0625]"
+_ELSEWHERE: Final = (b'"data"', b"shared_memory", b"\\")
 _MAX_TEXT_BYTES: Final = 1024
 _MAX_TEMPLATES: Final = 256
 _DEPTH_OF_DATA: Final = 3
@@ -65,10 +67,10 @@ class Templates:
 
     def learn(self, request: InferRequest, accepted: str | None, depth: int, body: bytes) -> None:
         """Keep what a request said that was read the long way, if its text can be told from its numbers."""
-        if len(request.inputs) != 1 or request.id or request.parameters or request.sequence is not None:
+        if len(request.inputs) != 1 or not _is_usual(request):
             return
         ((name, array),) = request.inputs.items()
-        if array.dtype.kind not in "fiu" or not array.size or request.priority or request.queue_timeout_us:
+        if array.dtype.kind not in "fiu" or not array.size:
             return
         start = body.find(b"[", body.find(_KEY))
         before, after = body[:start], body[_end_of_array(body, start) :]
@@ -80,6 +82,60 @@ class Templates:
         template = Template(name, array.dtype, array.shape, array.size, request.outputs, request.wire)
         self._by_text.setdefault((request.view, accepted, depth, before), []).append((after, template))
         self._count += 1
+
+
+class Head(NamedTuple):
+    """The JSON in front of binary tensors: every input's dtype, shape, number of elements and bytes, in order."""
+
+    inputs: tuple[tuple[str, Any, tuple[int, ...], int, int], ...]
+    tail_bytes: int
+    outputs: tuple[OutputRequest, ...]
+    wire: Any
+
+
+class Heads:
+    """The same for requests whose tensors are all binary: the JSON in front of them holds no numbers, so a client
+    repeats it to the byte, and what the same bytes said before they say again. Of one process; bounded.
+    """
+
+    def __init__(self) -> None:
+        self._by_text: dict[tuple[ModelView, str | None, int, bytes], Head] = {}
+
+    def read(
+        self, view: ModelView, accepted: str | None, depth: int, text: bytes, tail: memoryview
+    ) -> tuple[Head, dict[str, Array]] | None:
+        """A head and the bytes behind it -> what it says and the inputs, or None if it has to be read the long way."""
+        head = self._by_text.get((view, accepted, depth, text))
+        if head is None or len(tail) != head.tail_bytes:
+            return None
+        arrays = {}
+        at = 0
+        for name, dtype, shape, elements, size in head.inputs:
+            arrays[name] = numbers_of(tail[at : at + size], dtype, shape, elements)
+            at += size
+        return head, arrays
+
+    def learn(self, request: InferRequest, accepted: str | None, depth: int, text: bytes, tail: memoryview) -> None:
+        """Keep what a head said that was read the long way, if it says nothing of this one request alone.
+
+        Where it names no other place of data, and has no escapes that could spell one, every input is in the tail, in
+        the order of the head.
+        """
+        if not _is_usual(request) or len(text) > _MAX_TEXT_BYTES or any(word in text for word in _ELSEWHERE):
+            return
+        inputs = tuple([(name, a.dtype, a.shape, a.size, a.nbytes) for name, a in request.inputs.items()])
+        if sum([size for *_, size in inputs]) != len(tail) or any(dtype == BYTES for _, dtype, *_ in inputs):
+            return
+        if len(self._by_text) >= _MAX_TEMPLATES:
+            self._by_text.clear()
+        self._by_text[request.view, accepted, depth, text] = Head(inputs, len(tail), request.outputs, request.wire)
+
+
+def _is_usual(request: InferRequest) -> bool:
+    """Whether nothing in a request but its tensors belongs to this one alone."""
+    return not (
+        request.id or request.parameters or request.sequence is not None or request.priority or request.queue_timeout_us
+    )
 
 
 def _numbers(body: Buffer, start: int, end: int, template: Template, depth: int) -> Array | None:

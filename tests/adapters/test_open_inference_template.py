@@ -3,6 +3,7 @@ brackets.
 """
 
 import json
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.open_inference.request import _infer_request
-from adapters.open_inference.template import Templates
+from adapters.open_inference.template import Heads, Templates
 from gateway.errors import GatewayError
 from gateway.ports import Call, ModelView
 
@@ -143,3 +144,74 @@ def test_garbage_between_the_brackets_is_left_to_the_long_way(
         want = long_way(view, other)
         assert not isinstance(want, GatewayError)
         np.testing.assert_array_equal(found[1], want.inputs["x"])
+
+
+# ------------------------------------------------------------------------------------------------ heads of binary data
+
+X = {"name": "x", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
+Z = {"name": "z", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
+TAIL = struct.pack("<3f", 1, 2, 3)
+REMEMBERED: list[dict[str, Any]] = [
+    {"inputs": [X, Z]},
+    {"inputs": [Z, X]},
+    {"inputs": [X, Z], "outputs": [{"name": "y", "parameters": {"binary_data": True}}]},
+    {"inputs": [X, Z], "parameters": {"binary_data_output": True}, "id": ""},
+]
+FORGOTTEN: list[dict[str, Any]] = [
+    {"inputs": [X, Z], "id": "1"},
+    {"inputs": [X, Z], "parameters": {"custom": 1}},
+    {"inputs": [X, Z], "parameters": {"sequence_id": 1}},
+    {"inputs": [X, Z], "parameters": {"priority": 1}},
+    {"inputs": [X, Z], "parameters": {"timeout": 1}},
+    {"inputs": [X, Z], "note": "a\\b"},
+    {"inputs": [X, Z], "data": 1},
+    {"inputs": [X, Z], "note": "x" * 1024},
+]
+
+
+def by_head(heads: Heads, view: ModelView, document: Any, tail: bytes) -> Any:
+    """Read the long way and learned, then what the head alone makes of the same."""
+    head = json.dumps(document).encode()
+    call = Call(head + tail, "POST", "/v2/models/m/infer", {}, "http", {"model": "m"})
+    request = _infer_request(call, view, head, memoryview(tail))
+    heads.learn(request, None, 100, head, memoryview(tail))
+    return request, heads.read(view, None, 100, head, memoryview(tail))
+
+
+@pytest.mark.parametrize("document", REMEMBERED)
+def test_a_head_says_again_what_it_said(document: Any, make_model: Callable[..., ModelView]) -> None:
+    heads, view = Heads(), model(make_model)
+    request, known = by_head(heads, view, document, TAIL)
+    assert known is not None
+    said, arrays = known
+    assert (said.outputs, said.wire) == (request.outputs, request.wire)
+    assert [*arrays] == [*request.inputs]
+    for name, array in request.inputs.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
+    other = struct.pack("<3f", 7, 8, 9)
+    known = heads.read(view, None, 100, json.dumps(document).encode(), memoryview(other))
+    assert known is not None
+    assert b"".join(array.tobytes() for array in known[1].values()) == other
+
+
+@pytest.mark.parametrize("document", FORGOTTEN)
+def test_a_head_of_one_request_alone_is_not_kept(document: Any, make_model: Callable[..., ModelView]) -> None:
+    assert by_head(Heads(), model(make_model), document, TAIL)[1] is None
+
+
+def test_a_head_is_another_behind_which_other_bytes_come(make_model: Callable[..., ModelView]) -> None:
+    heads, view = Heads(), model(make_model)
+    by_head(heads, view, REMEMBERED[0], TAIL)
+    head = json.dumps(REMEMBERED[0]).encode()
+    for tail in (TAIL[:-1], TAIL + b"x", b""):
+        assert heads.read(view, None, 100, head, memoryview(tail)) is None
+    assert heads.read(view, "gzip", 100, head, memoryview(TAIL)) is None
+    assert heads.read(view, None, 99, head, memoryview(TAIL)) is None
+    assert heads.read(model(make_model), None, 100, head, memoryview(TAIL)) is None
+
+
+def test_heads_are_bounded(make_model: Callable[..., ModelView]) -> None:
+    heads, view = Heads(), model(make_model)
+    for number in range(600):
+        assert by_head(heads, view, {"inputs": [X, Z], "n": number}, TAIL)[1] is not None
+    assert len(heads._by_text) <= 256
