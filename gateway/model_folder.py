@@ -1,0 +1,25 @@
+"""A model's folder in a repository: its entry of the YAML stands in `model.yaml`, beside its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.catalog import ReadFolder, Translate
+from gateway.config import read_plain
+
+FILE: Final = "model.yaml"
+
+
+def folder_reader(translate: Translate) -> ReadFolder:
+    """What reads such folders; `translate` knows the texts of configurations that callers send."""
+
+    def read(folder: Path, configuration: str | None) -> Mapping[str, Any]:
+        file = folder / FILE
+        if not file.is_file() and configuration is None:
+            raise ValueError(f"no {FILE} in {folder}")
+        plain: Mapping[str, Any] = {"path": ".", **(read_plain(file) if file.is_file() else {})}
+        return plain if configuration is None else translate(configuration, plain)
+
+    return read
