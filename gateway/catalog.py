@@ -95,6 +95,8 @@ class FolderCatalog:
         place = folder or self._found().get(name)
         if place is None:
             raise ModelNotFound(name)
+        if not name.isprintable() or "/" in name:
+            raise ValueError("a model's name has neither / nor control characters")
         return self._validate(self._read_folder(place, configuration), place)
 
     def fingerprint(self, name: str) -> Hashable:

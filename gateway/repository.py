@@ -388,7 +388,7 @@ def _unchanged(before: Mapping[int, Model], old: Stored, stored: Stored) -> dict
 def _log_report(report: LoadReport) -> None:
     """Where a caller learns what went wrong, the operator's log does too."""
     if report.error:
-        log.warning("model %s version %s failed to load: %s", report.name, report.version, report.error)
+        log.info("model %s version %s failed to load: %s", report.name, report.version, report.error)
 
 
 def _without_folders(text: str) -> str:

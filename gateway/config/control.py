@@ -54,8 +54,14 @@ class Admin(Section):
         if (self.value_env is None) == (self.value_file is None):
             raise ValueError("needs value_env or value_file, one of them")
         if not self.value():
-            raise ValueError(f"the value of {self.header} is empty: {self.value_env or self.value_file}")
+            raise ValueError(f"the value of {self.header} is empty: {self._source}")
+        if not self.value().isascii():
+            raise ValueError(f"the value of {self.header} is not ASCII, which headers need: {self._source}")
         return self
+
+    @property
+    def _source(self) -> str:
+        return self.value_env or (self.value_file.written if self.value_file else "")
 
     def value(self) -> bytes:
         """The value that callers must send. Kept out of every dump of the configuration."""

@@ -250,9 +250,18 @@ def test_the_administrators_value_is_never_shown(folder: Path, monkeypatch: pyte
         assert config.admin.value() == b"s3cret"
         assert "s3cret" not in f"{config!r}{config.plain()}"
     (folder / "empty").write_text("\n")
-    for source in ("", "value_env: TEST_ADMIN_NONE", "value_file: empty", "value_env: A, value_file: key"):
-        (line,) = refusal(HEAD + f"admin: {{header: x-admin-key, {source}}}")
-        assert "needs value_env or value_file" in line or "the value of x-admin-key is empty" in line
+    monkeypatch.setenv("TEST_ADMIN_UMLAUT", "ä")
+    for source, text in (
+        ("", "needs value_env or value_file, one of them"),
+        ("value_env: A, value_file: key", "needs value_env or value_file, one of them"),
+        ("value_env: TEST_ADMIN_NONE", "the value of x-admin-key is empty: TEST_ADMIN_NONE"),
+        ("value_file: empty", "the value of x-admin-key is empty: empty"),
+        (
+            "value_env: TEST_ADMIN_UMLAUT",
+            "the value of x-admin-key is not ASCII, which headers need: TEST_ADMIN_UMLAUT",
+        ),
+    ):
+        assert refusal(HEAD + f"admin: {{header: x-admin-key, {source}}}")[0].endswith(f"admin: {text}")
 
 
 def test_one_model_is_validated_alone(folder: Path) -> None:
