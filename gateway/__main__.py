@@ -175,14 +175,15 @@ def _check(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             config = load_config(file, kinds)
-            failures = app.try_loading(config, kinds) if options.load else []
+            failures = app.try_loading(config, kinds) if options.load else app.unreadable(config, kinds)
         except ConfigError as error:
             _complain(str(error))
             status = 2
             continue
         for failure in failures:
             _complain(f"{file}: models.{failure}")
-        _say(f"{file}: {'models fail to load' if failures else 'ok'}, {len(config.models)} models")
+        count = len(app.catalog(config, kinds).names())
+        _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
 

@@ -262,6 +262,18 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
     return 0
 
 
+def unreadable(config: Config, kinds: Registries) -> list[str]:
+    """What is wrong with models that lie in repositories, one line each."""
+    models = catalog(config, kinds)
+    problems = []
+    for name in models.names():
+        try:
+            models.read(name)
+        except (ValueError, OSError) as error:
+            problems.append(f"{name}: {error}")
+    return problems
+
+
 def try_loading(config: Config, kinds: Registries) -> list[str]:
     """Load every model and give it back; what went wrong, one line each."""
 

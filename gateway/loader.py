@@ -105,22 +105,22 @@ class Loader:
     async def _load_version(
         self, name: str, version: int, config: ModelConfig, path: Path
     ) -> tuple[Model, WarmUp | None]:
-        computation = await self.in_thread(self._hooks.load, config, name, version, path)
+        computation = await self._in_thread(self._hooks.load, config, name, version, path)
         try:
-            plan = await self.in_thread(model_plan, config, computation)
+            plan = await asyncio.to_thread(model_plan, config, computation)
             model = Model(name, version, (version,), computation, plan, self._hooks.meter(name, version))
         except BaseException:
             for executor in computation.executors:
-                await self.in_thread(executor.close)
+                await asyncio.to_thread(executor.close)
             raise
         try:
-            return model, await self.in_thread(model.warm_up)
+            return model, await self._in_thread(model.warm_up)
         except BaseException:
             await model.close()
             raise
 
-    async def in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
-        """Call something slow."""
+    async def _in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
+        """Call what may take minutes: it must not wait behind what takes milliseconds, nor the other way round."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
 
     def close(self) -> None:

@@ -19,7 +19,10 @@ def folder_reader(translate: Translate) -> ReadFolder:
         file = folder / FILE
         if not file.is_file() and configuration is None:
             raise ValueError(f"no {FILE} in {folder}")
-        plain: Mapping[str, Any] = {"path": ".", **(read_plain(file) if file.is_file() else {})}
-        return plain if configuration is None else translate(configuration, plain)
+        own = read_plain(file) if file.is_file() else {}
+        if configuration is None:
+            return {"path": "."} | own
+        # A caller's files may bring this one along: of paths that it names, none may count.
+        return translate(configuration, {"path": "."} | {key: own[key] for key in own if key == "backend"})
 
     return read

@@ -76,7 +76,7 @@ class Repository:
         if version is not None:
             known = {version: known[version]} if version in known else {}
         if not known:
-            raise ModelNotFound(name, version, known=record is not None)
+            raise ModelNotFound(name, version, known=record is not None and (record.wanted or bool(record.statuses)))
         return tuple(known[number] for number in sorted(known, reverse=True))
 
     def all_available(self) -> bool:
@@ -99,7 +99,7 @@ class Repository:
 
     async def index(self, ready_only: bool = False) -> tuple[IndexEntry, ...]:
         """Every model of the catalog and every one that was loaded, by name."""
-        names = await self._loader.in_thread(self._catalog.names)
+        names = await asyncio.to_thread(self._catalog.names)
         records = {name: ModelRecord(name) for name in names} | self._records
         entries = [entry for name in sorted(records) for entry in records[name].index()]
         return tuple(entry for entry in entries if not ready_only or entry.state == "READY")
@@ -135,13 +135,15 @@ class Repository:
         self, name: str, configuration: str | None, files: Mapping[str, bytes], seen: set[str]
     ) -> None:
         try:
-            stored = await self._loader.in_thread(self._loader.read, name, configuration, files)
+            stored = await asyncio.to_thread(self._loader.read, name, configuration, files)
         except ModelNotFound:
             raise ModelNotStored(name) from None
         except (ValueError, OSError) as error:
             raise LoadRefused(name, _without_folders(told(error))) from None
         record = self._records.setdefault(name, ModelRecord(name))
         try:
+            if not stored.versions:
+                raise LoadRefused(name, "at least one version must be available under the version policy")
             for part in self._hooks.parts(stored.config):
                 if part not in seen and part not in self.snapshot.models:
                     seen.add(part)
@@ -150,8 +152,6 @@ class Repository:
         finally:
             if stored.upload is not None and record.stored is not stored:
                 stored.upload.cleanup()
-        if 0 in failures:
-            raise LoadRefused(name, "at least one version must be available under the version policy")
         if failures:
             raise LoadFailed(name, {version: _without_folders(text) for version, text in failures.items()})
 
@@ -182,24 +182,29 @@ class Repository:
 
         A version that has not changed goes on as it is. Raises OSError if the disk cannot be read.
         """
-        found = await self._loader.in_thread(self._loader.look)
+        await asyncio.gather(*await self._follow(report))
+
+    async def keep_polling(self, report: Report) -> None:
+        """Poll for ever, at the configuration's pace; a model that loads slowly holds up no other."""
+        while True:
+            await asyncio.sleep(self._control.poll_seconds)
+            try:
+                await self._follow(report)
+            except OSError as error:
+                log.warning("the model repository cannot be read: %s", error)
+
+    async def _follow(self, report: Report) -> list[asyncio.Task[None]]:
+        found = await asyncio.to_thread(self._loader.look)
         changes: list[Coroutine[Any, Any, None]] = []
         for name, seen in found.items():
             record = self._records.setdefault(name, ModelRecord(name))
             if record.seen != seen:
+                record.seen = seen
                 changes.append(self._settle(record, report, anew=False))
-        gone = [record for name, record in self._records.items() if record.wanted and name not in found]
-        changes += [self._unload_tree(record.name, False, {record.name}) for record in gone]
-        await asyncio.gather(*(self._to_the_end(change) for change in changes))
-
-    async def keep_polling(self, report: Report) -> None:
-        """Poll for ever, at the configuration's pace."""
-        while True:
-            await asyncio.sleep(self._control.poll_seconds)
-            try:
-                await self.poll(report)
-            except Exception:
-                log.exception("the model repository could not be polled")
+        for name, record in self._records.items():
+            if record.wanted and name not in found and not record.lock.locked():
+                changes.append(self._unload_tree(name, False, {name}))
+        return [self._begin(change) for change in changes]
 
     def give_up(self) -> None:
         """Tell everybody who still waits for a model that there will be no answer."""
@@ -225,13 +230,14 @@ class Repository:
     async def _settle(self, record: ModelRecord, report: Report, *, anew: bool = True) -> None:
         """Bring a model to what the catalog says of it now; reports what went wrong."""
         try:
-            stored = await self._loader.in_thread(self._loader.read, record.name)
-        except (GatewayError, ValueError, OSError) as error:
+            stored = await asyncio.to_thread(self._loader.read, record.name)
+        except Exception as error:
+            log.debug("model %s cannot be read", record.name, exc_info=error)
             missing = isinstance(error, ModelNotFound)
             text = f"no such model: {record.name}" if missing else told(error)
             record.error = text
             record.wanted = True
-            record.seen = None if missing else await self._loader.in_thread(self._catalog.fingerprint, record.name)
+            record.seen = None if missing else await asyncio.to_thread(self._catalog.fingerprint, record.name)
             self._publish()
             report(LoadReport(record.name, 0, error=text))
             return
@@ -345,7 +351,7 @@ class Repository:
                 record.note(version, END)
                 self._hooks.forget(record.name, version)
         if upload is not None:
-            await self._loader.in_thread(upload.cleanup)
+            await asyncio.to_thread(upload.cleanup)
 
     # ---------------------------------------------------------------------------------------------------------- tables
 
@@ -357,17 +363,22 @@ class Repository:
             frozenset(name for name, record in records.items() if not record.wanted and record.statuses),
         )
 
-    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Whoever asked for it may leave: what was begun is brought to its end."""
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start what is brought to its end whether anybody waits for it or not."""
         task = asyncio.ensure_future(work)
         self._work.add(task)
         task.add_done_callback(self._done)
-        await asyncio.shield(task)
+        return task
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whoever asked for it may leave."""
+        await asyncio.shield(self._begin(work))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen here, should nobody wait for it any more
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, GatewayError):
+            log.error("model control failed unexpectedly", exc_info=error)
 
 
 def _in_service(models: Mapping[int, Model]) -> dict[int, Model]:

@@ -23,7 +23,7 @@ class ModelControl(Section):
     poll_seconds: float = Field(default=15, gt=0, allow_inf_nan=False)
     """Of mode poll: how often the disk is looked at."""
     allow_uploads: bool = False
-    """Of mode explicit: whether a load may bring the model's files with it."""
+    """Of mode explicit: whether a load may bring the model's files with it. They may be programs: see admin."""
 
     @field_validator("load")
     @classmethod

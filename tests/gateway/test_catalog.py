@@ -85,6 +85,9 @@ def test_another_configuration_for_a_model_in_a_folder(config: Config, tmp_path:
     upload.mkdir()
     made = folders(tmp_path).read("unheard-of", '{"backend": "onnxruntime"}', upload)
     assert (made.backend, made.path and made.path.path) == ("onnx", upload)
+    (upload / "model.yaml").write_text("backend: onnx\npath: /etc\nclass_labels: {y: /etc/passwd}\n")
+    made = folders(tmp_path).read("unheard-of", "{}", upload)
+    assert (made.backend, made.path and made.path.path, made.class_labels) == ("onnx", upload, {})
     for name in ("a/b", "a\nb"):
         with pytest.raises(ValueError, match="a model's name"):
             folders(tmp_path).read(name, '{"backend": "onnxruntime"}', upload)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from gateway.canonical import TensorSpec
-from gateway.config.file import ConfigError, Problem, load_config, model_validator
+from gateway.config.control import ModelControl
+from gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
 from gateway.config.options import Config, config_class, json_schema, write_json_schema
 from gateway.config.values import FileRef, VersionPolicy, parse_bind
 from gateway.ports import BackendKind, DialectKind, OpKind, Options, Registries
@@ -262,6 +263,22 @@ def test_the_administrators_value_is_never_shown(folder: Path, monkeypatch: pyte
         ),
     ):
         assert refusal(HEAD + f"admin: {{header: x-admin-key, {source}}}")[0].endswith(f"admin: {text}")
+
+
+def test_the_command_line_has_the_last_word_on_model_control(folder: Path) -> None:
+    config = load(HEAD + "model_control: {mode: explicit, load: [digits], allow_uploads: true}")
+    assert with_model_control(config, None, None, None) is config
+    assert with_model_control(config, "poll", None, 2.5).model_control == ModelControl(
+        mode="poll", poll_seconds=2.5, allow_uploads=True
+    )
+    assert with_model_control(config, None, ["a", "*"], None).model_control.load == ("a", "*")
+    for mode, names, seconds, text in (
+        ("none", ["digits"], None, "load: only mode explicit chooses the models to load"),
+        ("poll", None, 0.0, "poll_seconds: Input should be greater than 0"),
+        ("poll", None, float("inf"), "poll_seconds: Input should be a finite number"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            with_model_control(config, mode, names, seconds)
 
 
 def test_one_model_is_validated_alone(folder: Path) -> None:

@@ -108,7 +108,7 @@ class World:
         await self.repository.load_all(self.reports.append)
         self.service.started = True
 
-    async def ask(self, name: str, x: Any = X) -> Any:
+    async def ask(self, name: str, x: Any = X, after_decode: Callable[[], object] = lambda: None) -> Any:
         """What a V2 client gets: y, or the error's text."""
         body = {"inputs": [{"name": "x", "shape": x.shape, "datatype": "FP32", "data": x.ravel().tolist()}]}
         target = f"/v2/models/{name}/infer"
@@ -118,8 +118,13 @@ class World:
         async def send(reply: Reply) -> None:
             replies.append(reply)
 
+        def decode(call: Call, resolve: Any) -> Any:
+            question = found.endpoint.decode(call, resolve)
+            after_decode()
+            return question
+
         call = Call(json.dumps(body).encode(), "POST", target, {}, "http", found.args)
-        await self.service.handle("open_inference", found.endpoint, call, send)
+        await self.service.handle("open_inference", replace(found.endpoint, decode=decode), call, send)
         answer = json.loads(b"".join([bytes(part) for part in parts_of(replies[0])]))
         return answer["outputs"][0]["data"] if "outputs" in answer else answer["error"]
 
@@ -220,6 +225,27 @@ async def reload_often(world: World, times: int) -> None:
     for _ in range(times):
         await world.repository.load("a")
         await asyncio.sleep(0.002)
+
+
+async def test_a_model_is_exchanged_while_a_body_is_read(make: Any, put: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was decoded for the old one is decoded once more for the new one, or refused if there is none."""
+    monkeypatch.setattr(gateway.service, "LARGE_BODY_BYTES", 0)
+    put("a/1", 3)
+    world = make(EXPLICIT)
+    await world.start()
+    for change, want in (
+        (world.repository.load, [4.0, 4.0]),
+        (world.repository.unload, "Request for unknown model: 'a' has no available versions"),
+    ):
+        read, go = threading.Event(), threading.Event()
+        asked = asyncio.ensure_future(world.ask("a", after_decode=lambda read=read, go=go: (read.set(), go.wait(10))))
+        await world.until(read.is_set)
+        world.put("a/1", 4)
+        left = len(world.closed)
+        await change("a")
+        await world.until(lambda left=left: len(world.closed) > left)
+        go.set()
+        assert await asked == want
 
 
 async def test_what_is_loaded_anew_is_new(make: Any, put: Any) -> None:
@@ -397,6 +423,36 @@ async def test_an_unloaded_model_answers_what_it_accepted(make: Any, put: Any) -
     await world.repository.unload("never heard of")
 
 
+async def test_whoever_waits_for_a_leaving_model_learns_of_the_end(make: Any, put: Any) -> None:
+    put("a/1", 3)
+    world = make(EXPLICIT)
+    await world.start()
+    world.gate.clear()
+    accepted = asyncio.ensure_future(world.ask("a"))
+    await asyncio.sleep(0.02)
+    await world.repository.unload("a")
+    world.repository.give_up()
+    assert await accepted == "model 'a' has stopped accepting requests"
+
+
+async def test_what_was_half_loaded_is_given_back(make: Any, put: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose configuration does not fit it, and one that fails when it is warmed up."""
+    put("a/1", 3)
+    put("b/1", 4)
+    monkeypatch.setattr(Scale, "inline", True)
+    world = make(
+        "", "models: {a: {backend: still, path: a, signatures: {s: {inputs: {q: q}}}}, b: {backend: still, path: b}}\n"
+    )
+    monkeypatch.setattr(Scale, "run", None)
+    await world.start()
+    assert sorted(world.closed) == [3.0, 4.0]
+    assert [report.error for report in world.reports] == [
+        "signature s names an input that the model does not have: q",
+        "TypeError: 'NoneType' object is not callable",
+    ]
+    assert not world.service.ready
+
+
 async def test_a_model_that_comes_back_while_it_leaves_is_available(make: Any, put: Any) -> None:
     put("a/1", 3)
     world = make(EXPLICIT)
@@ -522,6 +578,23 @@ async def test_a_repository_that_cannot_be_read_costs_no_model(make: Any, put: A
     (tmp_path / "gone").rename(tmp_path / "repo")
     world.put("repo/b/2", 5)
     await world.until(lambda: world.router.resolve(ModelRef("b")).version == 2)
+    polling.cancel()
+
+
+async def test_a_slow_load_holds_up_no_other_model(make: Any, put: Any) -> None:
+    put("repo/b/1", 2)
+    world = make(POLL + "repositories: [repo]\n", "")
+    await world.start()
+    polling = asyncio.ensure_future(world.repository.keep_polling(world.reports.append))
+    world.put("repo/slow/1", "held")
+    await world.until(lambda: "slow" in world.repository._records and world.states("slow") == {1: "LOADING"})
+    world.put("repo/quick/1", 6)
+    await world.until(lambda: "quick" in world.repository.snapshot.models)
+    assert await world.ask("quick") == [6.0, 6.0]
+    world.hold.set()
+    await world.until(lambda: "slow" in world.repository.snapshot.models)
+    await asyncio.sleep(0.05)
+    assert world.loads == [("b", 1), ("quick", 1), ("slow", 1)]
     polling.cancel()
 
 
