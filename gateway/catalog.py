@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol, TypeAlias
 from gateway.config import Config, ModelConfig
 from gateway.errors import ModelNotFound
 
-ReadFolder: TypeAlias = Callable[[Path, str | None], Mapping[str, Any]]
-"""(a model's folder, the text of a configuration in place of the folder's own) -> the plain YAML form of that model.
-Raises ValueError."""
+ReadFolder: TypeAlias = Callable[[Path, str | None, str], Mapping[str, Any]]
+"""(a model's folder, the text of a configuration in place of the folder's own, the model's name) -> the plain YAML form
+of that model. Raises ValueError or OSError."""
 Translate: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 """(text of a configuration, the plain YAML form of a model) -> that form with what the text says in its place. Raises
 ValueError."""
@@ -97,7 +97,7 @@ class FolderCatalog:
             raise ModelNotFound(name)
         if not name.isprintable() or "/" in name:
             raise ValueError("a model's name has neither / nor control characters")
-        return self._validate(self._read_folder(place, configuration), place)
+        return self._validate(self._read_folder(place, configuration, name), place)
 
     def fingerprint(self, name: str) -> Hashable:
         place = self._found().get(name)

@@ -12,11 +12,15 @@ from gateway.config import read_plain
 FILE: Final = "model.yaml"
 
 
-def folder_reader(translate: Translate) -> ReadFolder:
-    """What reads such folders; `translate` knows the texts of configurations that callers send."""
+def folder_reader(translate: Translate, otherwise: ReadFolder | None = None) -> ReadFolder:
+    """What reads such folders; `translate` knows the texts of configurations that callers send, `otherwise` what has no
+    such file, and everything that comes with such a text.
+    """
 
-    def read(folder: Path, configuration: str | None) -> Mapping[str, Any]:
+    def read(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
         file = folder / FILE
+        if otherwise is not None and (configuration is not None or not file.is_file()):
+            return otherwise(folder, configuration, name)
         if not file.is_file() and configuration is None:
             raise ValueError(f"no {FILE} in {folder}")
         own = read_plain(file) if file.is_file() else {}

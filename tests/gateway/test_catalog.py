@@ -95,6 +95,20 @@ def test_another_configuration_for_a_model_in_a_folder(config: Config, tmp_path:
         Catalogs(YamlCatalog(config)).read("unheard-of", "{}", upload)
 
 
+def test_folders_of_another_format_have_another_reader(config: Config, tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def other(folder: Path, configuration: str | None, name: str) -> dict[str, Any]:
+        asked.append((folder.name, configuration, name))
+        return {"backend": "onnx", "path": str(folder)}
+
+    both = FolderCatalog([tmp_path / "repo"], folder_reader(translate, other), VALIDATE)
+    assert [both.read(name).backend for name in ("a", "b")] == ["onnx", "still"]
+    assert both.read("b", "{}").backend == "onnx"
+    assert both.read("new", "{}", tmp_path / "repo/a").backend == "onnx"
+    assert asked == [("a", None, "a"), ("b", "{}", "b"), ("a", "{}", "new")]
+
+
 BROKEN_FOLDERS = [
     ("backend: still\nbackend: still\n", "model.yaml:2:1"),
     ("- still", "expected a mapping"),

@@ -164,7 +164,7 @@ def translate(text: str, plain: Any) -> Any:
     return {**plain, **json.loads(text)}
 
 
-def read_folder(folder: Path, configuration: str | None) -> Any:
+def read_folder(folder: Path, configuration: str | None, name: str) -> Any:
     """The fake of a repository's own format: JSON in `config`."""
     file = folder / "config"
     own = json.loads(file.read_text()) if file.exists() else {}
