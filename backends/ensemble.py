@@ -221,4 +221,6 @@ def _check(steps: Sequence[EnsembleStep], inputs: set[str], outputs: set[str]) -
         waiting = [step for step in waiting if step not in able]
 
 
-KIND = BackendKind(EnsembleOptions, EnsembleBackend, versioned=False)
+KIND = BackendKind(
+    EnsembleOptions, EnsembleBackend, versioned=False, parts=lambda options: [step.model for step in options.steps]
+)

@@ -20,8 +20,11 @@ The life of a request
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
 
 What is loaded, and from what
-    config/           YAML -> Config, strictly              repository.py     versions and their states
-    metrics.py        every Prometheus instrument
+    config/           YAML -> Config, strictly              catalog.py        which models there are, how configured
+    repository.py     which are loaded; loads and unloads   record.py         one model's versions and their states
+    loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
+    uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
+    admin.py          who may change a running server       metrics.py        every Prometheus instrument
     app.py            the composition root: the only module that imports dialects and backends
     client.py         what the command line asks a running gateway          __main__.py       the command line
 

@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb.add_argument("file", type=Path, help="configuration, YAML")
     verb.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    _model_control(verb)
 
     verb = _verb(
         verbs,
@@ -99,6 +100,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _model_control(verb: argparse.ArgumentParser) -> None:
+    control = verb.add_argument_group("model control, in place of what the file says under model_control")
+    control.add_argument("--model-control-mode", dest="mode", choices=["none", "poll", "explicit"])
+    control.add_argument(
+        "--load-model", dest="load", action="append", metavar="NAME", help='of mode explicit: load at start; "*" is all'
+    )
+    control.add_argument(
+        "--repository-poll-secs",
+        dest="poll_seconds",
+        type=float,
+        metavar="N",
+        help="of mode poll: seconds between looks",
+    )
+
+
 def _verb(verbs: Any, run: object, name: str, text: str, example: str) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
@@ -127,12 +143,12 @@ def _complain(line: str) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     from gateway import app
-    from gateway.config import ConfigError, load_config
+    from gateway.config import ConfigError, load_config, with_model_control
 
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     kinds = app.registries()
     try:
-        config = load_config(options.file, kinds)
+        config = with_model_control(load_config(options.file, kinds), options.mode, options.load, options.poll_seconds)
     except ConfigError as error:
         _complain(str(error))
         return 2
@@ -159,14 +175,15 @@ def _check(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             config = load_config(file, kinds)
-            failures = app.try_loading(config, kinds) if options.load else []
+            failures = app.try_loading(config, kinds) if options.load else app.unreadable(config, kinds)
         except ConfigError as error:
             _complain(str(error))
             status = 2
             continue
         for failure in failures:
             _complain(f"{file}: models.{failure}")
-        _say(f"{file}: {'models fail to load' if failures else 'ok'}, {len(config.models)} models")
+        count = len(app.catalog(config, kinds).names())
+        _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
 

@@ -16,22 +16,26 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from adapters import DIALECTS
+from adapters.open_inference.model_override import translate
 from backends import BACKENDS
 from backends import pipeline as pipelines
 from backends.ops import OPS
-from gateway.config import Config, Listener, MetricsListener, ModelConfig
+from gateway.admin import AdminKey
+from gateway.catalog import Catalog, Catalogs, FolderCatalog, YamlCatalog
+from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
+from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
-from gateway.model import Model
+from gateway.model_folder import folder_reader
 from gateway.ports import Computation, Dialect, ModelSource, Registries, Resolve
 from gateway.questions import ServerDescription
-from gateway.repository import LoadReport, Repository
+from gateway.repository import Repository
 from gateway.router import Router
 from gateway.service import Service
 
@@ -89,9 +93,22 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
 
 
 def _repository(config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve) -> Repository:
-    return Repository(
-        config, loader(kinds, resolve), metrics.meter, versioned=lambda model: kinds.backends[model.backend].versioned
+    hooks = Hooks(
+        loader(kinds, resolve),
+        metrics.meter,
+        versioned=lambda model: kinds.backends[model.backend].versioned,
+        forget=metrics.forget,
+        parts=lambda model: kinds.backends[model.backend].parts(model),
     )
+    return Repository(catalog(config, kinds), hooks, config.model_control)
+
+
+def catalog(config: Config, kinds: Registries) -> Catalog:
+    """The models of the YAML, and those of the folders that it names."""
+    validate = model_validator(kinds)
+    written = YamlCatalog(config, translate, validate)
+    folders = [folder.path for folder in config.repositories]
+    return Catalogs(written, FolderCatalog(folders, folder_reader(translate), validate)) if folders else written
 
 
 class App:
@@ -99,21 +116,20 @@ class App:
 
     def __init__(self, config: Config, kinds: Registries) -> None:
         self.config = config
-        self.metrics = Metrics(self._loaded)
+        self.metrics = Metrics(lambda: self.repository.serving())
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
         description = ServerDescription(NAME, version(), config.plain())
         self.service = Service(config, self.repository, self.router, self.metrics, description)
+        self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
+        self._polling: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
-
-    def _loaded(self) -> Iterable[Model]:
-        return [model for versions in self.repository.snapshot.models.values() for model in versions.values()]
 
     async def start(self) -> None:
         """Listen on every address: live at once, ready once models are loaded.
@@ -136,6 +152,8 @@ class App:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
         await self.repository.load_all(report)
         self.service.started = True
+        if self.config.model_control.mode == "poll":
+            self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
 
     async def drain(self) -> bool:
         """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded.
@@ -143,8 +161,10 @@ class App:
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
+        if self._polling is not None:
+            self._polling.cancel()
         grace = self.config.drain_seconds
-        timer = asyncio.get_running_loop().call_later(grace, self._give_up)
+        timer = asyncio.get_running_loop().call_later(grace, self.repository.give_up)
         try:
             async with asyncio.timeout(grace + 1):
                 stops = [*(http.stop() for http in self._http), *(grpc.stop(grace + 0.5) for grpc in self._grpc)]
@@ -155,10 +175,6 @@ class App:
         timer.cancel()
         return True
 
-    def _give_up(self) -> None:
-        for model in self._loaded():
-            model.give_up()
-
     def examples(self) -> dict[str, str]:
         """Dialect title -> one shell line that works right now, for the first model that the dialect can call."""
         address = next((a for a in self.addresses if a.startswith("http://")), None)
@@ -168,12 +184,10 @@ class App:
         return {d.title: line for d in served if (line := self._example(d, address)) is not None}
 
     def _example(self, dialect: Dialect, address: str) -> str | None:
-        for name in self.config.models:
-            versions = self.repository.snapshot.models.get(name)
-            if versions:
-                line = dialect.example(versions[max(versions)].view, address)
-                if line is not None:
-                    return line
+        for versions in self.repository.snapshot.models.values():
+            line = dialect.example(versions[max(versions)].view, address)
+            if line is not None:
+                return line
         return None
 
     def _speaking(self, listener: Listener) -> tuple[Dialect, ...]:
@@ -251,6 +265,18 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
         return 1
     say(f"drained in {time.perf_counter() - begun:.1f} s")
     return 0
+
+
+def unreadable(config: Config, kinds: Registries) -> list[str]:
+    """What is wrong with models that lie in repositories, one line each."""
+    models = catalog(config, kinds)
+    problems = []
+    for name in models.names():
+        try:
+            models.read(name)
+        except (ValueError, OSError) as error:
+            problems.append(f"{name}: {error}")
+    return problems
 
 
 def try_loading(config: Config, kinds: Registries) -> list[str]:

@@ -7,6 +7,7 @@ since nobody else could word them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -174,6 +175,60 @@ class NotOneAnswer(GatewayError):
     def __init__(self, model: str) -> None:
         super().__init__(model)
         self.model = model
+
+
+# ------------------------------------------------------------------------------------------------ changing the server
+
+
+class AdminRequired(GatewayError):
+    """The call changes the server's state, and does not carry the administrator's key in `header`."""
+
+    code = Code.PERMISSION_DENIED
+
+    def __init__(self, header: str) -> None:
+        super().__init__(header)
+        self.header = header
+
+
+class ModelControlOff(GatewayError):
+    """Models are not loaded and unloaded by callers here: the mode of model control is another."""
+
+    code = Code.UNAVAILABLE
+
+
+class ModelNotStored(GatewayError):
+    """A model was to be loaded that no repository holds."""
+
+    code = Code.INTERNAL
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.model = model
+
+
+class LoadRefused(GatewayError):
+    """What a model was to be loaded with is wrong: its configuration, or the files that came along.
+
+    `reason` is for the caller's eyes.
+    """
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"model '{model}': {reason}")
+        self.model = model
+        self.reason = reason
+
+
+class LoadFailed(GatewayError):
+    """Versions of a model could not be loaded; `reasons` tells why, by version. What served before still does."""
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, model: str, reasons: Mapping[int, str]) -> None:
+        super().__init__(f"model '{model}': {dict(reasons)}")
+        self.model = model
+        self.reasons = reasons
 
 
 # ----------------------------------------------------------------------------------------------- tensors against specs

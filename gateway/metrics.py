@@ -114,6 +114,14 @@ class Metrics(Collector):
         batches = self._batches.setdefault((model, str(version)), Histogram(ROWS))
         return Meter(self.stages(model, str(version)).observe, batches.observe)
 
+    def forget(self, model: str, version: int) -> None:
+        """A version was unloaded: its series end. They start at 0 should it come back, as after a restart."""
+        key = (model, str(version))
+        self._stages.pop(key, None)
+        self._batches.pop(key, None)
+        for each in [each for each in self._requests if each[2:4] == key]:
+            del self._requests[each]
+
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop."""
         return generate_latest(self._registry)

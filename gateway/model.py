@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from gateway.canonical import (
     check_inputs,
     common_rows,
 )
-from gateway.errors import UnknownOutput
+from gateway.errors import ModelUnavailable, UnknownOutput
 from gateway.job import Admission, Job
 from gateway.ports import Computation, ModelView
 from gateway.scheduler import Meter, QueuePolicy, Scheduler
@@ -101,6 +101,24 @@ class Gate:
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
 
 
+class Closed:
+    """What is left of a scheduler."""
+
+    queued = running = 0
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def submit(self, request: InferRequest) -> Job:
+        raise ModelUnavailable(self._name)
+
+    async def close(self) -> None:
+        """It is."""
+
+    def give_up(self) -> None:
+        """Nobody waits."""
+
+
 class Model:
     """A loaded version: its view, and the scheduler behind it.
 
@@ -125,7 +143,9 @@ class Model:
         everything = Signature(DEFAULT_SIGNATURE, {key: key for key in inputs}, {key: key for key in outputs})
         required = {spec.name: spec for spec in computation.required}
         self._gate = Gate(name, required, plan.policy.max_batch_size, computation.executors[0].merges)
-        self._scheduler = Scheduler(name, computation.executors, plan.policy, self._gate.admit, meter)
+        self._scheduler: Scheduler | Closed = Scheduler(
+            name, computation.executors, plan.policy, self._gate.admit, meter
+        )
         self.view = ModelView(
             name=name,
             version=version,
@@ -156,6 +176,8 @@ class Model:
     async def close(self) -> None:
         """Refuse what comes, finish what was accepted, give memory back."""
         await self._scheduler.close()
+        self._scheduler = Closed(self.name)  # whoever still knows the view must not keep the weights alive
+        self.computation = replace(self.computation, executors=())
 
     def give_up(self) -> None:
         """Tell everybody who still waits that there will be no answer."""

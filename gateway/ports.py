@@ -262,12 +262,13 @@ LoadBackend: TypeAlias = Callable[[ModelSource], Backend]
 class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
-    `versioned`: `path` holds version folders.
+    `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
     """
 
     options: type[Options]
     load: LoadBackend
     versioned: bool = True
+    parts: Callable[[Any], Iterable[str]] = lambda options: ()
 
 
 class Op(Protocol):

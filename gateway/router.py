@@ -6,10 +6,9 @@ Public names are the models' own and those of the configured routes. A route sha
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 
-from gateway.canonical import ModelRef
+from gateway.canonical import NOTHING, ModelRef
 from gateway.config import Config, RouteTarget
 from gateway.errors import LabelNotFound, ModelNotFound
 from gateway.model import Model
@@ -24,9 +23,8 @@ class Router:
 
     def __init__(self, config: Config, repository: Repository, default_model: str | None = None) -> None:
         self._repository = repository
-        self._labels: Mapping[str, Mapping[str, int]] = {name: model.labels for name, model in config.models.items()}
         self._routes = config.routes
-        self._default = default_model or (next(iter(config.models)) if len(config.models) == 1 else "")
+        self._default = default_model
         self._snapshot: Snapshot | None = None
         self._qualified: dict[str, ModelView] = {}
         self._views: dict[tuple[str, str, int], ModelView] = {}
@@ -43,7 +41,8 @@ class Router:
 
     def names(self) -> tuple[str, ...]:
         """Every public name, models first."""
-        return (*self._repository.snapshot.configured, *(name for name in self._routes if name not in self._labels))
+        wanted = self._repository.snapshot.labels
+        return (*wanted, *(name for name in self._routes if name not in wanted))
 
     def _index(self, snapshot: Snapshot) -> None:
         """Make the tables; the snapshot last, for decoders in other threads take it as the sign that they are made."""
@@ -56,11 +55,12 @@ class Router:
         self._snapshot = snapshot
 
     def _by_qualified_name(self, qualified: str) -> ModelView:
-        name = qualified or self._default
+        wanted = self._repository.snapshot.labels
+        name = qualified or self._default or (next(iter(wanted)) if len(wanted) == 1 else "")
         view = self._qualified.get(name)
         if view is not None:
             return view
-        if not qualified and name in self._labels:
+        if not qualified and name in wanted:
             return self.resolve(ModelRef(name))
         raise ModelNotFound(qualified)
 
@@ -69,14 +69,15 @@ class Router:
 
         A label is looked up before the model, as TensorFlow Serving does.
         """
+        snapshot = self._repository.snapshot
         version = ref.version
         if ref.label is not None:
-            version = self._labels.get(name, {}).get(ref.label)
+            version = snapshot.labels.get(name, NOTHING).get(ref.label)
             if version is None:
                 raise LabelNotFound(ref.name, ref.label)
-        versions = self._repository.snapshot.models.get(name)
+        versions = snapshot.models.get(name)
         if not versions:
-            raise ModelNotFound(ref.name, ref.version, known=name in self._labels)
+            raise ModelNotFound(ref.name, ref.version, known=name in snapshot.labels or name in snapshot.unloaded)
         if version is None:
             version = max(versions)
         if version not in versions:

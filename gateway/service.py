@@ -15,25 +15,39 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
 
+from gateway.admin import AdminKey
 from gateway.canonical import InferRequest, InferResponse
 from gateway.config import Config
-from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound, NotOneAnswer
+from gateway.errors import (
+    Code,
+    GatewayError,
+    Internal,
+    ModelDecoupled,
+    ModelNotFound,
+    ModelUnavailable,
+    NotOneAnswer,
+)
 from gateway.metrics import Metrics
 from gateway.ports import Answers, Call, Endpoint, Reply
 from gateway.questions import (
+    IndexEntry,
+    LoadModel,
     ModelConfiguration,
     ModelList,
     ModelMetadata,
     ModelReady,
     ModelStatus,
+    RepositoryIndex,
     ServerDescription,
     ServerLive,
     ServerMetadata,
     ServerReady,
     SetOnline,
+    UnloadModel,
     VersionStatus,
 )
 from gateway.repository import Repository
@@ -50,7 +64,9 @@ _DECODERS: Final = 2
 
 
 class Service:
-    """Answers calls. `started` and `draining` belong to the composition root, `online` to grps' operators."""
+    """Answers calls. `started`, `draining` and `admin` (what callers must show who change the server's state) belong to
+    the composition root, `online` to grps' operators.
+    """
 
     def __init__(
         self, config: Config, repository: Repository, router: Router, metrics: Metrics, description: ServerDescription
@@ -62,6 +78,7 @@ class Service:
         self._metrics = metrics
         self._description = description
         self._decoders = ThreadPoolExecutor(_DECODERS, "decode")
+        self.admin: AdminKey | None = None
         self.started = False
         self.draining = False
         self.online = False
@@ -69,12 +86,15 @@ class Service:
             ServerLive: lambda question: True,
             ServerReady: self._server_ready,
             SetOnline: self._set_online,
-            ServerMetadata: lambda question: self._description,
+            ServerMetadata: self._server_metadata,
             ModelList: lambda question: self._router.names(),
             ModelReady: self._model_ready,
             ModelMetadata: lambda question: question.view,
             ModelStatus: self._model_status,
             ModelConfiguration: self._model_configuration,
+            RepositoryIndex: self._repository_index,
+            LoadModel: self._load_model,
+            UnloadModel: self._unload_model,
         }
 
     @property
@@ -92,17 +112,22 @@ class Service:
         model = version = ""
         code = Code.CANCELLED
         try:
+            if endpoint.admin and self.admin is not None:
+                self.admin.check(call.headers)
             if len(call.body) < LARGE_BODY_BYTES:
                 question = endpoint.decode(call, self._resolve)
             else:
-                loop = asyncio.get_running_loop()
-                question = await loop.run_in_executor(self._decoders, endpoint.decode, call, self._resolve)
+                question = await self._decode_in_thread(endpoint, call)
             if type(question) is InferRequest:
                 view = question.view
                 model, version = view.name, str(view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                answers = self._submit(endpoint, question)
+                try:
+                    answers = self._submit(endpoint, question)
+                except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
+                    question = await self._decode_in_thread(endpoint, call)
+                    answers = self._submit(endpoint, question)
                 call.accepted = True
                 try:
                     async for answer in answers:
@@ -130,6 +155,9 @@ class Service:
         finally:
             key = (dialect, call.transport, model, version, endpoint.method)
             self._metrics.request(key, code, time.perf_counter() - begun)
+
+    async def _decode_in_thread(self, endpoint: Endpoint, call: Call) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, endpoint.decode, call, self._resolve)
 
     def _submit(self, endpoint: Endpoint, request: InferRequest) -> Answers:
         view = request.view
@@ -163,11 +191,23 @@ class Service:
         except ModelNotFound as error:
             raise ModelNotFound(ref.name, ref.version, known=error.known) from None
 
+    def _server_metadata(self, question: ServerMetadata) -> ServerDescription:
+        configuration = {**self._description.configuration, "models": self._repository.configurations()}
+        return replace(self._description, configuration=configuration)
+
     def _model_configuration(self, question: ModelConfiguration) -> Mapping[str, Any]:
-        models: Mapping[str, Any] = self._description.configuration["models"]
-        if question.name not in models:
-            raise ModelNotFound(question.name)
-        return {"name": question.name, **models[question.name]}
+        return {"name": question.name, **self._repository.configuration(question.name)}
+
+    # ------------------------------------------------------------------------------------------------------ repository
+
+    async def _repository_index(self, question: RepositoryIndex) -> tuple[IndexEntry, ...]:
+        return await self._repository.index(question.ready_only)
+
+    async def _load_model(self, question: LoadModel) -> None:
+        await self._repository.load(question.name, question.configuration, question.files)
+
+    async def _unload_model(self, question: UnloadModel) -> None:
+        await self._repository.unload(question.name, question.dependents)
 
 
 class OnlyAnswer(AsyncIterator[InferResponse]):

@@ -73,6 +73,11 @@ def _shape_mismatch(error: kind.ShapeMismatch) -> str:
     return f"Tensor {error.input} shape not match, expected shape: {want}, actual shape: {got}."
 
 
+def _load_failed(error: kind.LoadFailed) -> str:
+    reasons = "; ".join(f"version {version}: {why}" for version, why in error.reasons.items())
+    return f"Model {error.model} failed to load: {reasons}."
+
+
 TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
     {
         BadRequest: Row(400, Code.OK, _text),
@@ -91,6 +96,13 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
             500, Code.OK, lambda e: f"Model {e.model} answers in a stream: ask with streaming=true."
         ),
         kind.NotOneAnswer: Row(500, Code.OK, lambda e: f"Model {e.model} did not give exactly one answer."),
+        kind.AdminRequired: Row(
+            403, Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header {e.header}."
+        ),
+        kind.ModelControlOff: Row(500, Code.OK, _fixed("Models are not loaded and unloaded by callers here.")),
+        kind.ModelNotStored: Row(500, Code.OK, lambda e: f"Model {e.model} not found."),
+        kind.LoadRefused: Row(500, Code.OK, lambda e: f"Model {e.model} cannot be loaded: {e.reason}."),
+        kind.LoadFailed: Row(500, Code.OK, _load_failed),
         kind.UnknownOutput: Row(500, Code.OK, lambda e: f"Model {e.model} has no output {e.output}."),
         kind.InputCount: Row(500, Code.OK, _text),
         kind.UnknownInput: Row(500, Code.OK, lambda e: f"Model {e.model} has no input {e.input}."),

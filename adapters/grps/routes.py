@@ -55,8 +55,14 @@ def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
 
     at = PREFIX
     return {
-        "/health/online": (_BOTH, Endpoint(f"{at}/health/online", "online", _asks(online), encode_success, fail)),
-        "/health/offline": (_BOTH, Endpoint(f"{at}/health/offline", "offline", _asks(offline), encode_success, fail)),
+        "/health/online": (
+            _BOTH,
+            Endpoint(f"{at}/health/online", "online", _asks(online), encode_success, fail, admin=True),
+        ),
+        "/health/offline": (
+            _BOTH,
+            Endpoint(f"{at}/health/offline", "offline", _asks(offline), encode_success, fail, admin=True),
+        ),
         "/health/live": (_BOTH, Endpoint(f"{at}/health/live", "live", _asks(live), ready, fail)),
         "/health/ready": (_BOTH, Endpoint(f"{at}/health/ready", "ready", _asks(is_ready), ready, fail)),
         "/metadata/server": (_BOTH, Endpoint(f"{at}/metadata/server", "metadata", _asks(server), show_server, fail)),

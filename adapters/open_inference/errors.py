@@ -156,6 +156,27 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return "[" + ",".join(map(str, shape)) + "]"
 
 
+def _admin_required(error: errors.AdminRequired, call: Call) -> str:
+    what = "API" if call.transport == "http" else "protocol"
+    return f"This {what} is restricted, expecting header '{error.header}'"
+
+
+_CONTROL_OFF: Final = "explicit model load / unload is not allowed if polling is enabled"
+
+
+def _not_stored(error: errors.ModelNotStored, call: Call) -> str:
+    return f"failed to load '{error.model}', failed to poll from model repository"
+
+
+def _load_refused(error: errors.LoadRefused, call: Call) -> str:
+    return f"failed to load '{error.model}', {error.reason}"
+
+
+def _load_failed(error: errors.LoadFailed, call: Call) -> str:
+    states = (f"version {version} is at UNAVAILABLE state: {why};" for version, why in error.reasons.items())
+    return f"load failed for model '{error.model}': {' '.join(states)}"
+
+
 def _model_unavailable(error: errors.ModelUnavailable, call: Call) -> str:
     return f"model '{error.model}' has stopped accepting requests"
 
@@ -175,6 +196,11 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.SignatureNotFound: Answer(400, Code.INVALID_ARGUMENT, _signature_not_found),
         errors.ModelDecoupled: Answer(501, Code.UNIMPLEMENTED, _decoupled),
         errors.NotOneAnswer: Answer(400, Code.INVALID_ARGUMENT, _always(_NOT_ONE)),
+        errors.AdminRequired: Answer(403, Code.UNAVAILABLE, _admin_required),
+        errors.ModelControlOff: Answer(503, Code.UNAVAILABLE, _always(_CONTROL_OFF)),
+        errors.ModelNotStored: Answer(500, Code.INTERNAL, _not_stored),
+        errors.LoadRefused: Answer(400, Code.INVALID_ARGUMENT, _load_refused),
+        errors.LoadFailed: Answer(400, Code.INVALID_ARGUMENT, _load_failed),
         errors.UnknownOutput: Answer(400, Code.INVALID_ARGUMENT, _unknown_output),
         errors.InputCount: Answer(400, Code.INVALID_ARGUMENT, _input_count, prefixed=True),
         errors.UnknownInput: Answer(400, Code.INVALID_ARGUMENT, _unknown_input),

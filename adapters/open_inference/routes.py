@@ -13,15 +13,15 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import unquote
 
-from adapters.open_inference import generate, request, response
+from adapters.open_inference import generate, repository, request, response
 from adapters.open_inference.errors import encode_error
 from gateway.canonical import NOTHING
 from gateway.errors import MethodNotAllowed, RouteNotFound
 from gateway.ports import Call, Decode, Encode, Endpoint, Match, Reply, Resolve
 
 
-def _row(address: str, label: str, decode: Decode, encode: Encode) -> Endpoint:
-    return Endpoint(address, label, decode, encode, encode_error)
+def _row(address: str, label: str, decode: Decode, encode: Encode, admin: bool = False) -> Endpoint:
+    return Endpoint(address, label, decode, encode, encode_error, admin=admin)
 
 
 def _generate(address: str) -> Endpoint:
@@ -44,6 +44,7 @@ def _generate_stream(address: str) -> Endpoint:
 
 _MODEL: Final = "/v2/models/{model}"
 _VERSION: Final = "/v2/models/{model}/versions/{version}"
+_STORED: Final = "/v2/repository/models/{model}"
 
 ENDPOINTS: Final = (
     _row("GET /v2", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
@@ -61,6 +62,9 @@ ENDPOINTS: Final = (
     _generate(f"POST {_VERSION}/generate"),
     _generate_stream(f"POST {_MODEL}/generate_stream"),
     _generate_stream(f"POST {_VERSION}/generate_stream"),
+    _row("POST /v2/repository/index", "repository_index", repository.decode_index, repository.encode_index),
+    _row(f"POST {_STORED}/load", "load", repository.decode_load, repository.encode_done, admin=True),
+    _row(f"POST {_STORED}/unload", "unload", repository.decode_unload, repository.encode_done, admin=True),
 )
 
 _Paths: TypeAlias = dict[str, dict[str, Endpoint]]
@@ -70,10 +74,12 @@ _FIXED: Final[_Paths] = {}
 _OF_MODELS: Final[_Paths] = {}
 for _endpoint in ENDPOINTS:
     _method, _path = _endpoint.address.split(" ")
-    (_OF_MODELS if "{" in _path else _FIXED).setdefault(_path, {})[_method] = _endpoint
+    (_OF_MODELS if "{" in _path or "repository" in _path else _FIXED).setdefault(_path, {})[_method] = _endpoint
 
 _MODEL_PATH: Final = re.compile(r"/v2/models/(?!stats\Z)([^/]+)(?:/versions/([0-9]+))?(/[a-z_/]+)?")
 """Nothing answers /v2/models/stats as a model: that address is the statistics of all."""
+_REPOSITORY_PATH: Final = re.compile(r"/v2/repository(?:/([^/]+))?/(?:index|models/([^/]+)/(load|unload))")
+"""A repository may have a name; only the index can do with it."""
 
 
 def _refuse(kind: type[RouteNotFound]) -> Endpoint:
@@ -99,6 +105,11 @@ def match(method: str, raw_target: str) -> Match:
         name, version, action = found.groups()
         methods = _OF_MODELS.get((_VERSION if version else _MODEL) + (action or ""))
         args = MappingProxyType({"model": unquote(name)} | ({"version": version} if version else {}))
+    elif found := _REPOSITORY_PATH.fullmatch(path):
+        place, name, action = found.groups()
+        methods = _OF_MODELS[f"{_STORED}/{action}" if name else "/v2/repository/index"]
+        named = {"repository": unquote(place)} if place else {}
+        args = MappingProxyType(named | ({"model": unquote(name)} if name else {}))
     else:
         methods = _FIXED.get(path)
     if methods is None:

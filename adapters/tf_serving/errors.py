@@ -64,6 +64,10 @@ def _no_versions(error: ModelNotFound) -> str:
     return f"Could not find {versions} of model {error.name}"
 
 
+def _reasons(error: errors.LoadFailed) -> str:
+    return "; ".join(f"version {version}: {why}" for version, why in error.reasons.items())
+
+
 _MALFORMED: Final = Answer(Code.INVALID_ARGUMENT, lambda e: f"Malformed request: {e.method} {e.path}")
 _WRONG_TENSORS: Final = Answer(Code.INVALID_ARGUMENT, _finished)
 
@@ -88,6 +92,15 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.NotOneAnswer: Answer(
         Code.UNIMPLEMENTED, lambda e: f"Model {e.model} gave no answer or several, and this protocol carries one"
     ),
+    errors.AdminRequired: Answer(
+        Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header '{e.header}'"
+    ),
+    errors.ModelControlOff: Answer(
+        Code.FAILED_PRECONDITION, lambda e: "Models are not loaded and unloaded by callers here"
+    ),
+    errors.ModelNotStored: Answer(Code.NOT_FOUND, lambda e: f"Could not find base path of model {e.model}"),
+    errors.LoadRefused: Answer(Code.INVALID_ARGUMENT, lambda e: f"Model {e.model} cannot be loaded: {e.reason}"),
+    errors.LoadFailed: Answer(Code.ABORTED, lambda e: f"Model {e.model} failed to load: {_reasons(e)}"),
     errors.UnknownOutput: _WRONG_TENSORS,
     errors.InputCount: _WRONG_TENSORS,
     errors.UnknownInput: _WRONG_TENSORS,

@@ -2,13 +2,15 @@
 
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
+control.py     who may change a running server: model control, administrators
 values.py      the small values in them, and their checks
 checks.py      contradictions between parts of a file
 words.py       pydantic's errors -> an operator's words
-file.py        all of it in order: load_config
+file.py        all of it in order: load_config; one model's entry alone: model_validator
 """
 
-from gateway.config.file import ConfigError, load_config
+from gateway.config.control import Admin, ModelControl
+from gateway.config.file import ConfigError, load_config, model_validator, read_plain, with_model_control
 from gateway.config.options import (
     Config,
     Listener,
@@ -20,13 +22,18 @@ from gateway.config.options import (
 )
 
 __all__ = [
+    "Admin",
     "Config",
     "ConfigError",
     "Listener",
     "MetricsListener",
     "ModelConfig",
+    "ModelControl",
     "RouteTarget",
     "SignatureConfig",
     "json_schema",
     "load_config",
+    "model_validator",
+    "read_plain",
+    "with_model_control",
 ]

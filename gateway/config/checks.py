@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gateway.config.control import EVERYTHING
 from gateway.config.values import parse_bind
 from gateway.config.words import hint
 from gateway.config.yaml_tree import Loc, key_path, quoted
@@ -19,11 +20,30 @@ def contradictions(data: Any) -> Iterator[tuple[Loc, str]]:
     reading of a file tells everything.
     """
     models = _mapping(_mapping(data).get("models"))
+    elsewhere = bool(_sequence(_mapping(data).get("repositories")))
+    if not elsewhere:
+        yield from _no_models(data)
+        yield from _unknown_loads(_mapping(_mapping(data).get("model_control")), models)
     for name, targets in _mapping(_mapping(data).get("routes")).items():
         for index, target in enumerate(_sequence(targets)):
             for key, remark in _target_contradictions(name, _mapping(target), models):
-                yield ("routes", name, index, key), remark
+                if not elsewhere or target["model"] in models:  # what a repository holds is known when it is read
+                    yield ("routes", name, index, key), remark
     yield from _shared_ports(_mapping(_mapping(data).get("listen")))
+
+
+def _no_models(data: Any) -> Iterator[tuple[Loc, str]]:
+    """Only a repository makes up for having no models here."""
+    if isinstance(data, dict) and "models" not in data:
+        yield (), "models: missing required key"
+    elif _mapping(data).get("models") == {}:
+        yield ("models",), "found an empty mapping, expected at least 1 entry"
+
+
+def _unknown_loads(control: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    for index, name in enumerate(_sequence(control.get("load"))):
+        if isinstance(name, str) and name != EVERYTHING and name not in models:
+            yield ("model_control", "load", index), f"no model {quoted(name)}{hint(name, sorted(models))}"
 
 
 def _target_contradictions(

@@ -7,14 +7,16 @@ each of pydantic's errors is led back to its place and put into an operator's wo
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from gateway.config.checks import contradictions
-from gateway.config.options import Config, config_class
+from gateway.config.control import ModelControl
+from gateway.config.options import Config, ModelConfig, config_class, some_model
 from gateway.config.words import Translator
 from gateway.config.yaml_tree import Finding, NotYaml, Spot, key_path, read_tree
 from gateway.ports import Registries
@@ -62,6 +64,61 @@ def load_config(path: Path, registries: Registries) -> Config:
     if findings:
         raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.spot)))
     return config
+
+
+def model_validator(registries: Registries) -> Callable[[Mapping[str, Any], Path], ModelConfig]:
+    """What turns the plain form of one model's entry, and the folder that its paths start from, into a ModelConfig.
+
+    Raises ValueError that names the keys that are wrong.
+    """
+    adapter: TypeAdapter[ModelConfig] = TypeAdapter(some_model(registries))
+    schema = adapter.json_schema()
+
+    def validate(plain: Mapping[str, Any], folder: Path) -> ModelConfig:
+        text = json.dumps(plain)
+        try:
+            return adapter.validate_json(text, context=folder.absolute() / "model")
+        except ValidationError as error:
+            findings = Translator(read_tree(text), schema).findings(error.errors(include_url=False))
+            texts = [f"{key_path(each.loc)}: {each.text}" if each.loc else each.text for each in findings]
+            raise ValueError("; ".join(map(_printable, texts))) from None
+
+    return validate
+
+
+def with_model_control(
+    config: Config, mode: str | None, load: Sequence[str] | None, poll_seconds: float | None
+) -> Config:
+    """The configuration with what the command line says of model control in place of the file's. Raises ConfigError."""
+    given = {"mode": mode, "load": load, "poll_seconds": poll_seconds}
+    changes = {key: value for key, value in given.items() if value is not None}
+    if not changes:
+        return config
+    plain = config.model_control.model_dump(mode="json") | changes
+    if plain["mode"] != "explicit" and load is None:
+        plain["load"] = []
+    try:
+        control = ModelControl.model_validate_json(json.dumps(plain))
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        text = "; ".join(f"{key_path(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors)
+        raise ConfigError((Problem(config.source, 0, 0, "model_control", text),)) from None
+    return config.model_copy(update={"model_control": control})
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """The mapping in a small YAML file, as plain data. Raises ValueError with its line and column."""
+    try:
+        tree = read_tree(_read_text(path))
+    except NotYaml as error:
+        raise ValueError(str(_problem(path, error.finding))) from None
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    if tree.findings:
+        raise ValueError(str(_problem(path, tree.findings[0])))
+    if not isinstance(tree.data, dict):
+        raise ValueError(f"{path}: expected a mapping")
+    return tree.data
 
 
 def _read_text(path: Path) -> str:

@@ -11,12 +11,13 @@ import json
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, create_model, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
 
 from gateway.canonical import DTYPES, TensorSpec
+from gateway.config.control import Admin, ModelControl
 from gateway.config.values import (
     PUBLIC_NAMES,
     Bind,
@@ -26,18 +27,12 @@ from gateway.config.values import (
     OneOfClasses,
     OneOfNames,
     PublicName,
+    Section,
     VersionPolicy,
     parse_bind,
     refuse,
 )
 from gateway.ports import BackendKind, Options, Registries
-
-
-class Section(Options):
-    """Options whose docstrings become descriptions in the JSON schema."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
 
 # ----------------------------------------------------------------------------------------------------------- listeners
 
@@ -242,8 +237,14 @@ class Config(Section):
 
     listen: Listen = Listen()
     """Where requests come in."""
-    models: dict[PublicName, ModelConfig] = Field(min_length=1, json_schema_extra=PUBLIC_NAMES)
-    """The models, by name."""
+    models: dict[PublicName, ModelConfig] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
+    """The models, by name; may be left out where there are repositories."""
+    repositories: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
+    """Folders of further models: a folder each, named like the model."""
+    model_control: ModelControl = ModelControl()
+    """Which models are loaded, and who decides."""
+    admin: Admin | None = None
+    """What callers must show who change the server's state; null: nothing."""
     routes: dict[PublicName, Route] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """Further public names, each with the models that it leads to."""
     limits: Limits = Limits()
@@ -282,10 +283,7 @@ def config_class(registries: Registries) -> type[Config]:
     listen = _listen_class(tuple(registries.dialects))
     fields: dict[str, Any] = {
         "listen": (listen, _described(Config, "listen", default_factory=listen)),
-        "models": (
-            dict[PublicName, Annotated[ModelConfig, OneOfClasses("backend", _model_classes(registries))]],
-            _like(Config, "models"),
-        ),
+        "models": (dict[PublicName, some_model(registries)], _like(Config, "models")),  # type: ignore[misc]
     }
     for name, kind in registries.dialects.items():
         required = any(field.is_required() for field in kind.options.model_fields.values())
@@ -293,6 +291,11 @@ def config_class(registries: Registries) -> type[Config]:
     config = create_model("Config", __base__=Config, **fields)
     config.dialect_names = tuple(registries.dialects)
     return config
+
+
+def some_model(registries: Registries) -> Any:
+    """The type of one model's entry: the class that its backend's name chooses."""
+    return Annotated[ModelConfig, OneOfClasses("backend", _model_classes(registries))]
 
 
 def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
@@ -356,10 +359,16 @@ def _described(base: type[Options], key: str, **default: Any) -> Any:
 # --------------------------------------------------------------------------------------------------------- JSON schema
 
 
+_SOME_MODELS: Final = [
+    {"required": ["models"], "properties": {"models": {"minProperties": 1}}},
+    {"required": ["repositories"], "properties": {"repositories": {"minItems": 1}}},
+]
+
+
 def json_schema(registries: Registries) -> dict[str, Any]:
     """What the YAML may hold, as JSON Schema 2020-12: for editors, and for the unknown keys' nearest neighbours."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return head | config_class(registries).model_json_schema() | {"title": "tensorgate"}
+    return head | config_class(registries).model_json_schema() | {"title": "tensorgate", "anyOf": _SOME_MODELS}
 
 
 def write_json_schema(path: Path, registries: Registries) -> None:

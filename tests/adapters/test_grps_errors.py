@@ -34,6 +34,16 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.SignatureNotFound("m", "s"), 500, Code.OK, "Model m has no signature s."),
     (kind.ModelDecoupled("m"), 500, Code.OK, "Model m answers in a stream: ask with streaming=true."),
     (kind.NotOneAnswer("m"), 500, Code.OK, "Model m did not give exactly one answer."),
+    (
+        kind.AdminRequired("x-key"),
+        403,
+        Code.PERMISSION_DENIED,
+        "This API is restricted, expecting header x-key.",
+    ),
+    (kind.ModelControlOff(), 500, Code.OK, "Models are not loaded and unloaded by callers here."),
+    (kind.ModelNotStored("m"), 500, Code.OK, "Model m not found."),
+    (kind.LoadRefused("m", "no such thing"), 500, Code.OK, "Model m cannot be loaded: no such thing."),
+    (kind.LoadFailed("m", {1: "cut short"}), 500, Code.OK, "Model m failed to load: version 1: cut short."),
     (kind.UnknownOutput("y", "m"), 500, Code.OK, "Model m has no output y."),
     (
         kind.InputCount("m", ("a",), ("b",), 2, 2),

@@ -198,7 +198,8 @@ def test_control_replies(models: dict[str, ModelView]) -> None:
             description,
             ServerMetadata(),
             200,
-            b'{"name":"triton","version":"2.1.0","extensions":["schedule_policy","binary_tensor_data","parameters"]}',
+            b'{"name":"triton","version":"2.1.0","extensions":["model_repository",'
+            b'"model_repository(unload_dependents)","schedule_policy","binary_tensor_data","parameters"]}',
         ),
         ("GET /v2/models", ("a", "b"), ModelList(), 200, b'{"models":["a","b"]}'),
         ("GET /v2/models/x/ready", True, ready, 200, b'{"name":"my model","ready":true}'),

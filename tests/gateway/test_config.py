@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from gateway.canonical import TensorSpec
-from gateway.config.file import ConfigError, Problem, load_config
+from gateway.config.control import ModelControl
+from gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
 from gateway.config.options import Config, config_class, json_schema, write_json_schema
 from gateway.config.values import FileRef, VersionPolicy, parse_bind
 from gateway.ports import BackendKind, DialectKind, OpKind, Options, Registries
@@ -216,6 +218,9 @@ def test_defaults(folder: Path) -> None:
                 "grps": None,
             }
         },
+        "repositories": [],
+        "model_control": {"mode": "none", "load": [], "poll_seconds": 15, "allow_uploads": False},
+        "admin": None,
         "routes": {},
         "limits": {"max_body_bytes": 67108864, "max_binary_bytes": 1073741824, "max_json_depth": None},
         "readiness": "strict",
@@ -224,6 +229,70 @@ def test_defaults(folder: Path) -> None:
         "tf_serving": {},
         "grps": {"initially_online": False},
     }
+
+
+def test_repositories_stand_in_for_models(folder: Path) -> None:
+    config = load(
+        "repositories: [models]\nmodel_control: {mode: explicit, load: ['*', late]}\nroutes: {r: [{model: x}]}"
+    )
+    assert (config.models, [each.path for each in config.repositories]) == ({}, [folder / "models"])
+    assert config.model_control.chosen(("a", "b")) == ("a", "b", "late")
+    assert refusal("models: {m: {backend: onnx, path: models/digits}}\nmodel_control: {mode: explicit, load: [n]}") == [
+        '2:40: model_control.load[0]: no model "n"; known are m'
+    ]
+
+
+def test_the_administrators_value_is_never_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_ADMIN_KEY", " s3cret ")
+    (folder / "key").write_text("s3cret\n")
+    for source in ("value_env: TEST_ADMIN_KEY", "value_file: key"):
+        config = load(HEAD + f"admin: {{header: x-admin-key, {source}}}")
+        assert config.admin is not None
+        assert config.admin.value() == b"s3cret"
+        assert "s3cret" not in f"{config!r}{config.plain()}"
+    (folder / "empty").write_text("\n")
+    monkeypatch.setenv("TEST_ADMIN_UMLAUT", "ä")
+    for source, text in (
+        ("", "needs value_env or value_file, one of them"),
+        ("value_env: A, value_file: key", "needs value_env or value_file, one of them"),
+        ("value_env: TEST_ADMIN_NONE", "the value of x-admin-key is empty: TEST_ADMIN_NONE"),
+        ("value_file: empty", "the value of x-admin-key is empty: empty"),
+        (
+            "value_env: TEST_ADMIN_UMLAUT",
+            "the value of x-admin-key is not ASCII, which headers need: TEST_ADMIN_UMLAUT",
+        ),
+    ):
+        assert refusal(HEAD + f"admin: {{header: x-admin-key, {source}}}")[0].endswith(f"admin: {text}")
+
+
+def test_the_command_line_has_the_last_word_on_model_control(folder: Path) -> None:
+    config = load(HEAD + "model_control: {mode: explicit, load: [digits], allow_uploads: true}")
+    assert with_model_control(config, None, None, None) is config
+    assert with_model_control(config, "poll", None, 2.5).model_control == ModelControl(
+        mode="poll", poll_seconds=2.5, allow_uploads=True
+    )
+    assert with_model_control(config, None, ["a", "*"], None).model_control.load == ("a", "*")
+    for mode, names, seconds, text in (
+        ("none", ["digits"], None, "load: only mode explicit chooses the models to load"),
+        ("poll", None, 0.0, "poll_seconds: Input should be greater than 0"),
+        ("poll", None, float("inf"), "poll_seconds: Input should be a finite number"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            with_model_control(config, mode, names, seconds)
+
+
+def test_one_model_is_validated_alone(folder: Path) -> None:
+    validate = model_validator(REGISTRIES)
+    model = validate({"backend": "onnx", "path": "digits", "versions": [1, 2]}, folder / "models")
+    assert model.path is not None
+    assert model.path.path == folder / "models/digits"
+    for plain, text in (
+        ({"backend": "onnx", "path": ".", "instances": 0}, "instances: found 0, expected at least 1"),
+        ({"backend": "onnx", "path": ".", "instnces": 1}, "instnces: unknown key; did you mean instances?"),
+        ({"backend": "onnx", "path": "nope"}, f"path: no such file or directory: {folder}/nope"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            validate(plain, folder)
 
 
 FULL = """\
@@ -646,6 +715,17 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             '12:36: listen.http[5].dialects[1]: found "tf_servin", expected one of open_inference, tf_serving, grps; '
             "did you mean tf_serving?",
             "13:26: listen.metrics.dialects: unknown key; known are bind",
+        ],
+    ),
+    "model control": (
+        HEAD + "model_control: {mode: poll, load: [digits], poll_seconds: 0}\n"
+        "admin: {header: 'x key', value_env: ''}\nrepositories: [cosine.py]\n",
+        [
+            "5:35: model_control.load: only mode explicit chooses the models to load",
+            "5:59: model_control.poll_seconds: found 0, expected more than 0",
+            '6:17: admin.header: found "x key", expected text that matches ^[A-Za-z0-9_-]+$',
+            '6:37: admin.value_env: found "", expected at least 1 character',
+            "7:16: repositories[0]: not a directory: FOLDER/cosine.py",
         ],
     ),
     "ports": (

@@ -11,12 +11,14 @@ from pydantic import BaseModel
 
 from gateway.app import registries
 from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, TensorSpec
+from gateway.catalog import YamlCatalog, wanted_versions
 from gateway.config import Config, load_config
 from gateway.errors import LabelNotFound, ModelNotFound
+from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.ports import BackendKind, Computation, Observe, Options
 from gateway.questions import ServerDescription, ServerReady
-from gateway.repository import LoadReport, Repository, wanted_versions
+from gateway.repository import Repository
 from gateway.router import Router
 from gateway.service import Service
 
@@ -57,7 +59,8 @@ class World:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics(lambda: [m for versions in self.models.values() for m in versions.values()])
-        self.repository = Repository(config, load, self.metrics.meter, versioned=lambda model: True)
+        hooks = Hooks(load, self.metrics.meter, versioned=lambda model: True, forget=self.metrics.forget)
+        self.repository = Repository(YamlCatalog(config), hooks, config.model_control)
         self.router = Router(config, self.repository, "b-2")
         self.service = Service(config, self.repository, self.router, self.metrics, ServerDescription("t", "1"))
         self.reports: list[LoadReport] = []

@@ -62,6 +62,8 @@ def configuration() -> str:
     for datatype in DTYPES:
         config["models"][f"echo_{datatype}"] = _echo(x=datatype)
     config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
+    config["models"]["comes_and_goes"] = dict(config["models"]["half_plus_two"])
+    config["model_control"] = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
     return yaml.safe_dump(config, sort_keys=False)
 

@@ -1,0 +1,183 @@
+"""Where the configurations of models come from: the YAML file, and folders that hold a model each.
+
+A catalog says which models there are now and how each is configured; whether anybody wants them loaded is the
+repository's business. Everything here reads the disk: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+from gateway.config import Config, ModelConfig
+from gateway.errors import ModelNotFound
+
+ReadFolder: TypeAlias = Callable[[Path, str | None, str], Mapping[str, Any]]
+"""(a model's folder, the text of a configuration in place of the folder's own, the model's name) -> the plain YAML form
+of that model. Raises ValueError or OSError."""
+Translate: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""(text of a configuration, the plain YAML form of a model) -> that form with what the text says in its place. Raises
+ValueError."""
+Validate: TypeAlias = Callable[[Mapping[str, Any], Path], ModelConfig]
+"""(plain YAML form, the folder that its paths start from) -> configuration. Raises ValueError."""
+
+_MAX_DEPTH: Final = 8
+_NOT_OF_THE_MODEL: Final = frozenset(("__pycache__",))
+
+
+class Catalog(Protocol):
+    """A source of models."""
+
+    def names(self) -> tuple[str, ...]:
+        """All that there are now. Raises OSError where that cannot be told."""
+        ...
+
+    def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
+        """How a model is configured. `configuration` is a text that takes the place of its own, `folder` one that takes
+        the place of where it lies.
+
+        Raises ModelNotFound, or ValueError or OSError with a text for people.
+        """
+        ...
+
+    def fingerprint(self, name: str) -> Hashable:
+        """Changes whenever a file of the model does. Looks at names, sizes and times, not into files."""
+        ...
+
+
+class YamlCatalog:
+    """The models of the configuration file, which do not change while it is served; what they are made of may."""
+
+    def __init__(self, config: Config, translate: Translate | None = None, validate: Validate | None = None) -> None:
+        self._models = config.models
+        self._folder = config.source.parent
+        self._translate = translate
+        self._validate = validate
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._models)
+
+    def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
+        model = self._models.get(name)
+        if model is None:
+            raise ModelNotFound(name)
+        if configuration is None:
+            return model
+        if self._translate is None or self._validate is None:
+            raise ValueError("this model takes no other configuration than its own")
+        plain = dict(self._translate(configuration, model.model_dump(mode="json")))
+        if folder is not None and model.path is not None:
+            member = model.path.member
+            plain["path"] = f"{folder / model.path.path.name}:{member}" if member else str(folder)
+        return self._validate(plain, self._folder)
+
+    def fingerprint(self, name: str) -> Hashable:
+        model = self._models[name]
+        return (tree_print(model.path.path) if model.path else (), files_print(model))
+
+
+class FolderCatalog:
+    """Folders with one folder per model; of two models of one name the first counts."""
+
+    def __init__(self, folders: Sequence[Path], read_folder: ReadFolder, validate: Validate) -> None:
+        self._folders = folders
+        self._read_folder = read_folder
+        self._validate = validate
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._found()))
+
+    def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
+        """With files of its own in `folder`, a model need not be there."""
+        place = folder or self._found().get(name)
+        if place is None:
+            raise ModelNotFound(name)
+        if not name.isprintable() or "/" in name:
+            raise ValueError("a model's name has neither / nor control characters")
+        return self._validate(self._read_folder(place, configuration, name), place)
+
+    def fingerprint(self, name: str) -> Hashable:
+        place = self._found().get(name)
+        return () if place is None else tree_print(place)
+
+    def _found(self) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for folder in self._folders:
+            for entry in os.scandir(folder):
+                if entry.is_dir() and entry.name[0] != "." and entry.name.isprintable():
+                    found.setdefault(entry.name, Path(entry.path))
+        return found
+
+
+class Catalogs:
+    """Several catalogs as one; of two models of one name the first counts."""
+
+    def __init__(self, *catalogs: Catalog) -> None:
+        self._catalogs = catalogs
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for catalog in self._catalogs for name in catalog.names()))
+
+    def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
+        for catalog in self._catalogs:
+            try:
+                return catalog.read(name, configuration, folder)
+            except ModelNotFound:
+                continue
+        raise ModelNotFound(name)
+
+    def fingerprint(self, name: str) -> Hashable:
+        return next((each.fingerprint(name) for each in self._catalogs if name in each.names()), ())
+
+
+def wanted_versions(config: ModelConfig) -> dict[int, Path]:
+    """Version -> where it lies, ascending, as the version policy chooses.
+
+    A folder whose name is a number is a version; others are ignored.
+    """
+    place = config.path.path if config.path else Path()
+    folders = [entry for entry in place.iterdir() if entry.is_dir() and entry.name.isdecimal()]
+    found = {int(folder.name): folder for folder in folders}
+    return {version: found[version] for version in config.versions.choose(found)}
+
+
+# --------------------------------------------------------------------------------------------------------- fingerprints
+
+
+def files_print(config: ModelConfig) -> Hashable:
+    """Of the files that a configuration names beside its model."""
+    files = [*config.class_labels.values(), *([config.example] if config.example else [])]
+    return tuple(tree_print(file.path) for file in files)
+
+
+def tree_print(path: Path) -> Hashable:
+    """Of a file, or of a folder and what is below it."""
+    try:
+        state = path.stat()
+    except OSError:
+        return ()
+    if stat.S_ISDIR(state.st_mode):
+        return (state.st_ino, *_below(path, 0))
+    return (state.st_ino, state.st_mtime_ns, state.st_size)
+
+
+def _below(path: Path, depth: int) -> Iterator[tuple[str, int, int, int]]:
+    """A folder's own time changes with what Python leaves beside a model: only its entries count."""
+    try:
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name[0] == "." or entry.name in _NOT_OF_THE_MODEL:
+            continue
+        try:
+            state = entry.stat()
+        except OSError:
+            continue
+        folder = stat.S_ISDIR(state.st_mode)
+        yield entry.path, state.st_ino, *((0, 0) if folder else (state.st_mtime_ns, state.st_size))
+        if folder and depth < _MAX_DEPTH:
+            yield from _below(Path(entry.path), depth + 1)

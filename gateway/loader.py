@@ -1,0 +1,135 @@
+"""From a model on disk to a model in memory: what is slow, in threads of its own, so that nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from gateway.canonical import NOTHING
+from gateway.catalog import Catalog, wanted_versions
+from gateway.config import ModelConfig
+from gateway.errors import GatewayError
+from gateway.model import Model, WarmUp
+from gateway.plan import model_plan
+from gateway.ports import Computation
+from gateway.record import Stored
+from gateway.scheduler import Meter
+from gateway.uploads import store
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+LoadComputation = Callable[[ModelConfig, str, int, Path], Computation]
+"""(configuration, name, version, where it lies) -> loaded computation.
+
+Called in a thread; raises with a message for the operator.
+"""
+
+_THREADS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What became of one wanted version, for the operator's eyes. `error` is empty if it serves."""
+
+    name: str
+    version: int
+    device: str = ""
+    seconds: float = 0.0
+    warm_up: WarmUp | None = None
+    error: str = ""
+
+
+Report = Callable[[LoadReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the composition root knows of models and the repository does not.
+
+    `load` makes a computation, `meter` tells where a version reports to, `forget` that it will not report any more,
+    `versioned` whether a model has version folders, `parts` which models it is composed of.
+    """
+
+    load: LoadComputation
+    meter: Callable[[str, int], Meter]
+    versioned: Callable[[ModelConfig], bool]
+    forget: Callable[[str, int], None] = lambda name, version: None
+    parts: Callable[[ModelConfig], Iterable[str]] = lambda config: ()
+
+
+class Loader:
+    """Reads models of a catalog and makes them."""
+
+    def __init__(self, catalog: Catalog, hooks: Hooks) -> None:
+        self._catalog = catalog
+        self._hooks = hooks
+        self._threads = ThreadPoolExecutor(_THREADS, "load")
+
+    def look(self) -> dict[str, Hashable]:
+        """The models that there are now, each with its fingerprint. In a thread. Raises OSError."""
+        return {name: self._catalog.fingerprint(name) for name in self._catalog.names()}
+
+    def read(self, name: str, configuration: str | None = None, files: Mapping[str, bytes] = NOTHING) -> Stored:
+        """What the catalog says of a model, and what lies there. In a thread. Raises as the catalog does."""
+        seen = self._catalog.fingerprint(name) if name in self._catalog.names() else None
+        upload = store(files) if files else None
+        try:
+            config = self._catalog.read(name, configuration, Path(upload.name) if upload else None)
+            place = config.path.path if config.path else Path()
+            versions = wanted_versions(config) if self._hooks.versioned(config) else {1: place}
+            return Stored(config, versions, seen, upload)
+        except BaseException:
+            if upload is not None:
+                upload.cleanup()
+            raise
+
+    async def make(self, name: str, version: int, stored: Stored, report: Report) -> Model | str:
+        """A version, loaded and warm, or why not."""
+        started = time.perf_counter()
+        try:
+            model, warm_up = await self._load_version(name, version, stored.config, stored.versions[version])
+        except Exception as error:
+            log.debug("model %s version %s failed to load", name, version, exc_info=error)
+            report(LoadReport(name, version, error=told(error)))
+            return told(error)
+        report(LoadReport(name, version, model.device, time.perf_counter() - started, warm_up))
+        return model
+
+    async def _load_version(
+        self, name: str, version: int, config: ModelConfig, path: Path
+    ) -> tuple[Model, WarmUp | None]:
+        computation = await self._in_thread(self._hooks.load, config, name, version, path)
+        try:
+            plan = await asyncio.to_thread(model_plan, config, computation)
+            model = Model(name, version, (version,), computation, plan, self._hooks.meter(name, version))
+        except BaseException:
+            for executor in computation.executors:
+                await asyncio.to_thread(executor.close)
+            raise
+        try:
+            return model, await self._in_thread(model.warm_up)
+        except BaseException:
+            await model.close()
+            raise
+
+    async def _in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
+        """Call what may take minutes: it must not wait behind what takes milliseconds, nor the other way round."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+
+    def close(self) -> None:
+        """Threads that are busy end with what they do."""
+        self._threads.shutdown(wait=False)
+
+
+def told(error: Exception) -> str:
+    """What went wrong, in one line; what nobody expected, with its kind."""
+    expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError))
+    text = str(error) if expected else f"{type(error).__name__}: {error}"
+    return text or type(error).__name__

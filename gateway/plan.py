@@ -1,0 +1,74 @@
+"""What a model's configuration says of it once it is loaded: queue, signatures, labels, example."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec
+from gateway.config import ModelConfig, SignatureConfig
+from gateway.model import ModelPlan
+from gateway.ports import Computation
+from gateway.scheduler import QueuePolicy
+
+
+def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
+    """What the configuration says of a loaded model beside its computation.
+
+    Raises ValueError naming what does not fit it.
+    """
+    return ModelPlan(
+        policy=QueuePolicy(config.max_batch_size, config.max_queue_delay_us, config.max_queue_size),
+        signatures={name: _signature(name, one, computation) for name, one in config.signatures.items()},
+        labels={output: _lines(file.path) for output, file in config.class_labels.items()},
+        mappings=config.mappings(),
+        example=_read_example(config.example.path, computation.inputs, config.max_batch_size)
+        if config.example
+        else NOTHING,
+        configuration=config.model_dump(mode="json"),
+    )
+
+
+def _signature(name: str, config: SignatureConfig, computation: Computation) -> Signature:
+    """What the configuration leaves empty is everything, by the model's own names."""
+    inputs = config.inputs or {spec.name: spec.name for spec in computation.inputs}
+    outputs = config.outputs or {spec.name: spec.name for spec in computation.outputs}
+    for kind, chosen, specs in (("input", inputs, computation.inputs), ("output", outputs, computation.outputs)):
+        unknown = set(chosen.values()) - {spec.name for spec in specs}
+        if unknown:
+            raise ValueError(f"signature {name} names an {kind} that the model does not have: {sorted(unknown)[0]}")
+    return Signature(name, inputs, outputs, config.method)
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    return tuple(path.read_text(encoding="utf-8").splitlines())
+
+
+def _read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: int) -> Tensors:
+    """One request's inputs from a JSON file: {"input": nested list}, or the bare list of a model with one input.
+
+    A model that batches may leave the batch dimension out: the file then holds one row.
+    """
+    content: Any = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        content = {inputs[0].name: content}
+    specs = {spec.name: spec for spec in inputs}
+    unknown = set(content) - set(specs)
+    if unknown:
+        raise ValueError(f"{path}: no such input: {', '.join(sorted(unknown))}")
+    return {
+        name: _example_array(content[name], spec, max_batch_size) for name, spec in specs.items() if name in content
+    }
+
+
+def _example_array(value: Any, spec: TensorSpec, max_batch_size: int) -> np.ndarray[Any, Any]:
+    if spec.datatype == "BYTES":
+        array = np.array(value, np.object_)
+        array[...] = np.vectorize(str.encode, otypes=[np.object_])(array)
+    else:
+        array = np.array(value, spec.dtype)
+    one_row = max_batch_size and spec.shape is not None and array.ndim == len(spec.shape) - 1
+    return array[np.newaxis] if one_row else array

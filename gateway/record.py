@@ -1,0 +1,101 @@
+"""What the repository remembers of one model: its configuration, its versions, and what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gateway.catalog import files_print, tree_print
+from gateway.config import ModelConfig
+from gateway.model import Model
+from gateway.questions import IndexEntry, VersionStatus
+from gateway.uploads import Upload
+
+START: Final = "START"
+LOADING: Final = "LOADING"
+AVAILABLE: Final = "AVAILABLE"
+UNLOADING: Final = "UNLOADING"
+END: Final = "END"
+
+_INDEX_STATES: Final = {AVAILABLE: "READY", UNLOADING: "UNLOADING", END: "UNAVAILABLE"}
+_REMEMBERED_VERSIONS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A model as it lies on disk at one moment: how it is configured, and the versions that its policy chooses.
+
+    `fingerprint` is the whole model's, `upload` holds its files if they came with the call.
+    """
+
+    config: ModelConfig
+    versions: Mapping[int, Path]
+    fingerprint: Hashable = None
+    upload: Upload | None = None
+    prints: Mapping[int, Hashable] = field(init=False)
+    around: Hashable = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prints", {version: tree_print(path) for version, path in self.versions.items()})
+        object.__setattr__(self, "around", files_print(self.config))
+
+    @property
+    def place(self) -> Path:
+        """Where its versions are sought."""
+        return self.config.path.path if self.config.path else Path()
+
+    def same_but_for_versions(self, other: Stored | None) -> bool:
+        """Whether a version that has not changed itself may go on as it is."""
+        if other is None or self.upload is not None or other.upload is not None:
+            return False
+        return self.around == other.around and self.config == other.config
+
+
+@dataclass(slots=True, eq=False)
+class ModelRecord:
+    """One model, loaded or not. Its lock is held by whoever loads or unloads it.
+
+    `wanted`: it counts for readiness; `failed`: not all that was wanted when it came could be loaded; `error`: why no
+    version of it could be. `seen` is the fingerprint of what was last tried, `stored` is what its versions were loaded
+    from.
+    """
+
+    name: str
+    wanted: bool = False
+    failed: bool = False
+    error: str = ""
+    seen: Hashable = None
+    stored: Stored | None = None
+    models: Mapping[int, Model] = field(default_factory=dict)
+    statuses: dict[int, VersionStatus] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.models) and not self.failed
+
+    @property
+    def labels(self) -> Mapping[str, int]:
+        return self.stored.config.labels if self.stored else {}
+
+    def note(self, version: int, state: str, error: str = "") -> VersionStatus:
+        """A version's new state. Of versions that ended long ago, the lowest are forgotten."""
+        status = self.statuses[version] = VersionStatus(version, state, error)
+        if len(self.statuses) > _REMEMBERED_VERSIONS:
+            ended = [each.version for each in self.statuses.values() if each.state == END]
+            if ended:
+                del self.statuses[min(ended)]
+        return status
+
+    def index(self) -> Iterator[IndexEntry]:
+        """An entry per version; one that was never loaded has only a name."""
+        if not self.statuses:
+            yield IndexEntry(self.name, None, "UNAVAILABLE", self.error) if self.error else IndexEntry(self.name)
+        for version in sorted(self.statuses):
+            status = self.statuses[version]
+            state = _INDEX_STATES.get(status.state, "LOADING")
+            reason = status.error or ("unloaded" if status.state == END else "")
+            yield IndexEntry(self.name, version, state, reason)
