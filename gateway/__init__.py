@@ -17,10 +17,13 @@ The life of a request
     router.py         the name that a caller uses -> the version that answers
     model.py          one loaded version: does a request fit?
     scheduler.py      the queue, and how batches leave it
+    waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
+    hidden.py         controls and states, which pass between the gateway and a model of sequences
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              repository.py     versions and their states
+    policies.py       what YAML says of queues and sequences, fitted to a model
     metrics.py        every Prometheus instrument
     app.py            the composition root: the only module that imports dialects and backends
     client.py         what the command line asks a running gateway          __main__.py       the command line

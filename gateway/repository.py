@@ -21,9 +21,10 @@ from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec
 from gateway.config import Config, ModelConfig, SignatureConfig
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.model import Model, ModelPlan, WarmUp
+from gateway.policies import queue_policy, sequence_policy
 from gateway.ports import Computation
 from gateway.questions import VersionStatus
-from gateway.scheduler import Meter, QueuePolicy
+from gateway.scheduler import Meter
 
 log = logging.getLogger(__name__)
 
@@ -161,8 +162,12 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
 
     Raises ValueError naming what does not fit it.
     """
+    sequences = sequence_policy(config, computation)
+    if sequences is not None:
+        computation = sequences.visible(computation)
     return ModelPlan(
-        policy=QueuePolicy(config.max_batch_size, config.max_queue_delay_us, config.max_queue_size),
+        policy=queue_policy(config),
+        sequences=sequences,
         signatures={name: _signature(name, one, computation) for name, one in config.signatures.items()},
         labels={output: _lines(file.path) for output, file in config.class_labels.items()},
         mappings=config.mappings(),

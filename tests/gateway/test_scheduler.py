@@ -21,7 +21,8 @@ from gateway.errors import (
 )
 from gateway.job import STREAM_WINDOW, Admission, Job
 from gateway.ports import ModelView, Observe
-from gateway.scheduler import Meter, QueuePolicy, Scheduler
+from gateway.scheduler import Meter, Scheduler
+from gateway.waiting import LevelPolicy, QueuePolicy
 
 
 class Echo:
@@ -115,8 +116,9 @@ Submit = Callable[..., Job]
 async def bench() -> AsyncIterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
-    def make(executor: Echo, **policy: int) -> Bench:
-        made.append(Bench(executor, QueuePolicy(**policy)))
+    def make(executor: Echo, *levels: LevelPolicy, max_queue_size: int = 512, **policy: Any) -> Bench:
+        levels = levels or (LevelPolicy(max_queue_size),)
+        made.append(Bench(executor, QueuePolicy(levels=levels, **policy)))
         return made[-1]
 
     yield make
@@ -209,7 +211,7 @@ async def test_abandoned_requests_cost_no_batch_and_no_memory(bench: Any, ask: A
     for n in range(1, 100):
         b.scheduler.submit(ask(n)).abandon()
     assert b.scheduler.queued == 0
-    assert sum(map(len, b.scheduler._groups.values())) <= 6
+    assert len(b.scheduler._line.jobs()) <= 6
     b.executor.gate.set()
     assert await answer(first) == [0]
     assert b.executor.batches == [[0]]
@@ -236,7 +238,7 @@ async def test_a_deadline_in_the_past_is_refused(bench: Any, ask: Any) -> None:
 
 
 async def test_queue_timeout_counts_waiting_only(bench: Any, ask: Any) -> None:
-    b = bench(Echo(), max_batch_size=1)
+    b = bench(Echo(), LevelPolicy(allow_timeout_override=True), max_batch_size=1)
     b.executor.gate.clear()
     runs = b.scheduler.submit(ask(1, queue_timeout_us=20_000))
     await until(lambda: b.scheduler.running == 1)

@@ -17,7 +17,7 @@ import pytest
 from serving import DEMO, HOST, Gateway, command, demo_config, running
 
 Serve = Callable[[str], Gateway]
-MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown")
+MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "running_sum")
 SHOWN = (0, 2, 3, 5, 7, 9)
 IMAGES = {digit: json.loads((DEMO.parent / f"demo/images/{digit}.json").read_bytes()) for digit in SHOWN}
 
@@ -374,7 +374,7 @@ def test_health_by_exit_status(demo: Gateway) -> None:
 
 def test_check_and_schema() -> None:
     done = command("check", "--load", str(DEMO))
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{DEMO}: ok, 6 models\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{DEMO}: ok, 7 models\n", "")
     done = command("schema")
     assert done.returncode == 0
     assert {"listen", "models", "grps"} <= json.loads(done.stdout)["properties"].keys()
