@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from gateway.canonical import BYTES, DTYPES, Array, TensorSpec
 from gateway.config import ControlConfig, LevelConfig, ModelConfig, QueueConfig, StateConfig
-from gateway.hidden import Control, SequencePolicy, State
+from gateway.hidden import Control, SequencePolicy, State, frozen
 from gateway.ports import Computation
 from gateway.waiting import LevelPolicy, QueuePolicy
 
@@ -16,12 +17,12 @@ from gateway.waiting import LevelPolicy, QueuePolicy
 def queue_policy(config: ModelConfig) -> QueuePolicy:
     """How requests for a model wait and share runs."""
     priorities = config.priorities
-    own: Mapping[int, LevelConfig] = priorities.queue_policies if priorities else {}
+    own: Mapping[str, LevelConfig] = priorities.queue_policies if priorities else {}
     levels = priorities.levels if priorities else 1
     return QueuePolicy(
         config.max_batch_size,
         config.max_queue_delay_us,
-        tuple(_level(own.get(number, config.queue), config) for number in range(1, levels + 1)),
+        tuple(_level(own.get(str(number), config.queue), config) for number in range(1, levels + 1)),
         priorities.default if priorities else 1,
         config.preferred_batch_sizes,
         config.batching,
@@ -52,7 +53,10 @@ def sequence_policy(config: ModelConfig, computation: Computation) -> SequencePo
             _control(control, _check(takes, "input", control.input, control.datatype), config.max_batch_size)
             for control in sequences.controls
         ),
-        tuple(_state(state, _check(takes, "input", state.input, state.datatype)) for state in sequences.states),
+        tuple(
+            _state(state, _check(takes, "input", state.input, state.datatype), config.max_batch_size)
+            for state in sequences.states
+        ),
     )
 
 
@@ -75,12 +79,14 @@ def _control(config: ControlConfig, spec: TensorSpec, max_batch_size: int) -> Co
     return Control(config.input, config.kind, DTYPES[config.datatype], shape, config.values)
 
 
-def _state(config: StateConfig, spec: TensorSpec) -> State:
+def _state(config: StateConfig, spec: TensorSpec, max_batch_size: int) -> State:
     initial = _initial(config)
     if not spec.accepts(initial.shape):
         raise ValueError(
             f"sequences: '{spec.name}' has shape {list(spec.shape or ())}, but starts as {list(initial.shape)}"
         )
+    if max_batch_size and initial.shape[:1] != (1,):
+        raise ValueError(f"sequences: '{spec.name}' starts as {list(initial.shape)}, and a sequence has one row")
     return State(config.input, config.output, initial)
 
 
@@ -90,13 +96,11 @@ def _initial(config: StateConfig) -> Array:
     dtype = DTYPES[config.datatype]
     if config.initial is None:
         initial = np.full(shape, b"", dtype) if dtype == BYTES else np.zeros(shape, dtype)
+    elif dtype == BYTES:
+        raise ValueError(f"sequences: '{config.input}' is text, which starts empty and not from a file")
     else:
-        content = config.initial.path.read_bytes()
-        want = dtype.itemsize * int(np.prod(shape, dtype=object))
-        if dtype == BYTES or len(content) != want:
-            raise ValueError(
-                f"sequences: {config.initial.path} has {len(content)} bytes, not the {want} of '{config.input}'"
-            )
+        content, bytes_wanted = config.initial.path.read_bytes(), dtype.itemsize * math.prod(shape)
+        if len(content) != bytes_wanted:
+            raise ValueError(f"sequences: {config.initial.path} has {len(content)} bytes, expected {bytes_wanted}")
         initial = np.frombuffer(content, dtype).reshape(shape).copy()
-    initial.flags.writeable = False
-    return initial
+    return frozen(initial)

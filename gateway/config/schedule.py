@@ -39,8 +39,8 @@ class PrioritiesConfig(Section):
     """How many there are."""
     default: int = Field(ge=1)
     """That of requests that name none, or none of these."""
-    queue_policies: dict[Annotated[int, Field(ge=1)], LevelConfig] = Field(default_factory=dict)
-    """A priority -> how its requests wait, where that differs from the model's `queue`."""
+    queue_policies: dict[str, LevelConfig] = Field(default_factory=dict)
+    """A priority, in quotes -> how its requests wait, where that differs from the model's `queue`."""
 
     @field_validator("default")
     @classmethod
@@ -52,11 +52,11 @@ class PrioritiesConfig(Section):
 
     @field_validator("queue_policies")
     @classmethod
-    def _policies_are_of_levels(cls, policies: dict[int, LevelConfig], info: ValidationInfo) -> dict[int, LevelConfig]:
-        levels = info.data.get("levels", 256)
+    def _policies_are_of_levels(cls, policies: dict[str, LevelConfig], info: ValidationInfo) -> dict[str, LevelConfig]:
+        levels = {str(level) for level in range(1, info.data.get("levels", 256) + 1)}
         for level in policies:
-            if level > levels:
-                raise refuse(str(level), text=f"there are {levels} levels")
+            if level not in levels:
+                raise refuse(level, text=f"no priority; there are {len(levels)}, from 1 on")
         return policies
 
 

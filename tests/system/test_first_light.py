@@ -322,7 +322,7 @@ def test_models_lists_what_is_served(demo: Gateway) -> None:
     assert "digits  versions 1, 2  onnxruntime_onnx" in lines
     assert "  input  image: FP32 [-1, 8, 8]" in lines
     assert "  output shout: BYTES [-1]" in lines
-    assert sum(not line.startswith(" ") for line in lines) == 6
+    assert sum(not line.startswith(" ") for line in lines) == 7
 
 
 CALLS = [
