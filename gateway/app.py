@@ -168,9 +168,9 @@ class App:
         return {d.title: line for d in served if (line := self._example(d, address)) is not None}
 
     def _example(self, dialect: Dialect, address: str) -> str | None:
-        for name in self.config.models:
+        for name, model in self.config.models.items():
             versions = self.repository.snapshot.models.get(name)
-            if versions:
+            if versions and model.sequences is None:  # one request alone is no sequence
                 line = dialect.example(versions[max(versions)].view, address)
                 if line is not None:
                     return line

@@ -123,6 +123,8 @@ class Waiting:
         self._policy = policy
         self._groups: dict[Hashable, deque[Job]] = {}
         self._counts = [0] * len(policy.levels)
+        self._has_levels = len(policy.levels) > 1
+        self._most = policy.levels[0].max_queue_size
         self._bound = sum(level.max_queue_size for level in policy.levels)
         self._finished = 0
         self._closing = False
@@ -131,11 +133,10 @@ class Waiting:
 
     def add(self, job: Job) -> None:
         """Behind everybody of its rank. Jobs without a key share a group, and nothing else."""
-        level = self._policy.level_of(job.request) if len(self._counts) > 1 else 0
-        most = self._policy.levels[level].max_queue_size
-        if self._counts[level] >= most:
-            raise QueueFull(self._name, most)
-        job.rank = 2 * level
+        if self._has_levels:
+            self._enter_level(job)
+        elif self.queued >= self._most:
+            raise QueueFull(self._name, self._most)
         key = job.admission.batch_key if not job.request.parameters else batch_key(job)
         group = self._groups.get(key)
         if not group:
@@ -144,7 +145,6 @@ class Waiting:
             group.append(job)
         else:
             _insert(group, job)
-        self._counts[level] += 1
         self.queued += 1
 
     def next_batch(self, idle: Sequence[Slot]) -> tuple[Slot, Batch] | None:
@@ -170,7 +170,8 @@ class Waiting:
     def left(self, job: Job) -> None:
         """Its place in the group is cleared when its turn comes, or when many such have gathered."""
         self.queued -= 1
-        self._counts[job.rank // 2] -= 1
+        if self._has_levels:
+            self._counts[job.rank // 2] -= 1
         self._finished += 1
         if self._finished > self._bound:
             for key, group in list(self._groups.items()):
@@ -188,6 +189,14 @@ class Waiting:
 
     def close(self) -> None:
         self._closing = True
+
+    def _enter_level(self, job: Job) -> None:
+        level = self._policy.level_of(job.request)
+        most = self._policy.levels[level].max_queue_size
+        if self._counts[level] >= most:
+            raise QueueFull(self._name, most)
+        self._counts[level] += 1
+        job.rank = 2 * level
 
     def _drop_finished(self, group: deque[Job]) -> None:
         """Abandoned and late jobs leave before they cost a place in a batch."""
@@ -212,7 +221,8 @@ class Waiting:
             if job.finished:
                 self._finished -= 1
                 continue
-            self._counts[job.rank // 2] -= 1
+            if self._has_levels:
+                self._counts[job.rank // 2] -= 1
             room -= job.admission.rows
             jobs.append(job)
             if job.admission.batch_key is None:

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from gateway.app import loader, registries
+from gateway.app import App, loader, registries
 from gateway.canonical import InferRequest, ModelRef, OutputRequest, Sequence
 from gateway.config import load_config
 from gateway.errors import InputCount, ModelNotFound, SequenceNotStarted, UnknownOutput
@@ -242,6 +242,20 @@ async def test_what_does_not_fit_the_model_is_said_at_load(serve: Any, keys: str
     assert remark in w.reports[0].error
     with pytest.raises(ModelNotFound):
         w.view()
+
+
+async def test_no_example_asks_a_model_of_sequences(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+    file = tmp_path / "gateway.yaml"
+    models = {"sums": python_model("OwnState", more=OWN), "pair": python_model("Pair")}
+    file.write_text("models:\n" + "".join(f"  {name}:\n{_indented(keys)}" for name, keys in models.items()))
+    app = App(load_config(file, registries()), registries())
+    await app.load(lambda report: None)
+    app.addresses.append("http://localhost:8000")
+    lines = app.examples().values()
+    assert lines
+    assert all("pair" in line and "sums" not in line for line in lines)
+    await app.drain()
 
 
 async def test_unloading_ends_live_sequences(serve: Any) -> None:

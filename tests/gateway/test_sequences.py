@@ -89,6 +89,23 @@ class Kept(Adder):
         return InferResponse({name: array for name, array in outputs.items() if name in asked})
 
 
+class Counting(Adder):
+    """Decoupled: counts up to its sum."""
+
+    decoupled = True
+
+    def run(self, requests: Series[InferRequest], observe: Observe) -> Iterator[Series[InferResponse]]:
+        assert self.gate.wait(5)
+        (response,) = self._answer(requests)
+        for number in range(int(response.outputs["y"][0, 0])):
+            yield [InferResponse({"y": np.array([[number + 1]], INT32)})]
+
+    async def arun(self, requests: Series[InferRequest], observe: Observe) -> AsyncIterator[Series[InferResponse]]:
+        for step in self.run(requests, observe):
+            await asyncio.sleep(0)
+            yield step
+
+
 class Bench:
     """A scheduler of sequences over some executors, and a short way to ask it."""
 
@@ -310,6 +327,14 @@ async def test_requests_with_other_parameters_or_states_of_another_shape_run_apa
     b.release()
     assert await outcomes(first, *jobs) == [2, 1, 3, 4]
     assert b.executors[0].runs[3:] == [[9], [1], [2, 3]]
+
+
+@pytest.mark.parametrize("runs_on", ["thread", "loop"])
+async def test_a_model_that_streams_finishes_one_answer_before_the_next(make: Make, runs_on: Any) -> None:
+    b = make(Counting(runs_on), rows=4)
+    jobs = [b.submit(start(), 2), b.submit(step(), 1), b.submit(only(6), 0), b.submit(end(), 1)]
+    told = [[int(response.outputs["y"][0, 0]) async for response in job] for job in jobs]
+    assert told == [[1, 2], [1, 2, 3], [], [1, 2, 3, 4]]
 
 
 # ------------------------------------------------------------------------------------------------------ seats and lives

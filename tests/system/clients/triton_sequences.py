@@ -15,12 +15,14 @@ MODEL = "running_sum"
 VALUES = (0, 11, 7, 5, 3, 2, 0, 1)
 
 
-def send(client: triton.InferenceServerClient, sequence: int | str, value: int, **flags: Any) -> int:
-    """One request of a sequence -> the sum that it answers."""
+def send(
+    client: triton.InferenceServerClient, sequence: int | str, value: int, model: str = MODEL, **flags: Any
+) -> int:
+    """One request of a sequence -> the number that it answers."""
     step = triton.InferInput("INPUT", [1, 1], "INT32")
     step.set_data_from_numpy(np.full((1, 1), value, np.int32))
     asked = [triton.InferRequestedOutput("OUTPUT")]
-    result = client.infer(MODEL, [step], outputs=asked, sequence_id=sequence, **flags)
+    result = client.infer(model, [step], outputs=asked, sequence_id=sequence, **flags)
     total = result.as_numpy("OUTPUT")
     assert (total.dtype, total.shape) == (np.int32, (1, 1))
     return int(total[0, 0])
@@ -101,6 +103,22 @@ def check_two_rows_are_refused(address: str) -> None:
         assert error.message() == (
             f"inference request to model '{MODEL}' must specify batch-size 1 due to requirements of sequence batcher"
         )
+
+
+def check_controls_reach_the_model(address: str) -> None:
+    """What the models of Triton's own sequence examples answer: INPUT + START, and with END's sequence its number."""
+    with triton.InferenceServerClient(address) as client:
+        for sequence in (7000, "seven thousand"):
+            told = [
+                send(client, sequence, value, "simple_sequence", **flags(place, VALUES))
+                for place, value in enumerate(VALUES)
+            ]
+            assert told == [VALUES[0] + 1, *VALUES[1:]]
+        told = [
+            send(client, 7001, value, "simple_dyna_sequence", **flags(place, VALUES))
+            for place, value in enumerate(VALUES)
+        ]
+        assert told == [VALUES[0] + 1, *VALUES[1:-1], VALUES[-1] + 7001]
 
 
 def check_states_are_not_shown(address: str) -> None:
