@@ -12,8 +12,9 @@ What is chosen where the contract is silent:
   of a batch learns of its first request only. So a model that keeps its own state gets its requests singly, those of
   up to `max_batch_size` sequences in turn, and may know them by `request.sequence` or by a correlation id.
 * A start on a live sequence restarts it, in its turn: behind the requests that wait already.
-* A request that fails is a step that did not happen: states stay as they were, and the sequence lives on. If the
-  first request ends before it has run (abandoned, late), the sequence has never started, and those behind it are told.
+* A request that fails is a step that did not happen: states stay as they were, and the sequence lives on. But if the
+  first request fails, or ends before it has run (abandoned, late), the sequence has not started, and those behind it
+  are told so: a model that remembers would take them for steps of an earlier sequence of that name.
 * An end gives the seat back. A start that follows at once under the same id waits for a seat like any other.
 * Sequences are served in the order in which their turns come: they have no priorities, and wait for no company.
 
@@ -148,9 +149,12 @@ class Sequences:
         for place, job in enumerate(batch.jobs):
             sequence = _sequence(job)
             live = self._live[sequence.id]
+            outcome = batch.outcomes[place] if batch.outcomes else None
+            if isinstance(outcome, InferResponse) and self._hidden_outputs:
+                batch.outcomes[place] = self._keep_states(live, outcome)
+            elif isinstance(outcome, GatewayError) and sequence.start:
+                self._refuse_until_next_start(live, 0)
             live.running = False
-            if self._hidden_outputs and batch.outcomes:
-                batch.outcomes[place] = self._keep_states(live, batch.outcomes[place])
             if sequence.end:
                 self._vacate(live)
                 if live.waiting:
@@ -217,17 +221,15 @@ class Sequences:
             job.request = replace(request, inputs={**request.inputs, **hidden}, outputs=outputs)
         return job
 
-    def _keep_states(self, live: Live, outcome: InferResponse | GatewayError) -> InferResponse | GatewayError:
+    def _keep_states(self, live: Live, response: InferResponse) -> InferResponse:
         """What the next step needs, taken out of the answer. A copy: an answer's rows are views of a whole batch."""
-        if isinstance(outcome, GatewayError):
-            return outcome
-        outputs = outcome.outputs
+        outputs = response.outputs
         live.states = {state.input: frozen(outputs[state.output].copy()) for state in self._policy.states}
         shown = {name: array for name, array in outputs.items() if name not in self._hidden_outputs}
-        return replace(outcome, outputs=shown)
+        return replace(response, outputs=shown)
 
     def _refuse_until_next_start(self, live: Live, place: int) -> None:
-        """The first request of a sequence never ran: those from `place` on that belong to it cannot either."""
+        """The first request of a sequence is lost: those from `place` on that belong to it cannot run either."""
         orphans = []
         for job in list(live.waiting)[place:]:
             if _sequence(job).start:

@@ -445,6 +445,25 @@ async def test_a_request_that_fails_is_a_step_that_did_not_happen(make: Make, ki
     assert await b.ask(end(), 2) == 3
 
 
+@pytest.mark.parametrize(("kind", "rows"), [(Adder, 0), (Adder, 4), (Kept, 4)])
+@pytest.mark.parametrize("alive", [False, True])
+async def test_a_sequence_whose_first_request_fails_has_not_started(
+    make: Make, kind: type[Adder], rows: int, alive: bool
+) -> None:
+    """Nobody goes on where an earlier sequence of that name has left off."""
+    b = make(kind(), rows=rows)
+    assert await b.ask(start() if alive else only(), 100) == 100
+    b.hold()
+    jobs = [b.submit(start(), BAD), b.submit(step(), 1), b.submit(end(), 2), b.submit(only(), 3), b.submit(start(), 4)]
+    await b.held()
+    b.release()
+    assert await outcomes(*jobs) == [ModelFailed, SequenceNotStarted, SequenceNotStarted, 3, 4]
+    assert await outcomes(b.submit(start(), BAD)) == [ModelFailed]
+    with pytest.raises(SequenceNotStarted):
+        b.submit(step())
+    assert b.line.alive == 0
+
+
 async def test_a_request_that_fails_costs_its_neighbours_nothing(make: Make) -> None:
     b = make(Kept(), rows=4)
     b.hold()
@@ -453,7 +472,7 @@ async def test_a_request_that_fails_costs_its_neighbours_nothing(make: Make) -> 
     jobs = [b.submit(each, n) for each, n in ((start(1), 1), (start(2), BAD), (start(3), 3))]
     later = [b.submit(end(n), 10) for n in (1, 2, 3)]
     b.release()
-    assert await outcomes(first, *jobs, *later) == [9, 1, ModelFailed, 3, 11, 10, 13]
+    assert await outcomes(first, *jobs, *later) == [9, 1, ModelFailed, 3, 11, SequenceNotStarted, 13]
 
 
 async def test_an_abandoned_request_is_left_out(make: Make) -> None:
