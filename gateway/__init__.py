@@ -17,12 +17,15 @@ The life of a request
     router.py         the name that a caller uses -> the version that answers
     model.py          one loaded version: does a request fit?
     scheduler.py      the queue, and how batches leave it
+    waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
+    hidden.py         controls and states, which pass between the gateway and a model of sequences
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              catalog.py        which models there are, how configured
     repository.py     which are loaded; loads and unloads   record.py         one model's versions and their states
     loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
+    policies.py       what YAML says of queues and sequences, fitted to a model
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
     admin.py          who may change a running server       metrics.py        every Prometheus instrument
     app.py            the composition root: the only module that imports dialects and backends

@@ -77,8 +77,8 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
             version,
             path,
             config.device,
-            tuple(tensor.spec() for tensor in config.inputs),
-            tuple(tensor.spec() for tensor in config.outputs),
+            config.input_specs(),
+            config.output_specs(),
             config.max_batch_size,
             config,
             config.parameters,
@@ -185,7 +185,10 @@ class App:
 
     def _example(self, dialect: Dialect, address: str) -> str | None:
         for versions in self.repository.snapshot.models.values():
-            line = dialect.example(versions[max(versions)].view, address)
+            view = versions[max(versions)].view
+            if view.configuration.get("sequences"):  # one request alone is no sequence
+                continue
+            line = dialect.example(view, address)
             if line is not None:
                 return line
         return None

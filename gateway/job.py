@@ -44,7 +44,7 @@ class Admission:
 class Job(AsyncIterator[InferResponse]):
     """An accepted request, and the iterator of its answers.
 
-    `on_leave` is called once if it ends while it still waits.
+    `on_leave` is called once if it ends while it still waits. `rank` belongs to the line where it waits.
     """
 
     __slots__ = (
@@ -56,13 +56,14 @@ class Job(AsyncIterator[InferResponse]):
         "_writer",
         "admission",
         "finished",
+        "rank",
         "request",
         "started",
         "submitted",
     )
 
     def __init__(
-        self, request: InferRequest, admission: Admission, submitted: float, on_leave: Callable[[], None]
+        self, request: InferRequest, admission: Admission, submitted: float, on_leave: Callable[[Job], None]
     ) -> None:
         self._on_leave = on_leave
         self.request = request
@@ -70,6 +71,7 @@ class Job(AsyncIterator[InferResponse]):
         self.submitted = submitted
         self.started = False
         self.finished = False
+        self.rank = 0
         self._answers: deque[InferResponse | GatewayError] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -110,21 +112,14 @@ class Job(AsyncIterator[InferResponse]):
         if self._timer is not None:
             self._timer.cancel()
         if not self.started:
-            self._on_leave()
+            self._on_leave(self)
         self._wake_reader()
         self._make_room()
 
-    def expire_at(self, when: float, error: GatewayError, waiting_only: bool) -> None:
-        """End with `error` at `when` (time.monotonic) unless it has ended by then, or has started if only waiting
-        counts.
-        """
-
-        def expire() -> None:
-            if not (waiting_only and self.started):
-                self.end(error)
-
+    def call_at(self, when: float, callback: Callable[..., None], *args: object) -> None:
+        """Call back at `when` (time.monotonic) unless it has ended by then. A job has one timer: the last one set."""
         delay = max(0.0, when - time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay, expire)
+        self._timer = asyncio.get_running_loop().call_later(delay, callback, *args)
 
     # Back-pressure of decoupled models: the producer takes one place per answer, the reader gives it back.
 

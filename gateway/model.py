@@ -21,9 +21,11 @@ from gateway.canonical import (
     common_rows,
 )
 from gateway.errors import ModelUnavailable, UnknownOutput
+from gateway.hidden import SequencePolicy
 from gateway.job import Admission, Job
 from gateway.ports import Computation, ModelView
-from gateway.scheduler import Meter, QueuePolicy, Scheduler
+from gateway.scheduler import Meter, Scheduler
+from gateway.waiting import QueuePolicy
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
@@ -38,6 +40,7 @@ class ModelPlan:
     """
 
     policy: QueuePolicy = field(default_factory=QueuePolicy)
+    sequences: SequencePolicy | None = None
     signatures: Mapping[str, Signature] = NOTHING
     labels: Mapping[str, tuple[str, ...]] = NOTHING
     mappings: Mapping[str, Any] = NOTHING
@@ -138,14 +141,18 @@ class Model:
         self.version = version
         self.device = computation.device
         self.computation = computation
-        inputs = {spec.name: spec for spec in computation.inputs}
-        outputs = {spec.name: _labelled(spec, plan.labels) for spec in computation.outputs}
+        sequences = plan.sequences
+        seen = computation if sequences is None else sequences.visible(computation)
+        inputs = {spec.name: spec for spec in seen.inputs}
+        outputs = {spec.name: _labelled(spec, plan.labels) for spec in seen.outputs}
         everything = Signature(DEFAULT_SIGNATURE, {key: key for key in inputs}, {key: key for key in outputs})
-        required = {spec.name: spec for spec in computation.required}
-        self._gate = Gate(name, required, plan.policy.max_batch_size, computation.executors[0].merges)
+        required = {spec.name: spec for spec in seen.required}
+        merges = computation.executors[0].merges and plan.policy.batching
+        self._gate = Gate(name, required, plan.policy.max_batch_size, merges)
         self._scheduler: Scheduler | Closed = Scheduler(
-            name, computation.executors, plan.policy, self._gate.admit, meter
+            name, computation.executors, plan.policy, self._gate.admit, meter, sequences
         )
+        self._hidden = sequences.first_inputs() if sequences is not None else NOTHING
         self.view = ModelView(
             name=name,
             version=version,
@@ -210,7 +217,7 @@ class Model:
         return times
 
     def _example_request(self) -> InferRequest:
-        return InferRequest(self.view, self.view.example_inputs)
+        return InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
 
 
 def _ignore(stage: str, seconds: float) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec
 from gateway.config import ModelConfig, SignatureConfig
 from gateway.model import ModelPlan
+from gateway.policies import queue_policy, sequence_policy
 from gateway.ports import Computation
-from gateway.scheduler import QueuePolicy
 
 
 def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
@@ -20,8 +20,12 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
 
     Raises ValueError naming what does not fit it.
     """
+    sequences = sequence_policy(config, computation)
+    if sequences is not None:
+        computation = sequences.visible(computation)
     return ModelPlan(
-        policy=QueuePolicy(config.max_batch_size, config.max_queue_delay_us, config.max_queue_size),
+        policy=queue_policy(config),
+        sequences=sequences,
         signatures={name: _signature(name, one, computation) for name, one in config.signatures.items()},
         labels={output: _lines(file.path) for output, file in config.class_labels.items()},
         mappings=config.mappings(),

@@ -1,5 +1,8 @@
 """The queue in front of one loaded model, and how batches leave it.
 
+Jobs wait in a *line*, which knows who may go next: `waiting` for ordinary models, `sequences` for those whose requests
+build on one another. What is here is common to both.
+
 A batch is taken when the device has room for it, not before: while a batch runs, requests pile up, and what has piled
 up is the next batch. So an idle model answers at once and a busy one batches by itself, without a timer.
 `max_queue_delay_us` above 0 makes an idle device wait that long for company.
@@ -8,9 +11,8 @@ Everything here happens on the event loop but for the computation: each executor
 gets one batch at a time, and wakes the loop once per batch. A computation that has been measured to be quicker than
 that hop runs on the loop itself.
 
-Only requests of one batch key share a batch: the same input names, dtypes and trailing shapes, and the same
-parameters. If a batch of several fails, each of its requests is run again alone, so that one bad request costs its
-neighbours time and nothing else.
+If a batch of several fails, each of its requests is run again alone, so that one bad request costs its neighbours
+time and nothing else.
 
 Nothing that was accepted is lost: every job ends with its last answer or with an error, also when its model is closed.
 """
@@ -19,24 +21,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.canonical import InferRequest
-from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
+from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueTimeout
+from gateway.hidden import SequencePolicy
 from gateway.job import Admission, Job
 from gateway.ports import Executor, Observe
+from gateway.sequences import Sequences
 from gateway.slot import Batch, Slot, compute, run_alone
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePolicy:
-    """How requests wait. `max_batch_size` 0: one request at a time, whatever its shape."""
-
-    max_batch_size: int = 0
-    max_queue_delay_us: int = 0
-    max_queue_size: int = 512
+from gateway.waiting import Line, QueuePolicy, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +52,7 @@ class Scheduler:
         policy: QueuePolicy,
         admit: Callable[[InferRequest], Admission],
         meter: Meter,
+        sequences: SequencePolicy | None = None,
     ) -> None:
         self._name = name
         self._policy = policy
@@ -65,9 +61,13 @@ class Scheduler:
         self._loop = asyncio.get_running_loop()
         self._slots = [Slot(f"{name}-{n}", executor, self._loop) for n, executor in enumerate(executors)]
         self._idle = list(self._slots)
-        self._groups: dict[Hashable, deque[Job]] = {}
-        self._queued = 0
-        self._left = 0
+        self._line: Line = (
+            Waiting(name, policy)
+            if sequences is None
+            else Sequences(name, policy, sequences, self._slots, lambda: self._schedule(0.0))
+        )
+        self._has_timeouts = policy.has_timeouts
+        self._has_short_way = sequences is None and not policy.max_queue_delay_us
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
         self._closing = False
@@ -76,7 +76,7 @@ class Scheduler:
     @property
     def queued(self) -> int:
         """Jobs that wait."""
-        return self._queued
+        return self._line.queued
 
     @property
     def running(self) -> int:
@@ -86,7 +86,7 @@ class Scheduler:
     def submit(self, request: InferRequest) -> Job:
         """Accept a request: its answers come from the job.
 
-        Raises QueueFull, DeadlineExceeded, ModelUnavailable, or what admission says.
+        Raises QueueFull, DeadlineExceeded, ModelUnavailable, what admission says, or what a sequence may not do.
         """
         admission = self._admit(request)
         if self._closing:
@@ -95,28 +95,31 @@ class Scheduler:
         if request.deadline is not None and request.deadline <= now:
             raise DeadlineExceeded(self._name)
         job = Job(request, admission, now, self._note_left)
-        if admission.is_quick and not self._queued and not self._policy.max_queue_delay_us and self._may_run_inline():
+        if admission.is_quick and self._has_short_way and not self._line.queued and self._may_run_inline():
             job.started = True
             self._answer_inline(job)
             return job
-        if self._queued >= self._policy.max_queue_size:
-            raise QueueFull(self._name, self._policy.max_queue_size)
-        self._enqueue(job)
+        self._line.add(job)
+        if self._has_timeouts or request.deadline is not None:
+            self._set_timer(job)
+        if self._idle:
+            self._schedule(0.0)
         return job
 
     async def close(self) -> None:
         """Refuse new requests, finish what was accepted, then give the executors back."""
         self._closing = True
+        self._line.close()
         self._schedule(0.0)
-        if self._queued or self._active:
+        if self._line.queued or self._active:
             await self._drained.wait()
         for slot in self._slots:
             await self._loop.run_in_executor(None, slot.close)
 
     def give_up(self) -> None:
         """Time is over: everybody who still waits for an answer learns that there will be none."""
-        waiting = [job for group in self._groups.values() for job in group]
-        for job in [*waiting, *(job for batch in self._active for job in batch.jobs)]:
+        waiting = [*self._line.jobs()]  # from behind: a sequence that loses its first request refuses those after it
+        for job in [*reversed(waiting), *(job for batch in self._active for job in batch.jobs)]:
             job.end(ModelUnavailable(self._name))
 
     # ---------------------------------------------------------------------------------------------------------- inline
@@ -133,23 +136,14 @@ class Scheduler:
         self._meter.batch(job.admission.rows)
         job.end(outcome)
 
-    def _run_inline(self, batch: Batch) -> None:
+    def _run_inline(self, slot: Slot, batch: Batch) -> None:
         begun = time.perf_counter()
-        compute(self._idle[-1].executor, batch)
+        compute(slot.executor, batch)
         batch.busy = time.perf_counter() - begun
+        self._line.done(batch)
         self._settle(batch)
 
     # --------------------------------------------------------------------------------------------------------- waiting
-
-    def _enqueue(self, job: Job) -> None:
-        key: Hashable = job.admission.batch_key  # None: shares a batch with nobody, but one group with its like
-        if key is not None and job.request.parameters:
-            key = (key, tuple((name, type(value), value) for name, value in sorted(job.request.parameters.items())))
-        self._groups.setdefault(key, deque()).append(job)
-        self._queued += 1
-        self._set_timer(job)
-        if self._idle:
-            self._schedule(0.0)
 
     def _set_timer(self, job: Job) -> None:
         """One timer per job at most: whichever of its two limits comes first.
@@ -157,11 +151,29 @@ class Scheduler:
         The deadline counts while it runs, too.
         """
         request = job.request
-        patience = job.submitted + request.queue_timeout_us / 1e6 if request.queue_timeout_us else None
-        if patience is not None and (request.deadline is None or patience < request.deadline):
-            job.expire_at(patience, QueueTimeout(self._name), waiting_only=True)
-        elif request.deadline is not None:
-            job.expire_at(request.deadline, DeadlineExceeded(self._name), waiting_only=False)
+        level = self._policy.levels[job.rank // 2]
+        patience_us = level.patience_us(request)
+        until = job.submitted + patience_us / 1e6
+        if patience_us and (request.deadline is None or until < request.deadline):
+            job.call_at(until, self._delay if level.timeout_action == "delay" else self._refuse, job)
+        else:
+            self._set_deadline(job)
+
+    def _set_deadline(self, job: Job) -> None:
+        if job.request.deadline is not None:
+            job.call_at(job.request.deadline, job.end, DeadlineExceeded(self._name))
+
+    def _refuse(self, job: Job) -> None:
+        """It has waited too long, or has been lucky in time."""
+        if job.started:
+            self._set_deadline(job)
+        else:
+            job.end(QueueTimeout(self._name))
+
+    def _delay(self, job: Job) -> None:
+        if not job.started:
+            self._line.delay(job)
+        self._set_deadline(job)
 
     def _schedule(self, delay: float) -> None:
         """Look for a batch after `delay` seconds; at most one such look is pending."""
@@ -177,96 +189,37 @@ class Scheduler:
     def _dispatch(self) -> None:
         self._kick = None
         while self._idle:
-            batch = self._next_batch()
-            if batch is None:
+            found = self._line.next_batch(self._idle)
+            if found is None:
+                if self._line.ripe_in is not None:
+                    self._schedule(self._line.ripe_in)
                 break
-            self._start(batch)
+            self._start(*found)
         self._note_drained()
 
-    def _next_batch(self) -> Batch | None:
-        """The ripe group whose first job has waited longest, as far as it fits into one batch."""
-        now = time.monotonic()
-        best: deque[Job] | None = None
-        soonest = None
-        for key, group in list(self._groups.items()):
-            self._drop_finished(group)
-            if not group:
-                del self._groups[key]
-                continue
-            ripe_in = self._ripe_in(group, now)
-            if ripe_in > 0:
-                soonest = ripe_in if soonest is None else min(soonest, ripe_in)
-            elif best is None or group[0].submitted < best[0].submitted:
-                best = group
-        if best is not None:
-            return self._take(best)
-        if soonest is not None:
-            self._schedule(soonest)
-        return None
-
-    def _note_left(self) -> None:
-        """A waiting job was abandoned or is late.
-
-        Its place in the group is cleared when its turn comes, or when many such have gathered.
-        """
-        self._queued -= 1
-        self._left += 1
-        if self._left > self._policy.max_queue_size:
-            for key, group in list(self._groups.items()):
-                self._groups[key] = deque(job for job in group if not job.finished)
-            self._left = 0
+    def _note_left(self, job: Job) -> None:
+        """A waiting job was abandoned or is late."""
+        self._line.left(job)
         self._note_drained()
-
-    def _drop_finished(self, group: deque[Job]) -> None:
-        """Abandoned and late jobs leave before they cost a place in a batch."""
-        while group and group[0].finished:
-            group.popleft()
-            self._left -= 1
-
-    def _ripe_in(self, group: deque[Job], now: float) -> float:
-        """Seconds until this group may go: 0 when its first job has waited long enough or it fills a batch."""
-        delay = self._policy.max_queue_delay_us / 1e6
-        if not delay or self._closing or group[0].admission.batch_key is None:
-            return 0.0
-        waited = now - group[0].submitted
-        if (
-            waited >= delay
-            or sum(job.admission.rows for job in group if not job.finished) >= self._policy.max_batch_size
-        ):
-            return 0.0
-        return delay - waited
-
-    def _take(self, group: deque[Job]) -> Batch:
-        jobs: list[Job] = []
-        room = max(self._policy.max_batch_size, group[0].admission.rows)
-        while group and (group[0].finished or group[0].admission.rows <= room):
-            job = group.popleft()
-            if job.finished:
-                self._left -= 1
-                continue
-            self._queued -= 1
-            room -= job.admission.rows
-            jobs.append(job)
-            if job.admission.batch_key is None:
-                break
-        return Batch(jobs)
 
     # --------------------------------------------------------------------------------------------------------- running
 
-    def _start(self, batch: Batch) -> None:
+    def _start(self, slot: Slot, batch: Batch) -> None:
         """On the loop if all of it is quick, else in the slot's thread."""
         batch.started = time.monotonic()
         for job in batch.jobs:
             job.started = True
-        if self._may_run_inline() and all(job.admission.is_quick for job in batch.jobs):
-            self._run_inline(batch)
+        if slot.executor.inline and all(job.admission.is_quick for job in batch.jobs):
+            self._run_inline(slot, batch)
             return
         self._active.add(batch)
-        self._idle.pop().start(batch, self._done)
+        self._idle.remove(slot)
+        slot.start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
         self._active.discard(batch)
         self._idle.append(slot)
+        self._line.done(batch)
         self._settle(batch)
         self._dispatch()
 
@@ -289,5 +242,5 @@ class Scheduler:
             job.end(outcome)
 
     def _note_drained(self) -> None:
-        if self._closing and not self._queued and not self._active:
+        if self._closing and not self._line.queued and not self._active:
             self._drained.set()

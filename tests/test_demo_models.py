@@ -305,6 +305,13 @@ def test_pieces_are_what_often_stands_together(trainer: Any, monkeypatch: pytest
     assert "".join(pieces[code] for code in trainer.encode(text, pieces)) == text
 
 
+def test_running_sum_adds_row_by_row() -> None:
+    sums, steps = np.array([[10], [-3]], np.int32), np.array([[1], [2]], np.int32)
+    answer = load("demo/models/running_sum.py:RunningSum").infer({"SUM": sums, "INPUT": steps}, request=None)
+    assert answer["OUTPUT"].tolist() == answer["NEXT"].tolist() == [[11], [-1]]
+    assert answer["NEXT"].dtype == np.int32
+
+
 # ------------------------------------------------------------------------------------------------------- configuration
 
 
@@ -312,7 +319,7 @@ def test_the_configuration_names_files_that_exist() -> None:
     models = yaml.safe_load((DEMO.parent / "demo.yaml").read_text())["models"]
     paths = [options["path"].split(":")[0] for options in models.values()]
     paths += [*models["digits"]["class_labels"].values(), models["digits"]["example"], models["writer"]["example"]]
-    assert len(paths) == 10
+    assert len(paths) == 11
     assert [path for path in paths if not (DEMO.parent / path).exists()] == []
 
 

@@ -177,6 +177,21 @@ def _load_failed(error: errors.LoadFailed, call: Call) -> str:
     return f"load failed for model '{error.model}': {' '.join(states)}"
 
 
+def _sequence_not_started(error: errors.SequenceNotStarted, call: Call) -> str:
+    return (
+        f"inference request for sequence {error.sequence} to model '{error.model}' must specify the START flag on the "
+        "first request of the sequence"
+    )
+
+
+def _of_sequence(must: str) -> Callable[[Any, Call], str]:
+    return lambda error, call: f"inference request to model '{error.model}' must specify {must}"
+
+
+def _sequence_id_mismatch(error: errors.SequenceIdMismatch, call: Call) -> str:
+    return f"correlation ID {error.sequence} does not fit model '{error.model}', which expects '{error.datatype}'"
+
+
 def _model_unavailable(error: errors.ModelUnavailable, call: Call) -> str:
     return f"model '{error.model}' has stopped accepting requests"
 
@@ -208,6 +223,14 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.BatchTooLarge: Answer(400, Code.INVALID_ARGUMENT, _batch_too_large, prefixed=True),
         errors.DtypeMismatch: Answer(400, Code.INVALID_ARGUMENT, _dtype_mismatch, prefixed=True),
         errors.ShapeMismatch: Answer(400, Code.INVALID_ARGUMENT, _shape_mismatch, prefixed=True),
+        errors.SequenceIdMissing: Answer(
+            400, Code.INVALID_ARGUMENT, _of_sequence("a non-zero or non-empty correlation ID")
+        ),
+        errors.SequenceNotStarted: Answer(400, Code.INVALID_ARGUMENT, _sequence_not_started),
+        errors.SequenceBatch: Answer(
+            400, Code.INVALID_ARGUMENT, _of_sequence("batch-size 1 due to requirements of sequence batcher")
+        ),
+        errors.SequenceIdMismatch: Answer(400, Code.INVALID_ARGUMENT, _sequence_id_mismatch),
         errors.QueueFull: Answer(
             503, Code.UNAVAILABLE, _always("Exceeds maximum queue size"), prefixed=True, headers=_RETRY
         ),

@@ -28,6 +28,7 @@ EXTENSIONS: Final = (
     "model_repository",
     "model_repository(unload_dependents)",
     "schedule_policy",
+    "sequence",
     "binary_tensor_data",
     "parameters",
 )

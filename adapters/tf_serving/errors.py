@@ -110,6 +110,13 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     ),
     errors.DtypeMismatch: _WRONG_TENSORS,
     errors.ShapeMismatch: _WRONG_TENSORS,
+    errors.SequenceIdMissing: Answer(
+        Code.INVALID_ARGUMENT,
+        lambda e: f"Model {e.model} takes requests of sequences only, and this protocol cannot name a sequence",
+    ),
+    errors.SequenceNotStarted: _WRONG_TENSORS,
+    errors.SequenceBatch: _WRONG_TENSORS,
+    errors.SequenceIdMismatch: _WRONG_TENSORS,
     errors.QueueFull: Answer(
         Code.UNAVAILABLE,
         lambda e: (

@@ -3,6 +3,7 @@
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
+schedule.py    the part of it that is about queues, priorities and sequences
 values.py      the small values in them, and their checks
 checks.py      contradictions between parts of a file
 words.py       pydantic's errors -> an operator's words
@@ -20,17 +21,22 @@ from gateway.config.options import (
     SignatureConfig,
     json_schema,
 )
+from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 
 __all__ = [
     "Admin",
     "Config",
     "ConfigError",
+    "ControlConfig",
+    "LevelConfig",
     "Listener",
     "MetricsListener",
     "ModelConfig",
     "ModelControl",
+    "QueueConfig",
     "RouteTarget",
     "SignatureConfig",
+    "StateConfig",
     "json_schema",
     "load_config",
     "model_validator",

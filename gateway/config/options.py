@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from gateway.canonical import DTYPES, TensorSpec
 from gateway.config.control import Admin, ModelControl
+from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from gateway.config.values import (
     PUBLIC_NAMES,
     Bind,
@@ -144,12 +145,22 @@ class ModelConfig(Section):
     """The most rows in one batch; 0: the model has no batch dimension."""
     max_queue_delay_us: int = Field(default=0, ge=0)
     """How long an idle device waits for a fuller batch, in microseconds."""
+    preferred_batch_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Sizes in which a batch leaves without waiting for more company."""
+    batching: bool = True
+    """Whether requests share runs; false: each runs alone, even with max_batch_size."""
     max_queue_size: int = Field(default=512, ge=1)
     """How many requests may wait."""
+    queue: QueueConfig = QueueConfig()
+    """What becomes of requests that wait long."""
+    priorities: PrioritiesConfig | None = None
+    """Which requests go first; null: all are equal."""
     inputs: tuple[InputConfig, ...] = ()
     """Inputs, where the model's file does not say them."""
     outputs: tuple[OutputConfig, ...] = ()
     """Outputs, where the model's file does not say them."""
+    sequences: SequencesConfig | None = None
+    """What makes it a model of sequences; null: every request stands for itself."""
     class_labels: dict[str, Annotated[FileRef, Existing("file")]] = Field(default_factory=dict)
     """An output -> a file with the names of its classes, one per line."""
     preprocess: tuple[Step, ...] = ()
@@ -172,6 +183,26 @@ class ModelConfig(Section):
                 raise refuse(index, "name", text=f'"{name}" stands already at [{names.index(name)}]')
         return tensors
 
+    @field_validator("preferred_batch_sizes")
+    @classmethod
+    def _sizes_fit(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        most = info.data.get("max_batch_size")
+        for index, size in enumerate(sizes):
+            if most is not None and size > most:
+                raise refuse(index, text=f"more than max_batch_size, {most}")
+        return sizes
+
+    @field_validator("sequences")
+    @classmethod
+    def _sequences_stand_alone(cls, sequences: SequencesConfig | None, info: ValidationInfo) -> SequencesConfig | None:
+        if sequences is None:
+            return sequences
+        if info.data.get("priorities") is not None:
+            raise ValueError("requests of a sequence keep their order, so that the model can have no priorities")
+        sequences.refuse_declared("input", [tensor.name for tensor in info.data.get("inputs", ())])
+        sequences.refuse_declared("output", [tensor.name for tensor in info.data.get("outputs", ())])
+        return sequences
+
     @field_validator("labels")
     @classmethod
     def _labels_are_served(cls, labels: dict[str, int], info: ValidationInfo) -> dict[str, int]:
@@ -180,6 +211,18 @@ class ModelConfig(Section):
             if policy is not None and policy.named and version not in policy.named:
                 raise refuse(label, text=f"version {version} is not among the versions of this model")
         return labels
+
+    def input_specs(self) -> tuple[TensorSpec, ...]:
+        """The declared inputs, and with them those that sequences add; none where the model's file says them."""
+        if not self.inputs or self.sequences is None:
+            return tuple(tensor.spec() for tensor in self.inputs)
+        return (*(tensor.spec() for tensor in self.inputs), *self.sequences.input_specs())
+
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        """The declared outputs, and with them the states of sequences; none where the model's file says them."""
+        if not self.outputs or self.sequences is None:
+            return tuple(tensor.spec() for tensor in self.outputs)
+        return (*(tensor.spec() for tensor in self.outputs), *self.sequences.output_specs())
 
     def mappings(self) -> dict[str, Options]:
         """The sections that single dialects have in this model, by dialect name; only those that are written."""

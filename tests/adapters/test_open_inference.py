@@ -199,7 +199,7 @@ def test_control_replies(models: dict[str, ModelView]) -> None:
             ServerMetadata(),
             200,
             b'{"name":"triton","version":"2.1.0","extensions":["model_repository",'
-            b'"model_repository(unload_dependents)","schedule_policy","binary_tensor_data","parameters"]}',
+            b'"model_repository(unload_dependents)","schedule_policy","sequence","binary_tensor_data","parameters"]}',
         ),
         ("GET /v2/models", ("a", "b"), ModelList(), 200, b'{"models":["a","b"]}'),
         ("GET /v2/models/x/ready", True, ready, 200, b'{"name":"my model","ready":true}'),
@@ -609,6 +609,27 @@ def test_every_kind_has_a_row(kind: type[GatewayError]) -> None:
 LATE: list[tuple[GatewayError, int, str]] = [
     (errors.QueueFull("rows", 5), 503, "[request id: 42] Exceeds maximum queue size"),
     (errors.QueueTimeout("rows"), 503, "Request timeout expired"),
+    (
+        errors.SequenceIdMissing("rows"),
+        400,
+        "inference request to model 'rows' must specify a non-zero or non-empty correlation ID",
+    ),
+    (
+        errors.SequenceNotStarted(42, "rows"),
+        400,
+        "inference request for sequence 42 to model 'rows' must specify the START flag on the first request of the "
+        "sequence",
+    ),
+    (
+        errors.SequenceBatch("rows"),
+        400,
+        "inference request to model 'rows' must specify batch-size 1 due to requirements of sequence batcher",
+    ),
+    (
+        errors.SequenceIdMismatch("a", "UINT64", "rows"),
+        400,
+        "correlation ID a does not fit model 'rows', which expects 'UINT64'",
+    ),
     (errors.ModelUnavailable("rows"), 503, "model 'rows' has stopped accepting requests"),
     (errors.DeadlineExceeded("rows"), 504, "Deadline Exceeded"),
     (errors.ModelFailed("division by zero"), 500, "division by zero"),

@@ -453,6 +453,18 @@ ANSWERED: list[tuple[GatewayError, int, Code, str]] = [
         Code.DEADLINE_EXCEEDED,
         "Run() timeout exceeded while waiting in batching queue",
     ),
+    (
+        errors.SequenceIdMissing("m"),
+        400,
+        Code.INVALID_ARGUMENT,
+        "Model m takes requests of sequences only, and this protocol cannot name a sequence",
+    ),
+    (
+        errors.SequenceNotStarted(5, "m"),
+        400,
+        Code.INVALID_ARGUMENT,
+        "sequence 5 of model 'm' has not been started",
+    ),
     (errors.DeadlineExceeded("m"), 504, Code.DEADLINE_EXCEEDED, "Timed out waiting for notification"),
     (errors.ModelUnavailable("m"), 503, Code.UNAVAILABLE, "Model m is being unloaded"),
     (errors.ModelFailed("boom"), 500, Code.INTERNAL, "boom"),

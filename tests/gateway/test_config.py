@@ -205,9 +205,14 @@ def test_defaults(folder: Path) -> None:
                 "instances": 1,
                 "max_batch_size": 0,
                 "max_queue_delay_us": 0,
+                "preferred_batch_sizes": [],
+                "batching": True,
                 "max_queue_size": 512,
+                "queue": {"timeout_us": 0, "timeout_action": "reject", "allow_timeout_override": False},
+                "priorities": None,
                 "inputs": [],
                 "outputs": [],
+                "sequences": None,
                 "class_labels": {},
                 "preprocess": [],
                 "postprocess": [],
@@ -571,6 +576,51 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "8:12: readiness: found on, which YAML reads as true, expected one of strict, lenient",
         ],
     ),
+    "queues and priorities": (
+        HEAD + "    max_batch_size: 4\n    preferred_batch_sizes: [2, 8]\n    queue: {timeout_action: drop}\n"
+        "    priorities: {levels: 3, default: 4, queue_policies: {'4': {}, '0': {}}}\n",
+        [
+            "6:32: models.digits.preferred_batch_sizes[1]: more than max_batch_size, 4",
+            '7:29: models.digits.queue.timeout_action: found "drop", expected one of reject, delay',
+            "8:38: models.digits.priorities.default: there are 3 levels",
+            "8:63: models.digits.priorities.queue_policies.4: no priority; there are 3, from 1 on",
+        ],
+    ),
+    "sequences": (
+        HEAD + "    inputs: [{name: x, datatype: FP32}]\n    priorities: {levels: 2, default: 1}\n"
+        "    sequences: {controls: [{input: s, kind: begin}, {input: e, kind: end, datatype: BYTES},\n"
+        "      {input: i, kind: correlation_id, datatype: FP32}], states: [{input: t, output: u, datatype: FP32,\n"
+        "      shape: [1], initial: gone.bin}]}\n",
+        [
+            '7:45: models.digits.sequences.controls[0].kind: found "begin", '
+            "expected one of start, ready, end, correlation_id",
+            "7:85: models.digits.sequences.controls[1].datatype: yes and no are numbers",
+            "8:50: models.digits.sequences.controls[2].datatype: a correlation id is one of UINT64, INT64, UINT32, "
+            "INT32, BYTES",
+            "9:28: models.digits.sequences.states[0].initial: no such file or directory: FOLDER/gone.bin",
+        ],
+    ),
+    "sequences beside what is declared": (
+        HEAD + "    inputs: [{name: x, datatype: FP32}]\n    outputs: [{name: y, datatype: FP32}]\n"
+        "    sequences: {states: [{input: t, output: y, datatype: FP32, shape: [1]}]}\n",
+        [
+            '7:45: models.digits.sequences.states[0].output: "y" stands already among outputs',
+        ],
+    ),
+    "sequences with priorities": (
+        HEAD + "    priorities: {levels: 2, default: 1}\n    sequences: {}\n",
+        [
+            "6:16: models.digits.sequences: requests of a sequence keep their order, so that the model can have no "
+            "priorities",
+        ],
+    ),
+    "a control twice": (
+        HEAD + "    sequences: {controls: [{input: s, kind: start}],\n"
+        "      states: [{input: s, output: u, datatype: FP32, shape: [1]}]}\n",
+        [
+            '6:24: models.digits.sequences.states[0].input: "s" stands already among controls and states',
+        ],
+    ),
     "numbers that are not what they seem": (
         HEAD + "    instances: 010\n    parameters: {at: 12:30, zip: 01234}\n",
         [
@@ -910,6 +960,9 @@ ONLY_CODE_KNOWS = {
     "not finite",
     "tensors of one name",
     "ports",
+    "sequences beside what is declared",
+    "sequences with priorities",
+    "a control twice",
 }
 NOT_DATA = {case for case in BROKEN if "not YAML" in BROKEN[case][1][0]} | {
     "empty", "comments only", "two documents", "not UTF-8", "UTF-16", "deep flow", "deep blocks", "billion laughs",

@@ -19,8 +19,9 @@ from gateway.metrics import Metrics
 from gateway.model import Model, ModelPlan
 from gateway.ports import Computation, Observe
 from gateway.questions import ServerDescription
-from gateway.scheduler import Meter, QueuePolicy
+from gateway.scheduler import Meter
 from gateway.service import Service
+from gateway.waiting import LevelPolicy, QueuePolicy
 
 SSE = "text/event-stream; charset=utf-8"
 NOT_ONE = (
@@ -93,7 +94,7 @@ class House:
     def _model(name: str, talker: Talker) -> Model:
         inputs, outputs = (TensorSpec("text_input", BYTES, (1,)),), (TensorSpec("text_output", BYTES, (1,)),)
         computation = Computation((talker,), inputs, outputs, inputs, "python", "cpu")
-        plan = ModelPlan(QueuePolicy(max_queue_size=0 if name == "full" else 8))
+        plan = ModelPlan(QueuePolicy(levels=(LevelPolicy(max_queue_size=0 if name == "full" else 8),)))
         return Model(name, 1, (1,), computation, plan, Meter(lambda *_: None, lambda _: None))
 
     def resolve(self, ref: ModelRef) -> Any:

@@ -21,7 +21,8 @@ from gateway.errors import (
 )
 from gateway.job import STREAM_WINDOW, Admission, Job
 from gateway.ports import ModelView, Observe
-from gateway.scheduler import Meter, QueuePolicy, Scheduler
+from gateway.scheduler import Meter, Scheduler
+from gateway.waiting import LevelPolicy, QueuePolicy
 
 
 class Echo:
@@ -115,8 +116,9 @@ Submit = Callable[..., Job]
 async def bench() -> AsyncIterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
-    def make(executor: Echo, **policy: int) -> Bench:
-        made.append(Bench(executor, QueuePolicy(**policy)))
+    def make(executor: Echo, *levels: LevelPolicy, max_queue_size: int = 512, **policy: Any) -> Bench:
+        levels = levels or (LevelPolicy(max_queue_size),)
+        made.append(Bench(executor, QueuePolicy(levels=levels, **policy)))
         return made[-1]
 
     yield make
@@ -209,7 +211,7 @@ async def test_abandoned_requests_cost_no_batch_and_no_memory(bench: Any, ask: A
     for n in range(1, 100):
         b.scheduler.submit(ask(n)).abandon()
     assert b.scheduler.queued == 0
-    assert sum(map(len, b.scheduler._groups.values())) <= 6
+    assert len(b.scheduler._line.jobs()) <= 6
     b.executor.gate.set()
     assert await answer(first) == [0]
     assert b.executor.batches == [[0]]
@@ -236,7 +238,7 @@ async def test_a_deadline_in_the_past_is_refused(bench: Any, ask: Any) -> None:
 
 
 async def test_queue_timeout_counts_waiting_only(bench: Any, ask: Any) -> None:
-    b = bench(Echo(), max_batch_size=1)
+    b = bench(Echo(), LevelPolicy(allow_timeout_override=True), max_batch_size=1)
     b.executor.gate.clear()
     runs = b.scheduler.submit(ask(1, queue_timeout_us=20_000))
     await until(lambda: b.scheduler.running == 1)
@@ -245,6 +247,126 @@ async def test_queue_timeout_counts_waiting_only(bench: Any, ask: Any) -> None:
         await answer(waits)
     b.executor.gate.set()
     assert await answer(runs) == [1]
+
+
+TIMEOUTS: list[tuple[LevelPolicy, int, int]] = [
+    (LevelPolicy(), 0, 0),
+    (LevelPolicy(), 7, 0),  # without the policy's leave it has no effect
+    (LevelPolicy(timeout_us=50), 0, 50),
+    (LevelPolicy(timeout_us=50), 7, 50),
+    (LevelPolicy(timeout_us=50, allow_timeout_override=True), 0, 50),
+    (LevelPolicy(timeout_us=50, allow_timeout_override=True), 7, 7),
+    (LevelPolicy(timeout_us=50, allow_timeout_override=True), 70, 50),  # it only shortens
+    (LevelPolicy(allow_timeout_override=True), 7, 7),
+]
+
+
+@pytest.mark.parametrize(("policy", "timeout_us", "patience_us"), TIMEOUTS)
+def test_a_request_may_shorten_its_wait_where_the_policy_lets_it(
+    ask: Any, policy: LevelPolicy, timeout_us: int, patience_us: int
+) -> None:
+    assert policy.patience_us(ask(1, queue_timeout_us=timeout_us)) == patience_us
+
+
+async def test_a_timeout_without_leave_has_no_effect(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=1)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(n, queue_timeout_us=1)) for n in (1, 2)]
+    await asyncio.sleep(0.02)
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[1], [2]]
+
+
+async def test_who_has_waited_too_long_is_refused(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), LevelPolicy(timeout_us=200_000))
+    b.executor.gate.clear()
+    runs = b.scheduler.submit(ask(1))
+    await until(lambda: b.scheduler.running == 1)
+    with pytest.raises(QueueTimeout):
+        await answer(b.scheduler.submit(ask(2)))
+    assert b.scheduler.queued == 0
+    b.executor.gate.set()
+    assert await answer(runs) == [1]
+
+
+async def test_who_has_waited_too_long_lets_all_others_pass(bench: Any, ask: Any) -> None:
+    policy = LevelPolicy(timeout_us=60_000_000, timeout_action="delay", allow_timeout_override=True)
+    b = bench(Echo(), policy)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    begun = time.monotonic()
+    jobs += [b.scheduler.submit(ask(n, queue_timeout_us=10_000, deadline=begun + 60)) for n in (1, 2)]
+    jobs += [b.scheduler.submit(ask(3))]
+    late = b.scheduler.submit(ask(4, queue_timeout_us=10_000, deadline=begun + 0.1))
+    with pytest.raises(DeadlineExceeded):  # delayed, and late all the same
+        await answer(late)
+    jobs += [b.scheduler.submit(ask(5))]
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[0], [1], [2], [3], [5]]
+    assert b.executor.batches == [[0], [3], [5], [1], [2]]
+
+
+async def test_a_deadline_after_the_patience_is_kept_while_it_runs(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), LevelPolicy(timeout_us=50_000))
+    b.executor.gate.clear()
+    job = b.scheduler.submit(ask(1, deadline=time.monotonic() + 0.1))
+    await until(lambda: b.scheduler.running == 1)
+    with pytest.raises(DeadlineExceeded):
+        await answer(job)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+async def test_the_highest_priority_goes_first(bench: Any, ask: Any, rows: int) -> None:
+    b = bench(Echo(), *[LevelPolicy()] * 3, max_batch_size=rows, default_level=2)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    priorities = [3, 0, 1, 2, 4, 1, 3, 2**63]
+    jobs += [b.scheduler.submit(ask(n, priority=priority)) for n, priority in enumerate(priorities, 1)]
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[n] for n in range(9)]
+    assert [n for batch in b.executor.batches for n in batch] == [0, 3, 6, 2, 4, 5, 8, 1, 7]
+    assert len(b.executor.batches) == (5 if rows == 2 else 9)
+
+
+async def test_the_highest_priority_goes_first_across_groups(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), *[LevelPolicy()] * 2, max_batch_size=4)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    jobs += [b.scheduler.submit(ask(1, priority=2)), b.scheduler.submit(ask(2, priority=1, parameters={"t": 1}))]
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[0], [1], [2]]
+    assert b.executor.batches == [[0], [2], [1]]
+
+
+async def test_every_priority_has_a_queue_of_its_own(bench: Any, ask: Any) -> None:
+    levels = (LevelPolicy(max_queue_size=2), LevelPolicy(max_queue_size=1, timeout_us=300_000))
+    b = bench(Echo(), *levels, default_level=2)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    jobs += [b.scheduler.submit(ask(n, priority=1)) for n in (1, 2)]
+    late = b.scheduler.submit(ask(3))
+    for priority, limit in ((1, 2), (2, 1), (0, 1)):
+        with pytest.raises(QueueFull) as full:
+            b.scheduler.submit(ask(9, priority=priority))
+        assert full.value.limit == limit
+    with pytest.raises(QueueTimeout):
+        await answer(late)
+    last = b.scheduler.submit(ask(4))  # its place is free again, and its patience its own
+    b.executor.gate.set()
+    assert [await answer(job) for job in (*jobs, last)] == [[0], [1], [2], [4]]
+
+
+async def test_a_preferred_size_waits_for_nobody(bench: Any, ask: Any) -> None:
+    b = bench(Echo(), max_batch_size=8, max_queue_delay_us=60_000_000, preferred_batch_sizes=(2, 4))
+    jobs = [b.scheduler.submit(ask(n)) for n in range(7)]
+    assert [await answer(job) for job in jobs[:6]] == [[n] for n in range(6)]
+    jobs.append(b.scheduler.submit(ask(7)))
+    assert [await answer(job) for job in jobs[6:]] == [[6], [7]]
+    assert b.executor.batches == [[0, 1, 2, 3], [4, 5], [6, 7]]
 
 
 @pytest.mark.parametrize("runs_on", ["thread", "loop"])

@@ -17,7 +17,7 @@ import pytest
 from serving import DEMO, HOST, Gateway, command, demo_config, running
 
 Serve = Callable[[str], Gateway]
-MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "writer")
+MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "writer", "running_sum")
 SHOWN = (0, 2, 3, 5, 7, 9)
 IMAGES = {digit: json.loads((DEMO.parent / f"demo/images/{digit}.json").read_bytes()) for digit in SHOWN}
 

@@ -64,6 +64,7 @@ def configuration() -> str:
     config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
     config["models"]["comes_and_goes"] = dict(config["models"]["half_plus_two"])
     config["model_control"] = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
+    config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
     return yaml.safe_dump(config, sort_keys=False)
 
@@ -75,6 +76,21 @@ def _absolute(path: str) -> str:
 def _echo(**datatypes: str) -> dict[str, Any]:
     tensors = [{"name": name, "datatype": datatype, "shape": [-1]} for name, datatype in datatypes.items()]
     return {"backend": "python", "path": f"{SCRIPTS / 'echo.py'}:Echo", "inputs": tensors, "outputs": tensors}
+
+
+def _controlled(*controls: str) -> dict[str, Any]:
+    """A model of sequences like those of Triton's examples: it shows what it was told."""
+    kinds = [{"input": name, "kind": name.lower()} for name in controls]
+    if "END" in controls:
+        kinds.append({"input": "CORRID", "kind": "correlation_id", "datatype": "UINT64"})
+    return {
+        "backend": "python",
+        "path": f"{SCRIPTS / 'echo.py'}:Told",
+        "max_batch_size": 8,
+        "inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [-1, 1]}],
+        "outputs": [{"name": "OUTPUT", "datatype": "INT32", "shape": [-1, 1]}],
+        "sequences": {"max_idle_us": 5_000_000, "controls": kinds},
+    }
 
 
 class Gateway:

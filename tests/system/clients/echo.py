@@ -14,3 +14,16 @@ class Echo:
 
     def infer(self, inputs: Mapping[str, Any], request: Any) -> Mapping[str, Any]:
         return dict(inputs)
+
+
+class Told:
+    """INT32 `INPUT` + `START` + `END` * `CORRID` -> `OUTPUT`, as far as it is told."""
+
+    def __init__(self, context: Any) -> None:
+        """Nothing to prepare."""
+
+    def infer(self, inputs: Mapping[str, Any], request: Any) -> Mapping[str, Any]:
+        told = inputs["INPUT"] + inputs["START"]
+        if "END" in inputs:
+            told = told + inputs["END"] * inputs["CORRID"].astype("int32")
+        return {"OUTPUT": told}
