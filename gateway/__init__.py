@@ -18,10 +18,12 @@ The life of a request
     model.py          one loaded version: does a request fit?
     scheduler.py      the queue, and how batches leave it
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
+    meter.py          what a scheduler reports to         statistics.py     the counters of one loaded version
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              repository.py     versions and their states
-    metrics.py        every Prometheus instrument
+    metrics.py        every Prometheus instrument         triton_metrics.py the same numbers under Triton's names
+    tracing.py        which requests leave a trace        logs.py           what is logged, as callers may change it
     app.py            the composition root: the only module that imports dialects and backends
     client.py         what the command line asks a running gateway          __main__.py       the command line
 

@@ -34,6 +34,7 @@ from gateway.questions import ServerDescription
 from gateway.repository import LoadReport, Repository
 from gateway.router import Router
 from gateway.service import Service
+from gateway.tracing import TraceFile, Tracing
 
 NAME: Final = "tensorgate"
 Say = Callable[[str], None]
@@ -99,13 +100,14 @@ class App:
 
     def __init__(self, config: Config, kinds: Registries) -> None:
         self.config = config
-        self.metrics = Metrics(self._loaded)
+        self.tracing = _tracing(config)
+        self.metrics = Metrics(self._loaded, self.tracing, triton_names=config.metrics.triton_names)
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
         description = ServerDescription(NAME, version(), config.plain())
-        self.service = Service(config, self.repository, self.router, self.metrics, description)
+        self.service = Service(config, self.repository, self.router, self.metrics, description, self.tracing)
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         self._http: list[HttpListener] = []
@@ -150,6 +152,7 @@ class App:
                 stops = [*(http.stop() for http in self._http), *(grpc.stop(grace + 0.5) for grpc in self._grpc)]
                 await asyncio.gather(*stops)
                 await self.repository.close()
+                await asyncio.to_thread(self.tracing.close)
         except TimeoutError:
             return False
         timer.cancel()
@@ -206,6 +209,15 @@ class App:
             raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
         self._grpc.append(server)
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
+
+
+def _tracing(config: Config) -> Tracing:
+    wanted = config.tracing
+    initial = {"trace_rate": wanted.rate, "trace_count": wanted.count, "log_frequency": wanted.log_frequency}
+    levels = {"trace_level": wanted.level} if wanted.level else {}
+    if wanted.file is None:
+        return Tracing(initial={**initial, **levels})
+    return Tracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
 def _bound(listener: MetricsListener) -> socket.socket:

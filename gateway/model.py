@@ -22,8 +22,9 @@ from gateway.canonical import (
 )
 from gateway.errors import UnknownOutput
 from gateway.job import Admission, Job
+from gateway.meter import Meter
 from gateway.ports import Computation, ModelView
-from gateway.scheduler import Meter, QueuePolicy, Scheduler
+from gateway.scheduler import QueuePolicy, Scheduler
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
@@ -102,9 +103,9 @@ class Gate:
 
 
 class Model:
-    """A loaded version: its view, and the scheduler behind it.
+    """A loaded version: its view, the scheduler behind it, and its statistics since then.
 
-    Made on the event loop once the computation is loaded.
+    Made on the event loop once the computation is loaded. `load_seconds` is how long that took, warm-up included.
     """
 
     def __init__(
@@ -119,6 +120,8 @@ class Model:
         self.name = name
         self.version = version
         self.device = computation.device
+        self.counters = meter.counters
+        self.load_seconds = 0.0
         self.computation = computation
         inputs = {spec.name: spec for spec in computation.inputs}
         outputs = {spec.name: _labelled(spec, plan.labels) for spec in computation.outputs}

@@ -20,10 +20,11 @@ import numpy as np
 from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec
 from gateway.config import Config, ModelConfig, SignatureConfig
 from gateway.errors import GatewayError, ModelNotFound
+from gateway.meter import Meter
 from gateway.model import Model, ModelPlan, WarmUp
 from gateway.ports import Computation
 from gateway.questions import VersionStatus
-from gateway.scheduler import Meter, QueuePolicy
+from gateway.scheduler import QueuePolicy
 
 log = logging.getLogger(__name__)
 
@@ -122,9 +123,10 @@ class Repository:
             warm_up = await asyncio.to_thread(model.warm_up)
         except Exception as error:
             return self._failed(name, version, error)
+        model.load_seconds = time.perf_counter() - started
         self._publish(model)
         self._note(name, version, AVAILABLE)
-        return LoadReport(name, version, model.device, time.perf_counter() - started, warm_up)
+        return LoadReport(name, version, model.device, model.load_seconds, warm_up)
 
     def _failed(self, name: str, version: int, error: Exception) -> LoadReport:
         expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError))

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from gateway.canonical import InferRequest
 from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
 from gateway.job import Admission, Job
-from gateway.ports import Executor, Observe
+from gateway.meter import Meter
+from gateway.ports import Executor
 from gateway.slot import Batch, Slot, compute, run_alone
 
 
@@ -37,14 +38,6 @@ class QueuePolicy:
     max_batch_size: int = 0
     max_queue_delay_us: int = 0
     max_queue_size: int = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Where the scheduler reports to: stage times, and the rows of each batch. Called on the event loop only."""
-
-    observe: Observe
-    batch: Callable[[int], None]
 
 
 class Scheduler:
@@ -90,17 +83,17 @@ class Scheduler:
         """
         admission = self._admit(request)
         if self._closing:
-            raise ModelUnavailable(self._name)
+            raise self._meter.refused(ModelUnavailable(self._name))
         now = time.monotonic()
         if request.deadline is not None and request.deadline <= now:
-            raise DeadlineExceeded(self._name)
-        job = Job(request, admission, now, self._note_left)
+            raise self._meter.refused(DeadlineExceeded(self._name))
+        job = Job(request, admission, now, self._note_left, self._meter.failed)
         if admission.is_quick and not self._queued and not self._policy.max_queue_delay_us and self._may_run_inline():
             job.started = True
             self._answer_inline(job)
             return job
         if self._queued >= self._policy.max_queue_size:
-            raise QueueFull(self._name, self._policy.max_queue_size)
+            raise self._meter.refused(QueueFull(self._name, self._policy.max_queue_size))
         self._enqueue(job)
         return job
 
@@ -126,11 +119,16 @@ class Scheduler:
 
     def _answer_inline(self, job: Job) -> None:
         """The short way of a quick request to an idle model: no batch, no timers, no detour."""
+        timings: list[tuple[str, float]] = []
+
+        def observe(stage: str, seconds: float) -> None:
+            timings.append((stage, seconds))
+
         begun = time.perf_counter()
-        outcome = run_alone(self._idle[-1].executor, job.request, self._meter.observe)
-        job.admission.measured(time.perf_counter() - begun)
-        self._meter.observe("queue", 0.0)
-        self._meter.batch(job.admission.rows)
+        outcome = run_alone(self._idle[-1].executor, job.request, observe)
+        seconds = time.perf_counter() - begun
+        job.admission.measured(seconds)
+        self._meter.ran_inline(job, outcome, seconds, timings)
         job.end(outcome)
 
     def _run_inline(self, batch: Batch) -> None:
@@ -256,6 +254,7 @@ class Scheduler:
     def _start(self, batch: Batch) -> None:
         """On the loop if all of it is quick, else in the slot's thread."""
         batch.started = time.monotonic()
+        batch.on_answer = self._meter.answered
         for job in batch.jobs:
             job.started = True
         if self._may_run_inline() and all(job.admission.is_quick for job in batch.jobs):
@@ -275,12 +274,7 @@ class Scheduler:
         admission = batch.jobs[0].admission
         if batch.busy and all(job.admission is admission for job in batch.jobs):
             admission.measured(batch.busy)  # of several, it is no less than one alone would take
-        observe = self._meter.observe
-        for stage, seconds in batch.timings:
-            observe(stage, seconds)
-        self._meter.batch(batch.rows)
-        for job in batch.jobs:
-            observe("queue", batch.started - job.submitted)
+        self._meter.ran(batch, decoupled=self._slots[0].executor.decoupled)
         if not batch.outcomes:
             for job in batch.jobs:
                 job.end()

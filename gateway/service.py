@@ -21,23 +21,29 @@ from typing import Any, Final
 from gateway.canonical import InferRequest
 from gateway.config import Config
 from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
+from gateway.logs import Logs
 from gateway.metrics import Metrics
 from gateway.ports import Answers, Call, Endpoint, Reply
 from gateway.questions import (
+    LogSettings,
     ModelConfiguration,
     ModelList,
     ModelMetadata,
     ModelReady,
+    ModelStatistics,
     ModelStatus,
     ServerDescription,
     ServerLive,
     ServerMetadata,
     ServerReady,
     SetOnline,
+    Statistics,
+    TraceSettings,
     VersionStatus,
 )
 from gateway.repository import Repository
 from gateway.router import Router
+from gateway.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +59,13 @@ class Service:
     """Answers calls. `started` and `draining` belong to the composition root, `online` to grps' operators."""
 
     def __init__(
-        self, config: Config, repository: Repository, router: Router, metrics: Metrics, description: ServerDescription
+        self,
+        config: Config,
+        repository: Repository,
+        router: Router,
+        metrics: Metrics,
+        description: ServerDescription,
+        tracing: Tracing | None = None,
     ) -> None:
         self._config = config
         self._repository = repository
@@ -61,6 +73,8 @@ class Service:
         self._router = router
         self._metrics = metrics
         self._description = description
+        self._tracing = tracing or Tracing()
+        self._logs = Logs()
         self._decoders = ThreadPoolExecutor(_DECODERS, "decode")
         self.started = False
         self.draining = False
@@ -75,6 +89,9 @@ class Service:
             ModelMetadata: lambda question: question.view,
             ModelStatus: self._model_status,
             ModelConfiguration: self._model_configuration,
+            ModelStatistics: self._model_statistics,
+            TraceSettings: self._trace_settings,
+            LogSettings: self._log_settings,
         }
 
     @property
@@ -165,3 +182,25 @@ class Service:
         if question.name not in models:
             raise ModelNotFound(question.name)
         return {"name": question.name, **models[question.name]}
+
+    def _model_statistics(self, question: ModelStatistics) -> tuple[Statistics, ...]:
+        models = self._repository.snapshot.models
+        if question.ref is None:
+            every = [(name, models[name]) for name in sorted(models)]
+        else:
+            every = [(question.ref.name, self._router.served(question.ref))]
+        return tuple(
+            version.counters.statistics(name, version.version)
+            for name, versions in every
+            for version in versions.values()
+        )
+
+    def _trace_settings(self, question: TraceSettings) -> Mapping[str, tuple[str, ...]]:
+        targets = self._config.routes.get(question.model)
+        model = targets[0].model if targets else question.model
+        self._tracing.change(model, question.changes)
+        return self._tracing.settings(model)
+
+    def _log_settings(self, question: LogSettings) -> Mapping[str, bool | int | str]:
+        self._logs.change(question.changes)
+        return self._logs.settings()

@@ -218,6 +218,8 @@ def test_defaults(folder: Path) -> None:
         },
         "routes": {},
         "limits": {"max_body_bytes": 67108864, "max_json_depth": None},
+        "metrics": {"triton_names": True},
+        "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "readiness": "strict",
         "drain_seconds": 30,
         "open_inference": {},
