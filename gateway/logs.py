@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from gateway.errors import InvalidArgument
+
 LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_LEVELS: Final = (("log_info", logging.INFO), ("log_warning", logging.WARNING), ("log_error", logging.ERROR))
 
@@ -46,8 +48,11 @@ class Logs:
         return dict(self._values)
 
     def change(self, changes: Mapping[str, bool | int | str]) -> None:
-        """Set some, each of its setting's type; what has no such name is ignored."""
+        """Set some, each of its setting's type; what has no such name is ignored. Raises InvalidArgument."""
         known = {name: value for name, value in changes.items() if name in self._values}
+        form = str(known.get("log_format", "default"))
+        if form not in FORMATTERS:
+            raise InvalidArgument(f"invalid argument for log_format, got: {form[:256]}")
         if not known:
             return
         self._values.update(known)
@@ -61,7 +66,7 @@ class Logs:
                 handler.removeFilter(old)
             handler.addFilter(wanted)
             if "log_format" in known:
-                handler.setFormatter(FORMATTERS[str(known["log_format"])])
+                handler.setFormatter(FORMATTERS[form])
 
 
 class _Wanted(logging.Filter):

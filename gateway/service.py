@@ -198,6 +198,8 @@ class Service:
     def _trace_settings(self, question: TraceSettings) -> Mapping[str, tuple[str, ...]]:
         targets = self._config.routes.get(question.model)
         model = targets[0].model if targets else question.model
+        if model and model not in self._repository.snapshot.models:
+            raise ModelNotFound(question.model)
         self._tracing.change(model, question.changes)
         return self._tracing.settings(model)
 

@@ -3,9 +3,9 @@
 A model that has no setting of its own follows the server's, value by value. Every `trace_rate`-th request that ends is
 written, until `trace_count` of them are. While nothing is to be written, a request pays for one look at `Tracer.on`.
 
-Settings are values of text in Triton's vocabulary, checked by the dialect that reads them. The file is Triton's, too:
-a JSON array, complete after every trace, of two objects for each. `log_frequency` above 0 begins another file
-(`trace_file`.0, .1 …) after that many. Source: Triton's trace extension; docs of its trace file.
+Settings, and what is said of wrong ones, are in Triton's vocabulary. The file is Triton's, too: a JSON array, complete
+after every trace, of two objects for each. `log_frequency` above 0 begins another file (`trace_file`.0, .1 …) after
+that many. Source: Triton's trace extension.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import json
 import logging
 import os
 import queue
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from gateway.canonical import NOTHING, InferRequest
+from gateway.errors import InvalidArgument
 from gateway.statistics import Compute
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,9 @@ TIMESTAMPS: Final = "TIMESTAMPS"
 DEFAULTS: Final[Mapping[str, Any]] = {"trace_level": OFF, "trace_rate": 1000, "trace_count": -1, "log_frequency": 0}
 """Setting -> its value as long as nobody says otherwise: levels, and numbers."""
 
+_LEVELS: Final = ("OFF", TIMESTAMPS, "TENSORS")
+_RANGES: Final = {"trace_rate": (0, 2**32 - 1), "trace_count": (-1, 2**31 - 1), "log_frequency": (0, 2**32 - 1)}
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _MAX_WAITING: Final = 4096
 """Traces that may wait for the disk; more are dropped."""
 _MAX_ID: Final = 256
@@ -108,14 +113,14 @@ class Tracing:
 
     def change(self, model: str, changes: Mapping[str, tuple[str, ...] | None]) -> None:
         """Set values of a model or the server. None clears one: the server's is what it was at first, a model's the
-        server's. Keys that are none of DEFAULTS are ignored.
+        server's. Keys that are none of DEFAULTS, and lists without values, are ignored. Raises InvalidArgument, and
+        then changes nothing.
         """
+        checked = {key: _checked(key, values) for key, values in changes.items() if key in DEFAULTS and values != ()}
         own = self._models.setdefault(model, {}) if model else self._server
-        for key, value in changes.items():
-            if key not in DEFAULTS:
-                continue
+        for key, value in checked.items():
             if value is not None:
-                own[key] = value if key == "trace_level" else int(value[0])
+                own[key] = value
             elif model:
                 own.pop(key, None)
             else:
@@ -156,6 +161,33 @@ class Tracing:
             values = {key: self._owner(model, key)[key] for key in DEFAULTS}
             wanted = TIMESTAMPS in values["trace_level"] and values["trace_rate"] and values["trace_count"]
             tracer.on = self._sink is not None and bool(wanted)
+
+
+def _checked(key: str, values: tuple[str, ...] | None) -> Any:
+    """A setting's new value. Raises InvalidArgument."""
+    if values is None:
+        return None
+    if key == "trace_level":
+        return _checked_levels(values)
+    text = values[0][:_MAX_ID]
+    if not _NUMBER.fullmatch(text.strip()):
+        raise InvalidArgument(f"Unable to parse '{key}', got: {text}")
+    number = int(text)
+    least, most = _RANGES[key]
+    if key == "trace_count" and number < least:
+        raise InvalidArgument(f"Unable to parse '{key}'. Expecting value >= {least}, got:{text}")
+    if not least <= number <= most:
+        raise InvalidArgument(f"Unable to parse '{key}', value is out of range [ {least}, {most} ], got: {text}")
+    return number
+
+
+def _checked_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
+    for level in levels:
+        if level not in _LEVELS:
+            raise InvalidArgument(f"Unable to parse 'trace_level', got: {level[:_MAX_ID]}")
+    if "OFF" in levels and len(levels) > 1:
+        raise InvalidArgument("Expect only one trace level 'OFF' is specified")
+    return tuple([level for level in _LEVELS if level in levels])
 
 
 def _moments(began: float, started: float | None, compute: Compute | None, ended: float) -> Mapping[str, float]:

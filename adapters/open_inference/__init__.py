@@ -7,6 +7,7 @@ bodies, `errors` has the one table of kinds. Source: the Open Inference Protocol
 from __future__ import annotations
 
 from adapters.open_inference.example import example
+from adapters.open_inference.model_config import OpenInferenceModelOptions
 from adapters.open_inference.request import MAX_JSON_DEPTH
 from adapters.open_inference.routes import match
 from gateway.ports import Dialect, DialectKind, Options
@@ -27,4 +28,4 @@ def make(options: OpenInferenceOptions) -> Dialect:
     )
 
 
-KIND = DialectKind(options=OpenInferenceOptions, make=make)
+KIND = DialectKind(options=OpenInferenceOptions, make=make, model_options=OpenInferenceModelOptions)

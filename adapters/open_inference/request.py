@@ -54,14 +54,14 @@ def decode_model_list(call: Call, resolve: Resolve) -> ModelList:
 
 
 def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
-    return ModelMetadata(resolve(_ref(call)))
+    return ModelMetadata(resolve(ref_of(call)))
 
 
 def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
-    return ModelReady(_ref(call))
+    return ModelReady(ref_of(call))
 
 
-def _ref(call: Call) -> ModelRef:
+def ref_of(call: Call) -> ModelRef:
     return _model_ref(call.args["model"], call.args.get("version"))
 
 
@@ -87,7 +87,7 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound,
     BodyTooLarge.
     """
-    view = resolve(_ref(call))
+    view = resolve(ref_of(call))
     if view.decoupled:
         raise ModelDecoupled(view.name)
     body = plain_body(call)
@@ -104,7 +104,7 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
 def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     """A request without binary data: by its template, if one like it was read before."""
     accepted = call.headers.get("accept-encoding")
-    depth = _max_depth(call)
+    depth = max_depth(call)
     known = _templates.read(view, accepted, depth, body)
     if known is None:
         whole = body if type(body) is bytes else bytes(body)
@@ -117,7 +117,7 @@ def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     return InferRequest(view, inputs, "", template.outputs, deadline=call.deadline, wire=template.wire)
 
 
-def _max_depth(call: Call) -> int:
+def max_depth(call: Call) -> int:
     return MAX_JSON_DEPTH if call.max_json_depth is None else call.max_json_depth
 
 
@@ -130,7 +130,7 @@ def _header_length(text: str, body_bytes: int) -> int:
 
 
 def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -> InferRequest:
-    document = json_body.read(body, _max_depth(call))
+    document = json_body.read(body, max_depth(call))
     fields = fields_of(document)
     request_id = text(document["id"], "Unable to parse 'id'") if "id" in fields else ""
     call.notes["id"] = request_id

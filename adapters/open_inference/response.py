@@ -24,7 +24,15 @@ from gateway.errors import EncodingFailed
 from gateway.ports import Buffer, ModelView, Reply
 from gateway.questions import ModelMetadata, ModelReady, ServerDescription
 
-EXTENSIONS: Final = ("schedule_policy", "binary_tensor_data", "parameters")
+EXTENSIONS: Final = (
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
 """What server metadata lists: the extensions that work. Clients choose their calls by it."""
 
 _OCTETS: Final = "application/octet-stream"

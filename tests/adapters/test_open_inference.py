@@ -123,7 +123,7 @@ NO_SUCH_PLACE = [
     "GET /v2/models/add/versions/-1/ready",
     "GET /v2/models/add/nothing",
     "GET /v2/models//ready",
-    "GET /v2/models/stats",
+    "GET /v2/models/add/versions/1/trace/setting",
     "GET /v2/models/{model}/versions/{version}/infer",
     "POST /v2/models/add/infer/",
 ]
@@ -198,7 +198,8 @@ def test_control_replies(models: dict[str, ModelView]) -> None:
             description,
             ServerMetadata(),
             200,
-            b'{"name":"triton","version":"2.1.0","extensions":["schedule_policy","binary_tensor_data","parameters"]}',
+            b'{"name":"triton","version":"2.1.0","extensions":["schedule_policy",'
+                b'"model_configuration","binary_tensor_data","parameters","statistics","trace","logging"]}',
         ),
         ("GET /v2/models", ("a", "b"), ModelList(), 200, b'{"models":["a","b"]}'),
         ("GET /v2/models/x/ready", True, ready, 200, b'{"name":"my model","ready":true}'),
