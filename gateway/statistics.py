@@ -25,7 +25,7 @@ from gateway.errors import (
 )
 from gateway.questions import Duration, Statistics
 
-MAX_ANSWERS_COUNTED: Final = 1024
+MAX_ANSWERS_COUNTED: Final = 256
 """Answers of one request beyond this many are not told apart in the statistics: nobody may grow them without end."""
 
 REJECTED: Final = "REJECTED"
