@@ -23,6 +23,7 @@ from typing import Any, Final
 from adapters import DIALECTS
 from backends import BACKENDS
 from backends import pipeline as pipelines
+from backends.device import gpu_memory
 from backends.ops import OPS
 from gateway.config import Config, Listener, MetricsListener, ModelConfig
 from gateway.grpc_server import GrpcListener
@@ -35,6 +36,7 @@ from gateway.repository import LoadReport, Repository
 from gateway.router import Router
 from gateway.service import Service
 from gateway.tracing import TraceFile, Tracing
+from gateway.triton_metrics import TritonMetrics
 
 NAME: Final = "tensorgate"
 Say = Callable[[str], None]
@@ -101,7 +103,8 @@ class App:
     def __init__(self, config: Config, kinds: Registries) -> None:
         self.config = config
         self.tracing = _tracing(config)
-        self.metrics = Metrics(self._loaded, self.tracing, triton_names=config.metrics.triton_names)
+        triton = TritonMetrics(self._loaded, gpu_memory) if config.metrics.triton_names else None
+        self.metrics = Metrics(self._loaded, self.tracing, triton)
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
         options = config.dialects()
         grps: Any = options.get("grps")

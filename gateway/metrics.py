@@ -86,19 +86,18 @@ class Requests:
 class Metrics(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
-    `tracing` says whose requests leave a trace; `triton_names` adds the series that Triton's dashboards draw.
+    `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw.
     """
 
     def __init__(
         self,
         models: Callable[[], Iterable[Model]],
         tracing: Tracing | None = None,
-        *,
-        triton_names: bool = False,
+        triton: TritonMetrics | None = None,
     ) -> None:
         self._models = models
         self._tracing = tracing or Tracing()
-        self._triton = TritonMetrics(models) if triton_names else None
+        self._triton = triton
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}

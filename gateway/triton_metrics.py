@@ -1,7 +1,8 @@
 """The exposition text under Triton's names, for dashboards and alerts that were made for it.
 
 Written by hand: Triton's counters do not end in `_total`, which the client library would insist on. Model series are
-those of what is loaded now, at 0 from then on. Host gauges come from /proc, and are left out where there is none.
+those of what is loaded now, at 0 from then on. The gauges of the host come from /proc, those of GPUs from who knows
+them; where nobody does they are left out.
 Source: Triton's metrics documentation.
 """
 
@@ -31,6 +32,8 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Counters], float]], ...]] = (
     ("nv_inference_compute_infer_duration_us", "Time in the model.", lambda c: c.infer * _US),
     ("nv_inference_compute_output_duration_us", "Time after the model.", lambda c: c.output * _US),
 )
+GpuMemory: TypeAlias = Callable[[str], tuple[str, int, int] | None]
+"""A model's device -> the UUID of its GPU, all bytes, used bytes; None if it is none, or cannot be asked"""
 _Sample: TypeAlias = tuple[str, float]
 """(labels, value)"""
 
@@ -38,14 +41,17 @@ _Sample: TypeAlias = tuple[str, float]
 class TritonMetrics:
     """Renders them. It remembers the processor's times between two calls, so one process should have one."""
 
-    def __init__(self, models: Callable[[], Iterable[Model]], proc: Path = _PROC) -> None:
+    def __init__(
+        self, models: Callable[[], Iterable[Model]], gpu_memory: GpuMemory = lambda device: None, proc: Path = _PROC
+    ) -> None:
         self._models = models
+        self._gpu_memory = gpu_memory
         self._proc = proc
         self._before = (0, 0)
 
     def render(self) -> bytes:
         """The text. Off the event loop: numbers are read while they change, each of them whole."""
-        return "".join([*self._of_models(), *self._of_host()]).encode()
+        return "".join([*self._of_models(), *self._of_host(), *self._of_gpus()]).encode()
 
     def _of_models(self) -> Iterator[str]:
         models = [(_labels(model=model.name, version=str(model.version)), model) for model in self._models()]
@@ -76,6 +82,16 @@ class TritonMetrics:
         )
         yield _family("nv_cpu_memory_total_bytes", "gauge", "Memory of the machine.", [("", memory)])
         yield _family("nv_cpu_memory_used_bytes", "gauge", "Memory that is not available.", [("", used)])
+
+    def _of_gpus(self) -> Iterator[str]:
+        """Of the GPUs that models are on."""
+        devices = sorted({model.device for model in self._models()})
+        found = [memory for device in devices if (memory := self._gpu_memory(device)) is not None]
+        if found:
+            total = [(_labels(gpu_uuid=name), float(size)) for name, size, _ in found]
+            yield _family("nv_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", total)
+            used = [(_labels(gpu_uuid=name), float(size)) for name, _, size in found]
+            yield _family("nv_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", used)
 
 
 def _family(name: str, kind: Literal["counter", "gauge"], text: str, samples: Iterable[_Sample]) -> str:

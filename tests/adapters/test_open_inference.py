@@ -199,7 +199,7 @@ def test_control_replies(models: dict[str, ModelView]) -> None:
             ServerMetadata(),
             200,
             b'{"name":"triton","version":"2.1.0","extensions":["schedule_policy",'
-                b'"model_configuration","binary_tensor_data","parameters","statistics","trace","logging"]}',
+            b'"model_configuration","binary_tensor_data","parameters","statistics","trace","logging"]}',
         ),
         ("GET /v2/models", ("a", "b"), ModelList(), 200, b'{"models":["a","b"]}'),
         ("GET /v2/models/x/ready", True, ready, 200, b'{"name":"my model","ready":true}'),

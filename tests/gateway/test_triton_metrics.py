@@ -17,7 +17,7 @@ MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    40
 
 def model(name: str, **changes: Any) -> Any:
     """As much of a loaded version as metrics read."""
-    given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25}
+    given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "device": "cpu"}
     return SimpleNamespace(name=name, **(given | changes))
 
 
@@ -31,7 +31,7 @@ def series(text: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 def rendered(models: Callable[[], Any], proc: Path = Path("/nonexistent")) -> dict[str, float]:
     """`name{label="value",…}` -> value, labels in their order."""
-    lines = TritonMetrics(models, proc).render().decode().splitlines()
+    lines = TritonMetrics(models, proc=proc).render().decode().splitlines()
     return {name: float(value) for line in lines if line[0] != "#" for name, value in [line.rsplit(" ", 1)]}
 
 
@@ -96,7 +96,7 @@ def test_a_parser_reads_it_with_any_name_and_types() -> None:
 def test_the_machine(tmp_path: Path) -> None:
     (tmp_path / "stat").write_text(STAT.format(100, 100))
     (tmp_path / "meminfo").write_text(MEMINFO)
-    metrics = TritonMetrics(list, tmp_path)
+    metrics = TritonMetrics(list, proc=tmp_path)
     found = series(metrics.render())
     assert found == {
         ("nv_cpu_utilization", frozenset()): 0.2,
@@ -110,9 +110,25 @@ def test_the_machine(tmp_path: Path) -> None:
     assert not series(metrics.render()), "no numbers are better than wrong ones"
 
 
+def test_gpus_that_models_are_on() -> None:
+    asked: list[str] = []
+
+    def gpu_memory(device: str) -> tuple[str, int, int] | None:
+        asked.append(device)
+        return (f"GPU-{device[5:]}", 1000, 300) if device.startswith("cuda") else None
+
+    models = [model(name, device=device) for name, device in (("a", "cuda:1"), ("b", "cpu"), ("c", "cuda:1"))]
+    found = series(TritonMetrics(lambda: models, gpu_memory, Path("/nonexistent")).render())
+    assert {name: (labels, value) for (name, labels), value in found.items() if name.startswith("nv_gpu")} == {
+        "nv_gpu_memory_total_bytes": (frozenset({("gpu_uuid", "GPU-1")}), 1000),
+        "nv_gpu_memory_used_bytes": (frozenset({("gpu_uuid", "GPU-1")}), 300),
+    }
+    assert asked == ["cpu", "cuda:1"], "each device once"
+
+
 def test_models_come_and_go_and_the_names_can_be_left_out() -> None:
     models = [model("m")]
-    metrics = Metrics(lambda: models, triton_names=True)
+    metrics = Metrics(lambda: models, triton=TritonMetrics(lambda: models))
     assert b'nv_inference_count{model="m"' in metrics.render()
     models.clear()
     assert b'model="m"' not in metrics.render()
