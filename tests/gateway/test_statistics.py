@@ -15,7 +15,8 @@ from gateway.meter import Meter
 from gateway.ports import ModelView, Observe
 from gateway.questions import Duration, Statistics
 from gateway.scheduler import QueuePolicy, Scheduler
-from gateway.statistics import MAX_ANSWERS_COUNTED, Counters, compute_of
+from gateway.statistics import MAX_ANSWERS_COUNTED, Compute, Counters, compute_of
+from gateway.tracing import Tracer
 
 MS = 1_000_000
 TOOK = (("preprocess", 0.001), ("infer", 0.010), ("postprocess", 0.002))
@@ -76,14 +77,28 @@ class Stream(Model):
             raise ModelFailed("odd")
 
 
+class Kept(Tracer):
+    """What a trace would be made of; off, as tracers are."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.noted: list[tuple[float, float | None, tuple[int, ...] | None, float]] = []
+
+    def note(
+        self, request: InferRequest, began: float, started: float | None, compute: Compute | None, ended: float
+    ) -> None:
+        took = None if compute is None else tuple(round(seconds * 1e3) for seconds in compute)
+        self.noted.append((began, started, took, ended))
+
+
 class Bench:
     def __init__(self, model: Model, policy: QueuePolicy, quick: bool) -> None:
         self.model = model
         self.counters = Counters()
         self.seconds = 1e-6 if quick else 1.0
-        self.scheduler = Scheduler(
-            "m", [model], policy, self.admit, Meter(lambda stage, seconds: None, lambda rows: None, self.counters)
-        )
+        self.tracer = Kept()
+        meter = Meter(lambda stage, seconds: None, lambda rows: None, self.counters, self.tracer)
+        self.scheduler = Scheduler("m", [model], policy, self.admit, meter)
 
     def admit(self, request: InferRequest) -> Admission:
         x = request.inputs["x"]
@@ -359,3 +374,27 @@ async def test_a_long_stream_keeps_no_times(bench: Callable[..., Bench], ask: Ca
     assert batch.answers == 500
     it.model.gate.set()
     assert await outcome(job) == 0
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_every_end_of_a_request_can_be_traced(
+    inline: bool, bench: Callable[..., Bench], ask: Callable[..., InferRequest]
+) -> None:
+    it = bench(Model(inline=inline), quick=inline, max_batch_size=8)
+    await outcome(it.scheduler.submit(ask(1.0)))
+    assert not it.tracer.noted
+    it.tracer.on = True
+    await outcome(it.scheduler.submit(ask(1.0)))
+    await outcome(it.scheduler.submit(ask(-1.0)))
+    (began, started, took, ended), (_, never, nothing, _) = it.tracer.noted
+    assert started is not None
+    assert began <= started <= ended
+    assert took == (1, 10, 2)
+    assert never is nothing is None
+
+
+async def test_a_stream_is_one_trace(bench: Callable[..., Bench], ask: Callable[..., InferRequest]) -> None:
+    it = bench(Stream())
+    it.tracer.on = True
+    assert await outcome(it.scheduler.submit(ask(4.0))) == 4
+    assert [took for _, _, took, _ in it.tracer.noted] == [(1, 40, 8)]
