@@ -248,6 +248,7 @@ class TraceFile:
                 log.error("a trace cannot be written: %s", error.strerror or error)
         if self._file is not None:
             self._file.close()
+            self._file = None
 
     def _append(self, trace: str, frequency: int) -> None:
         """Put a trace before the bracket that closes the array."""
