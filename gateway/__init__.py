@@ -19,6 +19,12 @@ The life of a request
     scheduler.py      the queue, and how batches leave it
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
+    meter.py          what a scheduler reports to         statistics.py     the counters of one loaded version
+
+What is loaded, and from what
+    config/           YAML -> Config, strictly              repository.py     versions and their states
+    metrics.py        every Prometheus instrument         triton_metrics.py the same numbers under Triton's names
+    tracing.py        which requests leave a trace        logs.py           what is logged, as callers may change it
     hidden.py         controls and states, which pass between the gateway and a model of sequences
 
 What is loaded, and from what

@@ -144,8 +144,9 @@ def _complain(line: str) -> None:
 def _serve(options: argparse.Namespace) -> int:
     from gateway import app
     from gateway.config import ConfigError, load_config, with_model_control
+    from gateway.logs import LINE
 
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=options.log_level.upper(), format=LINE)
     kinds = app.registries()
     try:
         config = with_model_control(load_config(options.file, kinds), options.mode, options.load, options.poll_seconds)

@@ -24,6 +24,7 @@ from adapters import DIALECTS
 from adapters.open_inference.model_override import translate
 from backends import BACKENDS
 from backends import pipeline as pipelines
+from backends.device import gpu_memory
 from backends.ops import OPS
 from gateway.admin import AdminKey
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, YamlCatalog
@@ -38,6 +39,8 @@ from gateway.questions import ServerDescription
 from gateway.repository import Repository
 from gateway.router import Router
 from gateway.service import Service
+from gateway.tracing import TraceFile, Tracing
+from gateway.triton_metrics import TritonMetrics
 
 NAME: Final = "tensorgate"
 Say = Callable[[str], None]
@@ -116,13 +119,15 @@ class App:
 
     def __init__(self, config: Config, kinds: Registries) -> None:
         self.config = config
-        self.metrics = Metrics(lambda: self.repository.serving())
+        self.tracing = _tracing(config)
+        triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
+        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton)
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
         description = ServerDescription(NAME, version(), config.plain())
-        self.service = Service(config, self.repository, self.router, self.metrics, description)
+        self.service = Service(config, self.repository, self.router, self.metrics, description, self.tracing)
         self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
@@ -170,6 +175,7 @@ class App:
                 stops = [*(http.stop() for http in self._http), *(grpc.stop(grace + 0.5) for grpc in self._grpc)]
                 await asyncio.gather(*stops)
                 await self.repository.close()
+                await asyncio.to_thread(self.tracing.close)
         except TimeoutError:
             return False
         timer.cancel()
@@ -228,6 +234,15 @@ class App:
             raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
         self._grpc.append(server)
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
+
+
+def _tracing(config: Config) -> Tracing:
+    wanted = config.tracing
+    initial = {"trace_rate": wanted.rate, "trace_count": wanted.count, "log_frequency": wanted.log_frequency}
+    levels = {"trace_level": wanted.level} if wanted.level else {}
+    if wanted.file is None:
+        return Tracing(initial={**initial, **levels})
+    return Tracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
 def _bound(listener: MetricsListener) -> socket.socket:

@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import GatewayError
+from gateway.statistics import CANCELED, reason_of
 
 INLINE_BELOW_SECONDS: Final = 100e-6
 """A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
@@ -44,11 +45,13 @@ class Admission:
 class Job(AsyncIterator[InferResponse]):
     """An accepted request, and the iterator of its answers.
 
-    `on_leave` is called once if it ends while it still waits. `rank` belongs to the line where it waits.
+    `on_leave` is called once if it ends while it still waits, `on_failure` once, with one of statistics.REASONS, if it
+    ends without success. `rank` belongs to the line where it waits.
     """
 
     __slots__ = (
         "_answers",
+        "_on_failure",
         "_on_leave",
         "_reader",
         "_room",
@@ -63,9 +66,15 @@ class Job(AsyncIterator[InferResponse]):
     )
 
     def __init__(
-        self, request: InferRequest, admission: Admission, submitted: float, on_leave: Callable[[Job], None]
+        self,
+        request: InferRequest,
+        admission: Admission,
+        submitted: float,
+        on_leave: Callable[[Job], None],
+        on_failure: Callable[[Job, str], None],
     ) -> None:
         self._on_leave = on_leave
+        self._on_failure = on_failure
         self.request = request
         self.admission = admission
         self.submitted = submitted
@@ -92,6 +101,8 @@ class Job(AsyncIterator[InferResponse]):
 
     def abandon(self) -> None:
         """The caller has left: what has not started never will, what runs is told by the request's lifeline."""
+        if not self.finished:
+            self._on_failure(self, CANCELED)
         self.end()
         self._answers.clear()
 
@@ -109,6 +120,8 @@ class Job(AsyncIterator[InferResponse]):
         self.request.lifeline.cut = True
         if last is not None:
             self._answers.append(last)
+            if isinstance(last, GatewayError):
+                self._on_failure(self, reason_of(last))
         if self._timer is not None:
             self._timer.cancel()
         if not self.started:

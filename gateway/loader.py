@@ -15,11 +15,11 @@ from gateway.canonical import NOTHING
 from gateway.catalog import Catalog, wanted_versions
 from gateway.config import ModelConfig
 from gateway.errors import GatewayError
+from gateway.meter import Meter
 from gateway.model import Model, WarmUp
 from gateway.plan import model_plan
 from gateway.ports import Computation
 from gateway.record import Stored
-from gateway.scheduler import Meter
 from gateway.uploads import store
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,8 @@ class Loader:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
             report(LoadReport(name, version, error=told(error)))
             return told(error)
-        report(LoadReport(name, version, model.device, time.perf_counter() - started, warm_up))
+        model.load_seconds = time.perf_counter() - started
+        report(LoadReport(name, version, model.device, model.load_seconds, warm_up))
         return model
 
     async def _load_version(

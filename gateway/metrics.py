@@ -17,8 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gateway.errors import Code
+from gateway.meter import Meter
 from gateway.model import Model
-from gateway.scheduler import Meter
+from gateway.statistics import Counters
+from gateway.tracing import Tracing
+from gateway.triton_metrics import TritonMetrics
 
 SECONDS: Final = (
     *(25e-6, 50e-6, 100e-6, 250e-6, 500e-6),
@@ -81,10 +84,20 @@ class Requests:
 
 
 class Metrics(Collector):
-    """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked."""
+    """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
-    def __init__(self, models: Callable[[], Iterable[Model]]) -> None:
+    `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw.
+    """
+
+    def __init__(
+        self,
+        models: Callable[[], Iterable[Model]],
+        tracing: Tracing | None = None,
+        triton: TritonMetrics | None = None,
+    ) -> None:
         self._models = models
+        self._tracing = tracing or Tracing()
+        self._triton = triton
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -110,9 +123,10 @@ class Metrics(Collector):
         return stages
 
     def meter(self, model: str, version: int) -> Meter:
-        """What a scheduler reports to. Series exist from here on, at 0."""
+        """What the scheduler of a version that is being loaded reports to. Series exist from here on, at 0."""
         batches = self._batches.setdefault((model, str(version)), Histogram(ROWS))
-        return Meter(self.stages(model, str(version)).observe, batches.observe)
+        observe = self.stages(model, str(version)).observe
+        return Meter(observe, batches.observe, Counters(), self._tracing.tracer(model))
 
     def forget(self, model: str, version: int) -> None:
         """A version was unloaded: its series end. They start at 0 should it come back, as after a restart."""
@@ -124,7 +138,8 @@ class Metrics(Collector):
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop."""
-        return generate_latest(self._registry)
+        text = generate_latest(self._registry)
+        return text + self._triton.render() if self._triton else text
 
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()

@@ -23,8 +23,9 @@ from gateway.canonical import (
 from gateway.errors import ModelUnavailable, UnknownOutput
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission, Job
+from gateway.meter import Meter
 from gateway.ports import Computation, ModelView
-from gateway.scheduler import Meter, Scheduler
+from gateway.scheduler import Scheduler
 from gateway.waiting import QueuePolicy
 
 DEFAULT_SIGNATURE: Final = "serving_default"
@@ -123,9 +124,9 @@ class Closed:
 
 
 class Model:
-    """A loaded version: its view, and the scheduler behind it.
+    """A loaded version: its view, the scheduler behind it, and its statistics since then.
 
-    Made on the event loop once the computation is loaded.
+    Made on the event loop once the computation is loaded. `load_seconds` is how long that took, warm-up included.
     """
 
     def __init__(
@@ -140,6 +141,8 @@ class Model:
         self.name = name
         self.version = version
         self.device = computation.device
+        self.counters = meter.counters
+        self.load_seconds = 0.0
         self.computation = computation
         sequences = plan.sequences
         seen = computation if sequences is None else sequences.visible(computation)

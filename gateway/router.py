@@ -6,6 +6,7 @@ Public names are the models' own and those of the configured routes. A route sha
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gateway.canonical import NOTHING, ModelRef
@@ -38,6 +39,24 @@ class Router:
         if ref.name in self._routes:
             return self._by_route(ref)
         return self._public(ref.name, self._version(ref.name, ref))
+
+    def served(self, ref: ModelRef) -> Mapping[int, Model]:
+        """The versions that answer under a name, ascending, or the one that is named.
+
+        Of a route's, each is the first target's that has it, as for a caller who names the version. Raises
+        ModelNotFound.
+        """
+        loaded = self._repository.snapshot.models
+        versions: dict[int, Model] = {}
+        for model in [target.model for target in self._routes.get(ref.name, ())] or [ref.name]:
+            versions = {**loaded.get(model, {}), **versions}
+        if not versions:
+            raise ModelNotFound(ref.name, known=ref.name in self._repository.snapshot.labels)
+        if ref.version is not None:
+            if ref.version not in versions:
+                raise ModelNotFound(ref.name, ref.version)
+            return {ref.version: versions[ref.version]}
+        return {version: versions[version] for version in sorted(versions)}
 
     def names(self) -> tuple[str, ...]:
         """Every public name, models first."""

@@ -22,24 +22,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from gateway.canonical import InferRequest
-from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueTimeout
+from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission, Job
-from gateway.ports import Executor, Observe
+from gateway.meter import Meter
+from gateway.ports import Executor
 from gateway.sequences import Sequences
 from gateway.slot import Batch, Slot, compute, run_alone
 from gateway.waiting import Line, QueuePolicy, Waiting
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Where the scheduler reports to: stage times, and the rows of each batch. Called on the event loop only."""
-
-    observe: Observe
-    batch: Callable[[int], None]
 
 
 class Scheduler:
@@ -90,16 +82,19 @@ class Scheduler:
         """
         admission = self._admit(request)
         if self._closing:
-            raise ModelUnavailable(self._name)
+            raise self._meter.refused(ModelUnavailable(self._name))
         now = time.monotonic()
         if request.deadline is not None and request.deadline <= now:
-            raise DeadlineExceeded(self._name)
-        job = Job(request, admission, now, self._note_left)
+            raise self._meter.refused(DeadlineExceeded(self._name))
+        job = Job(request, admission, now, self._note_left, self._meter.failed)
         if admission.is_quick and self._has_short_way and not self._line.queued and self._may_run_inline():
             job.started = True
             self._answer_inline(job)
             return job
-        self._line.add(job)
+        try:
+            self._line.add(job)
+        except QueueFull as error:
+            raise self._meter.refused(error) from None
         if self._has_timeouts or request.deadline is not None:
             self._set_timer(job)
         if self._idle:
@@ -129,11 +124,16 @@ class Scheduler:
 
     def _answer_inline(self, job: Job) -> None:
         """The short way of a quick request to an idle model: no batch, no timers, no detour."""
+        timings: list[tuple[str, float]] = []
+
+        def observe(stage: str, seconds: float) -> None:
+            timings.append((stage, seconds))
+
         begun = time.perf_counter()
-        outcome = run_alone(self._idle[-1].executor, job.request, self._meter.observe)
-        job.admission.measured(time.perf_counter() - begun)
-        self._meter.observe("queue", 0.0)
-        self._meter.batch(job.admission.rows)
+        outcome = run_alone(self._idle[-1].executor, job.request, observe)
+        seconds = time.perf_counter() - begun
+        job.admission.measured(seconds)
+        self._meter.ran_inline(job, outcome, seconds, timings)
         job.end(outcome)
 
     def _run_inline(self, slot: Slot, batch: Batch) -> None:
@@ -207,6 +207,7 @@ class Scheduler:
     def _start(self, slot: Slot, batch: Batch) -> None:
         """On the loop if all of it is quick, else in the slot's thread."""
         batch.started = time.monotonic()
+        batch.on_answer = self._meter.answered
         for job in batch.jobs:
             job.started = True
         if slot.executor.inline and all(job.admission.is_quick for job in batch.jobs):
@@ -228,12 +229,7 @@ class Scheduler:
         admission = batch.jobs[0].admission
         if batch.busy and all(job.admission is admission for job in batch.jobs):
             admission.measured(batch.busy)  # of several, it is no less than one alone would take
-        observe = self._meter.observe
-        for stage, seconds in batch.timings:
-            observe(stage, seconds)
-        self._meter.batch(batch.rows)
-        for job in batch.jobs:
-            observe("queue", batch.started - job.submitted)
+        self._meter.ran(batch, decoupled=self._slots[0].executor.decoupled)
         if not batch.outcomes:
             for job in batch.jobs:
                 job.end()

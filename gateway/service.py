@@ -31,15 +31,18 @@ from gateway.errors import (
     ModelUnavailable,
     NotOneAnswer,
 )
+from gateway.logs import Logs
 from gateway.metrics import Metrics
 from gateway.ports import Answers, Call, Endpoint, Reply
 from gateway.questions import (
     IndexEntry,
     LoadModel,
+    LogSettings,
     ModelConfiguration,
     ModelList,
     ModelMetadata,
     ModelReady,
+    ModelStatistics,
     ModelStatus,
     RepositoryIndex,
     ServerDescription,
@@ -47,11 +50,14 @@ from gateway.questions import (
     ServerMetadata,
     ServerReady,
     SetOnline,
+    Statistics,
+    TraceSettings,
     UnloadModel,
     VersionStatus,
 )
 from gateway.repository import Repository
 from gateway.router import Router
+from gateway.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +75,13 @@ class Service:
     """
 
     def __init__(
-        self, config: Config, repository: Repository, router: Router, metrics: Metrics, description: ServerDescription
+        self,
+        config: Config,
+        repository: Repository,
+        router: Router,
+        metrics: Metrics,
+        description: ServerDescription,
+        tracing: Tracing | None = None,
     ) -> None:
         self._config = config
         self._repository = repository
@@ -77,6 +89,8 @@ class Service:
         self._router = router
         self._metrics = metrics
         self._description = description
+        self._tracing = tracing or Tracing()
+        self._logs = Logs()
         self._decoders = ThreadPoolExecutor(_DECODERS, "decode")
         self.admin: AdminKey | None = None
         self.started = False
@@ -95,6 +109,9 @@ class Service:
             RepositoryIndex: self._repository_index,
             LoadModel: self._load_model,
             UnloadModel: self._unload_model,
+            ModelStatistics: self._model_statistics,
+            TraceSettings: self._trace_settings,
+            LogSettings: self._log_settings,
         }
 
     @property
@@ -208,6 +225,32 @@ class Service:
 
     async def _unload_model(self, question: UnloadModel) -> None:
         await self._repository.unload(question.name, question.dependents)
+
+    # ------------------------------------------------------------------------------- statistics, trace and log settings
+
+    def _model_statistics(self, question: ModelStatistics) -> tuple[Statistics, ...]:
+        models = self._repository.snapshot.models
+        if question.ref is None:
+            every = [(name, models[name]) for name in sorted(models)]
+        else:
+            every = [(question.ref.name, self._router.served(question.ref))]
+        return tuple(
+            version.counters.statistics(name, version.version)
+            for name, versions in every
+            for version in versions.values()
+        )
+
+    def _trace_settings(self, question: TraceSettings) -> Mapping[str, tuple[str, ...]]:
+        targets = self._config.routes.get(question.model)
+        model = targets[0].model if targets else question.model
+        if model and model not in self._repository.snapshot.models:
+            raise ModelNotFound(question.model)
+        self._tracing.change(model, question.changes)
+        return self._tracing.settings(model)
+
+    def _log_settings(self, question: LogSettings) -> Mapping[str, bool | int | str]:
+        self._logs.change(question.changes)
+        return self._logs.settings()
 
 
 class OnlyAnswer(AsyncIterator[InferResponse]):

@@ -19,8 +19,13 @@ from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import GatewayError, Internal, ModelFailed, ModelUnavailable
 from gateway.job import Job
 from gateway.ports import Executor, Observe
+from gateway.statistics import Compute, Timings
 
 log = logging.getLogger(__name__)
+
+
+def _deliver(batch: Batch, answer: InferResponse, timings: Timings) -> None:
+    batch.jobs[0].deliver(answer)
 
 
 @dataclass(slots=True, eq=False)
@@ -28,13 +33,20 @@ class Batch:
     """Jobs that run together, and what became of them.
 
     `outcomes` is filled by the computation, in the order of `jobs`; `busy` are the processor seconds of its thread.
+    Where jobs were run again alone, `alone` says for each where in `timings` its own run begins. Of a decoupled model,
+    `on_answer(batch, answer, timings)` takes every answer on the loop, with what it took; `answers` and `compute`
+    count them and add that up.
     """
 
     jobs: list[Job]
     outcomes: list[InferResponse | GatewayError] = field(default_factory=list)
     timings: list[tuple[str, float]] = field(default_factory=list)
+    alone: list[int] = field(default_factory=list)
     started: float = 0.0
     busy: float = 0.0
+    on_answer: Callable[[Batch, InferResponse, Timings], None] = _deliver
+    answers: int = 0
+    compute: Compute = (0.0, 0.0, 0.0)
 
     @property
     def requests(self) -> list[InferRequest]:
@@ -47,6 +59,23 @@ class Batch:
     def observe(self, stage: str, seconds: float) -> None:
         self.timings.append((stage, seconds))
 
+    def take_timings(self) -> Timings:
+        """What was observed since the last time."""
+        timings, self.timings = self.timings, []
+        return timings
+
+    def runs(self) -> Iterator[tuple[list[Job], Sequence[InferResponse | GatewayError | None], Timings]]:
+        """The jobs that shared a run, what became of each (None: its answers have been delivered), and the time that
+        the run took: one, or one for each job if they were run again alone.
+        """
+        outcomes: Sequence[InferResponse | GatewayError | None] = self.outcomes or [None] * len(self.jobs)
+        if not self.alone:
+            yield self.jobs, outcomes, self.timings
+            return
+        ends = [*self.alone[1:], len(self.timings)]
+        for job, outcome, begin, end in zip(self.jobs, outcomes, self.alone, ends, strict=True):
+            yield [job], [outcome], self.timings[begin:end]
+
 
 def compute(executor: Executor, batch: Batch) -> None:
     """Run a batch of a unary model, in whatever thread this is, and fill its outcomes."""
@@ -55,10 +84,12 @@ def compute(executor: Executor, batch: Batch) -> None:
         (responses,) = executor.run(requests, batch.observe)
         batch.outcomes = list(responses)
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
-        alone = len(requests) == 1
-        batch.outcomes = (
-            [_told(error)] if alone else [run_alone(executor, request, batch.observe) for request in requests]
-        )
+        if len(requests) == 1:
+            batch.outcomes = [_told(error)]
+            return
+        for request in requests:
+            batch.alone.append(len(batch.timings))
+            batch.outcomes.append(run_alone(executor, request, batch.observe))
 
 
 def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> InferResponse | GatewayError:
@@ -84,6 +115,7 @@ async def acompute(executor: Executor, batch: Batch) -> None:
             return
         batch.outcomes = []
         for job in batch.jobs:
+            batch.alone.append(len(batch.timings))
             alone = Batch([job], timings=batch.timings)
             await acompute(executor, alone)
             batch.outcomes += alone.outcomes
@@ -163,7 +195,7 @@ class Slot:
             for (response,) in steps:
                 if not job.wait_for_room():
                     break
-                self._tell(job.deliver, response)
+                self._tell(batch.on_answer, batch, response, batch.take_timings())
         except BaseException as error:
             batch.outcomes = [_told(error)]
         finally:
@@ -186,6 +218,6 @@ class Slot:
                 async for (response,) in steps:
                     if not await job.await_room():
                         break
-                    job.deliver(response)
+                    batch.on_answer(batch, response, batch.take_timings())
         except BaseException as error:
             batch.outcomes = [_told(error)]

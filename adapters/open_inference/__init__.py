@@ -8,6 +8,7 @@ Protocol; where it is silent, Triton.
 from __future__ import annotations
 
 from adapters.open_inference.example import example
+from adapters.open_inference.model_config import OpenInferenceModelOptions
 from adapters.open_inference.request import MAX_JSON_DEPTH
 from adapters.open_inference.routes import match
 from adapters.open_inference.wire import HEADER_LENGTH
@@ -30,4 +31,4 @@ def make(options: OpenInferenceOptions) -> Dialect:
     )
 
 
-KIND = DialectKind(options=OpenInferenceOptions, make=make)
+KIND = DialectKind(options=OpenInferenceOptions, make=make, model_options=OpenInferenceModelOptions)

@@ -25,12 +25,16 @@ from gateway.ports import Buffer, ModelView, Reply
 from gateway.questions import ModelMetadata, ModelReady, ServerDescription
 
 EXTENSIONS: Final = (
+    "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
     "schedule_policy",
-    "sequence",
+    "model_configuration",
     "binary_tensor_data",
     "parameters",
+    "statistics",
+    "trace",
+    "logging",
 )
 """What server metadata lists: the extensions that work. Clients choose their calls by it."""
 

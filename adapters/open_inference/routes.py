@@ -13,15 +13,27 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import unquote
 
-from adapters.open_inference import generate, repository, request, response
+from adapters.open_inference import generate, model_config, repository, request, response, settings, statistics
 from adapters.open_inference.errors import encode_error
+from adapters.open_inference.settings import encode_trace_error
+from adapters.open_inference.statistics import encode_statistics_error
 from gateway.canonical import NOTHING
 from gateway.errors import MethodNotAllowed, RouteNotFound
-from gateway.ports import Call, Decode, Encode, Endpoint, Match, Reply, Resolve
+from gateway.ports import Call, Decode, Encode, EncodeError, Endpoint, Match, Reply, Resolve
 
 
-def _row(address: str, label: str, decode: Decode, encode: Encode, admin: bool = False) -> Endpoint:
-    return Endpoint(address, label, decode, encode, encode_error, admin=admin)
+def _row(
+    address: str, label: str, decode: Decode, encode: Encode, error: EncodeError = encode_error, *, admin: bool = False
+) -> Endpoint:
+    return Endpoint(address, label, decode, encode, error, admin=admin)
+
+
+def _statistics(address: str, decode: Decode) -> Endpoint:
+    return _row(address, "statistics", decode, statistics.encode_statistics, encode_statistics_error)
+
+
+def _trace(address: str, decode: Decode, *, admin: bool = False) -> Endpoint:
+    return _row(address, "trace", decode, settings.encode_trace, encode_trace_error, admin=admin)
 
 
 def _generate(address: str) -> Endpoint:
@@ -65,6 +77,17 @@ ENDPOINTS: Final = (
     _row("POST /v2/repository/index", "repository_index", repository.decode_index, repository.encode_index),
     _row(f"POST {_STORED}/load", "load", repository.decode_load, repository.encode_done, admin=True),
     _row(f"POST {_STORED}/unload", "unload", repository.decode_unload, repository.encode_done, admin=True),
+    _row(f"GET {_MODEL}/config", "config", model_config.decode_config, model_config.encode_config),
+    _row(f"GET {_VERSION}/config", "config", model_config.decode_config, model_config.encode_config),
+    _statistics("GET /v2/models/stats", statistics.decode_all_statistics),
+    _statistics(f"GET {_MODEL}/stats", statistics.decode_statistics),
+    _statistics(f"GET {_VERSION}/stats", statistics.decode_statistics),
+    _trace("GET /v2/trace/setting", settings.decode_trace),
+    _trace("POST /v2/trace/setting", settings.decode_trace_update, admin=True),
+    _trace(f"GET {_MODEL}/trace/setting", settings.decode_trace),
+    _trace(f"POST {_MODEL}/trace/setting", settings.decode_trace_update, admin=True),
+    _row("GET /v2/logging", "logging", settings.decode_logging, settings.encode_logging),
+    _row("POST /v2/logging", "logging", settings.decode_logging_update, settings.encode_logging, admin=True),
 )
 
 _Paths: TypeAlias = dict[str, dict[str, Endpoint]]

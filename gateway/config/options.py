@@ -273,6 +273,28 @@ class Limits(Section):
     """How deep JSON may nest; null is each dialect's own limit."""
 
 
+class Metrics(Section):
+    """What /metrics shows."""
+
+    triton_names: bool = True
+    """Also the series of Triton's dashboards, nv_inference_request_success and so on."""
+
+
+class Tracing(Section):
+    """Traces of single requests, as Triton's. Callers may change all of it but the file."""
+
+    file: Annotated[FileRef, Existing("new")] | None = None
+    """Where traces are written, relative to this file; null: nowhere."""
+    level: tuple[Literal["TIMESTAMPS", "TENSORS"], ...] = ()
+    """TIMESTAMPS: the times of each stage. TENSORS is accepted and writes nothing. Empty: nothing is traced."""
+    rate: int = Field(default=1000, ge=0, lt=2**32)
+    """Every so many-th request is traced."""
+    count: int = Field(default=-1, ge=-1, lt=2**31)
+    """How many requests are traced; -1 is no end."""
+    log_frequency: int = Field(default=0, ge=0, lt=2**32)
+    """How many traces go into a file before another begins, FILE.0, FILE.1 and so on; 0: all into FILE."""
+
+
 class Config(Section):
     """The whole configuration. `config_class` adds one section per dialect."""
 
@@ -292,6 +314,10 @@ class Config(Section):
     """Further public names, each with the models that it leads to."""
     limits: Limits = Limits()
     """Bounds on every request."""
+    metrics: Metrics = Metrics()
+    """What /metrics shows."""
+    tracing: Tracing = Tracing()
+    """Traces of single requests."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)

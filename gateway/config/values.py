@@ -50,9 +50,11 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """Annotation of a FileRef: text, relative to the YAML file (the validation's context), naming what exists."""
+    """Annotation of a FileRef: text, relative to the YAML file (the validation's context), naming what exists; `new`
+    is a file to be written, whose folder exists.
+    """
 
-    kind: Literal["any", "file", "folder", "member"]
+    kind: Literal["any", "file", "folder", "member", "new"]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.str_schema(min_length=1, strict=True)
@@ -65,6 +67,10 @@ class Existing:
         if self.kind == "member" and (split := re.fullmatch(r"(.+):([^\W\d][\w.]*)", written)):
             name, member = split.groups()
         path = (folder / name).absolute()
+        if self.kind == "new":
+            if path.is_dir() or not path.parent.is_dir():
+                raise ValueError(f"expected the name of a file in a folder that exists: {path}")
+            return FileRef(written, path)
         try:
             mode = path.stat().st_mode
         except OSError as error:

@@ -123,7 +123,7 @@ NO_SUCH_PLACE = [
     "GET /v2/models/add/versions/-1/ready",
     "GET /v2/models/add/nothing",
     "GET /v2/models//ready",
-    "GET /v2/models/stats",
+    "GET /v2/models/add/versions/1/trace/setting",
     "GET /v2/models/{model}/versions/{version}/infer",
     "POST /v2/models/add/infer/",
 ]
@@ -198,8 +198,9 @@ def test_control_replies(models: dict[str, ModelView]) -> None:
             description,
             ServerMetadata(),
             200,
-            b'{"name":"triton","version":"2.1.0","extensions":["model_repository",'
-            b'"model_repository(unload_dependents)","schedule_policy","sequence","binary_tensor_data","parameters"]}',
+            b'{"name":"triton","version":"2.1.0","extensions":["sequence","model_repository",'
+            b'"model_repository(unload_dependents)","schedule_policy","model_configuration","binary_tensor_data",'
+            b'"parameters","statistics","trace","logging"]}',
         ),
         ("GET /v2/models", ("a", "b"), ModelList(), 200, b'{"models":["a","b"]}'),
         ("GET /v2/models/x/ready", True, ready, 200, b'{"name":"my model","ready":true}'),

@@ -175,4 +175,7 @@ def test_what_changes_the_server_is_the_administrators() -> None:
     assert {each.address.partition(" ")[2] for each in ENDPOINTS if each.admin} == {
         "/v2/repository/models/{model}/load",
         "/v2/repository/models/{model}/unload",
+        "/v2/logging",
+        "/v2/trace/setting",
+        "/v2/models/{model}/trace/setting",
     }

@@ -19,7 +19,13 @@ from gateway.service import Service
 
 KEY = "pass word"
 ADDRESSES = {
-    "open_inference": ("POST /v2/repository/models/m/load", "POST /v2/repository/models/m/unload"),
+    "open_inference": (
+        "POST /v2/repository/models/m/load",
+        "POST /v2/repository/models/m/unload",
+        "POST /v2/logging",
+        "POST /v2/trace/setting",
+        "POST /v2/models/m/trace/setting",
+    ),
     "grps": ("POST /grps/v1/health/online", "GET /grps/v1/health/offline"),
     "tf_serving": (),
 }
@@ -104,9 +110,11 @@ def test_calls_without_the_key_are_refused_unread(
 
 @pytest.mark.parametrize(("dialect", "transport", "endpoint"), CASES)
 def test_calls_with_the_key_pass(service: Service, dialect: str, transport: str, endpoint: Endpoint) -> None:
-    assert answer(service, dialect, endpoint, transport, {"x-admin-key": KEY}).http_status == 200
+    """What becomes of an empty body is the endpoint's to say."""
+    refused = REFUSALS[dialect, transport][2]
+    assert answer(service, dialect, endpoint, transport, {"x-admin-key": KEY}).message != refused
     service.admin = None
-    assert answer(service, dialect, endpoint, transport, {}).http_status == 200
+    assert answer(service, dialect, endpoint, transport, {}).message != refused
 
 
 @pytest.mark.parametrize("dialect", OPEN)

@@ -228,6 +228,8 @@ def test_defaults(folder: Path) -> None:
         "admin": None,
         "routes": {},
         "limits": {"max_body_bytes": 67108864, "max_binary_bytes": 1073741824, "max_json_depth": None},
+        "metrics": {"triton_names": True},
+        "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "readiness": "strict",
         "drain_seconds": 30,
         "open_inference": {},
@@ -324,6 +326,8 @@ models:
 routes: {"no": [{model: "no", weight: 0}, {model: "no", version: 2}]}
 readiness: lenient
 drain_seconds: 0.5
+metrics: {triton_names: false}
+tracing: {file: new.json, level: [TIMESTAMPS], rate: 3, count: 100, log_frequency: 10}
 grps: {initially_online: on}
 """
 
@@ -341,6 +345,9 @@ def test_a_full_file(folder: Path) -> None:
     assert no.mappings() == {"grps": GrpsModelOptions(str_data="text_in")}
     assert b.mappings() == {"grps": GrpsModelOptions()}
     assert config.models["other"].mappings() == {}
+    assert config.metrics.triton_names is False
+    assert config.tracing.file == FileRef("new.json", folder / "new.json")
+    assert (config.tracing.level, config.tracing.log_frequency) == (("TIMESTAMPS",), 10)
     assert (c.device, c.versions, b.versions) == ("cpu", VersionPolicy(), VersionPolicy(named=(1, 3)))
     assert config.dialects() == {
         "open_inference": Options(),
@@ -562,6 +569,16 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "9:13: models.digits.device: found a list, expected text",
             '10:26: grps.initially_online: found "true", expected true or false; write it without quotes',
             '11:16: drain_seconds: found "soon", expected a number',
+        ],
+    ),
+    "traces": (
+        HEAD + "tracing: {file: nowhere/t.json, level: [SOME], rate: -1, count: -2}\n",
+        [
+            '5:17: tracing.file: found "nowhere/t.json", expected the name of a file in a folder that exists: '
+            "FOLDER/nowhere/t.json",
+            '5:41: tracing.level[0]: found "SOME", expected one of TIMESTAMPS, TENSORS',
+            "5:54: tracing.rate: found -1, expected at least 0",
+            "5:65: tracing.count: found -2, expected at least -1",
         ],
     ),
     "text that YAML takes for something else": (

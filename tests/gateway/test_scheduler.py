@@ -20,8 +20,9 @@ from gateway.errors import (
     QueueTimeout,
 )
 from gateway.job import STREAM_WINDOW, Admission, Job
+from gateway.meter import Meter
 from gateway.ports import ModelView, Observe
-from gateway.scheduler import Meter, Scheduler
+from gateway.scheduler import Scheduler
 from gateway.waiting import LevelPolicy, QueuePolicy
 
 

@@ -66,6 +66,7 @@ def configuration() -> str:
     config["model_control"] = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
     config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
+    config["tracing"] = {"file": "trace.json"}
     return yaml.safe_dump(config, sort_keys=False)
 
 
@@ -190,6 +191,19 @@ def test_client(script: str, check: str, outcomes_of: Callable[[str], Outcomes])
     failure = outcomes_of(script)[check]
     if failure is not None:
         pytest.fail(f"{script}.{check}:\n{failure}", pytrace=False)
+
+
+def test_what_a_client_had_traced_is_in_the_file(outcomes_of: Callable[[str], Outcomes], gateway: Gateway) -> None:
+    outcomes_of("triton_http_extensions")
+    about, first, again, second = json.loads((gateway.log.parent / "trace.json").read_text())
+    assert about == {"id": 1, "model_name": "add_sub", "model_version": 1}
+    assert again == {**about, "id": 2}
+    for trace in (first, second):
+        stamps = {each["name"]: each["ns"] for each in trace["timestamps"]}
+        names = ("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START")
+        assert list(stamps) == [*names, "COMPUTE_END", "REQUEST_END"]
+        assert list(stamps.values()) == sorted(stamps.values())
+    assert first["timestamps"][-1]["ns"] <= second["timestamps"][0]["ns"]
 
 
 # -------------------------------------------------------------------------------------------------------- with a shell

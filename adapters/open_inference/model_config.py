@@ -1,0 +1,278 @@
+"""The model configuration extension: a model as Triton's clients read it, the ModelConfig message in JSON.
+
+What the gateway knows of a model says most of it. A model that came from Triton shows what its own configuration says,
+key by key: that stands in the model's section `open_inference: {model_config: …}`. Dims leave the batch dimension out;
+perf_analyzer reads several keys without asking whether they are there. Source: Triton's model_config.proto.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import orjson
+from google.protobuf import json_format
+from pydantic import ConfigDict, Field, field_validator
+
+from adapters.open_inference.errors import JSON_HEADERS
+from adapters.open_inference.request import ref_of
+from adapters.pb import message
+from gateway.canonical import BYTES, TensorSpec
+from gateway.ports import Call, ModelView, Options, Reply, Resolve
+from gateway.questions import ModelMetadata
+
+_UNKNOWN_KEY: Final = re.compile(r'has no field named "([^"]*)" at "ModelConfig\.?([^"]*)"')
+_PLATFORMS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "onnxruntime_onnx": ("onnxruntime_onnx", "onnxruntime", "model.onnx"),
+    "python": ("", "python", "model.py"),
+    "ensemble": ("ensemble", "", ""),
+}
+"""A view's platform -> Triton's platform and backend, and the file that it looks for."""
+_CONTROLS: Final[Mapping[str, str]] = {
+    "start": "CONTROL_SEQUENCE_START",
+    "ready": "CONTROL_SEQUENCE_READY",
+    "end": "CONTROL_SEQUENCE_END",
+    "correlation_id": "CONTROL_SEQUENCE_CORRID",
+}
+
+
+class OpenInferenceModelOptions(Options):
+    """What a model shows of itself to Open Inference clients."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, serialize_by_alias=True)
+
+    triton_config: dict[str, Any] = Field(default_factory=dict, alias="model_config")
+    """A ModelConfig as JSON, as in Triton's config.pbtxt: replaces, key by key, what the gateway would say."""
+
+    @field_validator("triton_config")
+    @classmethod
+    def _is_a_model_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        _message(config)
+        return config
+
+
+def _message(config: Mapping[str, Any]) -> Any:
+    """JSON form -> inference.ModelConfig. Raises ValueError, naming an unknown key."""
+    try:
+        return json_format.ParseDict(dict(config), message("inference.ModelConfig")())
+    except json_format.ParseError as error:
+        unknown = _UNKNOWN_KEY.search(str(error))
+        if unknown is None:
+            raise ValueError(str(error).split("\n", 1)[0]) from None
+        where = f" in {unknown[2]}" if unknown[2] else ""
+        raise ValueError(f'a ModelConfig has no key "{unknown[1]}"{where}') from None
+
+
+def decode_config(call: Call, resolve: Resolve) -> ModelMetadata:
+    return ModelMetadata(resolve(ref_of(call)))
+
+
+def encode_config(view: ModelView, question: ModelMetadata) -> Reply:
+    return Reply(orjson.dumps(triton_config(view)), 200, JSON_HEADERS)
+
+
+def triton_config(view: ModelView) -> dict[str, Any]:
+    """A view -> inference.ModelConfig in JSON: the message's own field names, empty fields included, every integer a
+    number.
+    """
+    config = _message(_derived(view))
+    options = view.mappings.get("open_inference")
+    if options is not None and options.triton_config:
+        _override(config, _message(options.triton_config))
+    config.name = view.name
+    return _plain(config)
+
+
+def _override(config: Any, own: Any) -> None:
+    """Put the model's own keys in place of the derived ones. What it leaves open of a tensor is filled in."""
+    for key in ("input", "output"):
+        known = {tensor.name: tensor for tensor in getattr(config, key)}
+        for tensor in getattr(own, key):
+            if tensor.name in known:
+                tensor.data_type = tensor.data_type or known[tensor.name].data_type
+                if not tensor.dims:
+                    tensor.dims.extend(known[tensor.name].dims)
+    for field, _ in own.ListFields():
+        config.ClearField(field.name)
+    config.MergeFrom(own)
+
+
+# ------------------------------------------------------------------------------------------ what the gateway knows
+
+
+def _derived(view: ModelView) -> dict[str, Any]:
+    said = view.configuration
+    platform, backend, file = _PLATFORMS.get(view.platform, (view.platform, str(said.get("backend", "")), ""))
+    batched = view.max_batch_size > 0
+    labels = said.get("class_labels", {})
+    config: dict[str, Any] = {
+        "platform": platform,
+        "backend": backend,
+        "version_policy": _version_policy(said.get("versions", "latest")),
+        "max_batch_size": view.max_batch_size,
+        "input": [_tensor(spec, batched) | {"optional": spec.optional} for spec in view.inputs.values()],
+        "output": [_tensor(spec, batched) | _label_file(labels.get(spec.name)) for spec in view.outputs.values()],
+        "optimization": {"priority": "PRIORITY_DEFAULT"},
+        "instance_group": [{"name": view.name, "count": said.get("instances", 1), **_device(said.get("device", ""))}],
+        "default_model_filename": file,
+        "parameters": {key: {"string_value": _text(value)} for key, value in said.get("parameters", {}).items()},
+        **_scheduler(view, said),
+    }
+    if view.decoupled:
+        config["model_transaction_policy"] = {"decoupled": True}
+    return config
+
+
+def _version_policy(policy: Any) -> dict[str, Any]:
+    """As YAML says it -> as Triton does."""
+    match policy:
+        case "all":
+            return {"all": {}}
+        case {"latest": latest}:
+            return {"latest": {"num_versions": latest}}
+        case [*versions]:
+            return {"specific": {"versions": versions}}
+    return {"latest": {"num_versions": 1}}
+
+
+def _tensor(spec: TensorSpec, batched: bool) -> dict[str, Any]:
+    """A tensor of any rank is described as a vector of any length, a number as a vector of one that is reshaped: the
+    message has no words for either.
+    """
+    shape = (-1,) if spec.shape is None else spec.shape[1:] if batched else spec.shape
+    if shape:
+        return {"name": spec.name, "data_type": _data_type(spec), "dims": shape}
+    return {"name": spec.name, "data_type": _data_type(spec), "dims": (1,), "reshape": {"shape": ()}}
+
+
+def _data_type(spec: TensorSpec) -> str:
+    return "TYPE_STRING" if spec.dtype == BYTES else f"TYPE_{spec.datatype}"
+
+
+def _label_file(path: str | None) -> dict[str, str]:
+    """Its name only: where it lies is nobody's business."""
+    return {"label_filename": PurePosixPath(path).name} if path else {}
+
+
+def _device(device: str) -> dict[str, Any]:
+    kind, _, index = device.partition(":")
+    if kind == "cuda":
+        return {"kind": "KIND_GPU", "gpus": [int(index or 0)]}
+    return {"kind": "KIND_CPU" if kind == "cpu" else "KIND_AUTO"}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _scheduler(view: ModelView, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The one that is in use, if there is more than a queue."""
+    if view.platform == "ensemble":
+        return {"ensemble_scheduling": {"step": [_step(step) for step in said.get("steps", ())]}}
+    if said.get("sequences"):
+        return {"sequence_batching": _sequence_batching(said["sequences"], view.max_batch_size > 0)}
+    if view.max_batch_size and not view.decoupled and said.get("batching", True):
+        return {"dynamic_batching": _dynamic_batching(view, said)}
+    return {}
+
+
+def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+    version = step.get("version")
+    return {
+        "model_name": step["model"],
+        "model_version": -1 if version is None else version,
+        "input_map": step.get("inputs", {}),
+        "output_map": step.get("outputs", {}),
+    }
+
+
+def _dynamic_batching(view: ModelView, said: Mapping[str, Any]) -> dict[str, Any]:
+    batching: dict[str, Any] = {
+        "preferred_batch_size": said.get("preferred_batch_sizes") or [view.max_batch_size],
+        "max_queue_delay_microseconds": said.get("max_queue_delay_us", 0),
+        "default_queue_policy": _queue_policy(said.get("queue", {}), said.get("max_queue_size", 0)),
+    }
+    priorities = said.get("priorities")
+    if priorities:
+        batching["priority_levels"] = priorities["levels"]
+        batching["default_priority_level"] = priorities["default"]
+        batching["priority_queue_policy"] = {
+            str(level): _queue_policy(policy, policy.get("max_queue_size") or said.get("max_queue_size", 0))
+            for level, policy in priorities.get("queue_policies", {}).items()
+        }
+    return batching
+
+
+def _queue_policy(queue: Mapping[str, Any], size: int) -> dict[str, Any]:
+    return {
+        "timeout_action": str(queue.get("timeout_action", "reject")).upper(),
+        "default_timeout_microseconds": queue.get("timeout_us", 0),
+        "allow_timeout_override": queue.get("allow_timeout_override", True),
+        "max_queue_size": size,
+    }
+
+
+def _sequence_batching(sequences: Mapping[str, Any], batched: bool) -> dict[str, Any]:
+    return {
+        "max_sequence_idle_microseconds": sequences.get("max_idle_us", 1_000_000),
+        "control_input": [
+            {"name": control["input"], "control": [_control(control)]} for control in sequences.get("controls", ())
+        ],
+        "state": [
+            {
+                "input_name": state["input"],
+                "output_name": state["output"],
+                "data_type": _type_name(state["datatype"]),
+                "dims": state["shape"][1:] if batched else state["shape"],
+            }
+            for state in sequences.get("states", ())
+        ],
+        "direct": {},
+    }
+
+
+def _control(control: Mapping[str, Any]) -> dict[str, Any]:
+    """What no and yes are called stands in the field of the input's type, which the message has for three."""
+    said: dict[str, Any] = {"kind": _CONTROLS[control["kind"]]}
+    datatype = control.get("datatype", "INT32")
+    no, yes = control.get("values", (0, 1))
+    if control["kind"] == "correlation_id" or datatype not in ("INT32", "FP32", "BOOL"):
+        return {**said, "data_type": _type_name(datatype)}
+    kind = {"INT32": int, "FP32": float, "BOOL": bool}[datatype]
+    return {**said, f"{datatype.lower()}_false_true": [kind(no), kind(yes)]}
+
+
+def _type_name(datatype: str) -> str:
+    return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+
+
+# ----------------------------------------------------------------------------------------------------- message -> JSON
+
+
+def _plain(item: Any) -> dict[str, Any]:
+    """A message -> its JSON form; unlike protobuf's own, every integer is a number."""
+    return {field.name: _field(item, field) for field in item.DESCRIPTOR.fields if _is_shown(item, field)}
+
+
+def _is_shown(item: Any, field: Any) -> bool:
+    return not field.has_presence or item.HasField(field.name)
+
+
+def _field(item: Any, field: Any) -> Any:
+    value = getattr(item, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return {str(key): _value(value[key], inner) for key in sorted(value)}
+    return [_value(each, field) for each in value] if field.is_repeated else _value(value, field)
+
+
+def _value(value: Any, field: Any) -> Any:
+    if field.message_type is not None:
+        return _plain(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    return value

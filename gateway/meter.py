@@ -1,0 +1,114 @@
+"""Where a scheduler reports to: stage times, the rows of batches, the model's own counters, and traces of requests.
+
+Of a job's three possible ends, two are counted here from what ran (success, and failure inside the model), one as it
+happens (its caller has left, or it came too late). Everything is called on the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.canonical import InferResponse
+from gateway.errors import GatewayError
+from gateway.job import Job
+from gateway.ports import Observe
+from gateway.slot import Batch
+from gateway.statistics import Compute, Counters, Timings, compute_of, reason_of
+from gateway.tracing import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What one scheduler reports to. `observe` and `batch` are the histograms of the operator's metrics."""
+
+    observe: Observe
+    batch: Callable[[int], None]
+    counters: Counters = field(default_factory=Counters)
+    tracer: Tracer = field(default_factory=Tracer)
+
+    def ran_inline(self, job: Job, outcome: InferResponse | GatewayError, seconds: float, timings: Timings) -> None:
+        """A job has run at once and alone, for so many seconds. The short way of small requests: no detour."""
+        observe = self.observe
+        for stage, took in timings:
+            observe(stage, took)
+        observe("queue", 0.0)
+        rows = job.admission.rows
+        self.batch(rows)
+        if isinstance(outcome, GatewayError):
+            return
+        compute = compute_of(timings)
+        began = job.submitted
+        self.counters.ran(rows, compute)
+        self.counters.succeeded(rows, began, seconds, 0.0, compute)
+        if self.tracer.on:
+            self.tracer.note(job.request, began, began, compute, began + seconds)
+
+    def ran(self, batch: Batch, *, decoupled: bool) -> None:
+        """A batch has run, its jobs have not ended yet: its runs that gave answers, and every job that succeeds.
+
+        Who fails or has left is counted by `failed`.
+        """
+        self._observe(batch.timings)
+        self.batch(batch.rows)
+        for job in batch.jobs:
+            self.observe("queue", batch.started - job.submitted)
+        for jobs, outcomes, timings in batch.runs():
+            compute = compute_of(timings)
+            if decoupled:
+                self._stopped(batch, compute)
+                compute = _sum(batch.compute, compute)
+            succeeded = [
+                job for job, outcome in zip(jobs, outcomes, strict=True) if not isinstance(outcome, GatewayError)
+            ]
+            if succeeded or batch.answers:
+                self.counters.ran(sum([job.admission.rows for job in jobs]), compute)
+            for job in succeeded:
+                if not job.finished:
+                    self._succeeded(job, batch.started, compute)
+
+    def _succeeded(self, job: Job, started: float, compute: Compute) -> None:
+        began, now = job.submitted, time.monotonic()
+        self.counters.succeeded(job.admission.rows, began, now - began, started - began, compute)
+        if self.tracer.on:
+            self.tracer.note(job.request, began, started, compute, now)
+
+    def answered(self, batch: Batch, answer: InferResponse, timings: Timings) -> None:
+        """A decoupled model has given an answer, which is perhaps not its last; hands it on."""
+        self._observe(timings)
+        compute = compute_of(timings)
+        batch.compute = _sum(batch.compute, compute)
+        (job,) = batch.jobs
+        if not job.finished:
+            self.counters.answered(batch.answers, compute, empty=not answer.outputs)
+            batch.answers += 1
+        job.deliver(answer)
+
+    def _stopped(self, batch: Batch, compute: Compute) -> None:
+        """A decoupled model gives no more answers: it is done, or nobody takes them any more, or it has failed."""
+        if batch.jobs[0].finished:
+            self.counters.broke_off(batch.answers, "cancel", compute)
+        elif batch.outcomes:
+            self.counters.broke_off(batch.answers, "fail", compute)
+
+    def failed(self, job: Job, reason: str) -> None:
+        """A job ends without success: the model failed, it came too late, or its caller has left."""
+        now = time.monotonic()
+        self.counters.failed(reason, now - job.submitted)
+        if self.tracer.on:
+            self.tracer.note(job.request, job.submitted, None, None, now)
+
+    def refused(self, error: GatewayError) -> GatewayError:
+        """A request is refused a place in the queue. Returns the error, to be raised."""
+        self.counters.failed(reason_of(error), 0.0)
+        return error
+
+    def _observe(self, timings: Timings) -> None:
+        observe = self.observe
+        for stage, seconds in timings:
+            observe(stage, seconds)
+
+
+def _sum(one: Compute, other: Compute) -> Compute:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
