@@ -162,14 +162,14 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
     Raises ValueError naming what does not fit it.
     """
     return ModelPlan(
-        policy=QueuePolicy(config.max_batch_size, config.max_queue_delay_us, config.max_queue_size),
+        policy=QueuePolicy(computation.max_batch_size, config.max_queue_delay_us, config.max_queue_size),
         signatures={name: _signature(name, one, computation) for name, one in config.signatures.items()},
         labels={output: _lines(file.path) for output, file in config.class_labels.items()},
         mappings=config.mappings(),
-        example=_read_example(config.example.path, computation.inputs, config.max_batch_size)
+        example=_read_example(config.example.path, computation.inputs, computation.max_batch_size)
         if config.example
         else NOTHING,
-        configuration=config.model_dump(mode="json"),
+        configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
     )
 
 

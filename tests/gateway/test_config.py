@@ -482,7 +482,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         "    device: [cpu]\ngrps: {initially_online: 'true'}\ndrain_seconds: soon\n",
         [
             '5:16: models.digits.instances: found "many", expected an integer',
-            "6:21: models.digits.max_batch_size: found 1.5, expected an integer",
+            "6:21: models.digits.max_batch_size: found 1.5, expected an integer or auto",
             '7:21: models.digits.max_queue_size: found "2", expected an integer; write it without quotes',
             "8:25: models.digits.max_queue_delay_us: found yes, which YAML reads as true, expected an integer",
             "9:13: models.digits.device: found a list, expected text",

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
 
 from gateway.app import registries
 from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, TensorSpec
@@ -43,12 +42,12 @@ class Still:
         pass
 
 
-def load(config: BaseModel, name: str, version: int, path: Path) -> Computation:
+def load(config: Any, name: str, version: int, path: Path) -> Computation:
     if (path / "broken").exists():
         raise ValueError("the file is cut short")
     x = TensorSpec("x", DTYPES["FP32"], (-1, 2))
     y = TensorSpec("y", DTYPES["FP32"], (-1, 2))
-    return Computation((Still(),), (x,), (y,), (x,), "test", "cpu")
+    return Computation((Still(),), (x,), (y,), (x,), config.max_batch_size, "test", "cpu")
 
 
 class World:
