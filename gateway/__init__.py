@@ -21,8 +21,10 @@ The life of a request
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              repository.py     versions and their states
+    folders.py        the models of Triton repositories, read once at start
     metrics.py        every Prometheus instrument
     app.py            the composition root: the only module that imports dialects and backends
+    migrate.py        other servers' configurations -> YAML
     client.py         what the command line asks a running gateway          __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters import DIALECTS
+from adapters.triton_repository import read_model
 from backends import BACKENDS
 from backends import pipeline as pipelines
 from backends.ops import OPS
 from gateway.config import Config, Listener, MetricsListener, ModelConfig
+from gateway.folders import Folders, read_repositories
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
 from gateway.metrics import Metrics
@@ -88,9 +90,13 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
     return load
 
 
-def _repository(config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve) -> Repository:
+def _repository(folders: Folders, kinds: Registries, metrics: Metrics, resolve: Resolve) -> Repository:
     return Repository(
-        config, loader(kinds, resolve), metrics.meter, versioned=lambda model: kinds.backends[model.backend].versioned
+        folders.config,
+        loader(kinds, resolve),
+        metrics.meter,
+        versioned=lambda model: kinds.backends[model.backend].versioned,
+        failed=folders.failed,
     )
 
 
@@ -98,9 +104,10 @@ class App:
     """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
 
     def __init__(self, config: Config, kinds: Registries) -> None:
-        self.config = config
+        self.folders = read_repositories(config, kinds, read_model)
+        self.config = config = self.folders.config
         self.metrics = Metrics(self._loaded)
-        self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
+        self.repository = _repository(self.folders, kinds, self.metrics, lambda ref: self.router.resolve(ref))
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
@@ -235,6 +242,8 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
         say(str(error))
         return 1
     say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
+    for line in app.folders.notes:
+        say(f"  {line}")
     loading = loop.create_task(app.load(lambda report: say(_told(report))))
     loading.add_done_callback(lambda _: _announce(app, say))
     await stopped.wait()
@@ -253,17 +262,22 @@ def try_loading(config: Config, kinds: Registries) -> list[str]:
 
     async def load() -> list[str]:
         reports: list[LoadReport] = []
-        repository = _repository(config, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref))
-        router = Router(config, repository)
+        folders = read_repositories(config, kinds, read_model)
+        repository = _repository(folders, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref))
+        router = Router(folders.config, repository)
         await repository.load_all(reports.append)
         await repository.close()
-        return [f"{report.name}: version {report.version}: {report.error}" for report in reports if report.error]
+        return [f"{_named(report)}: {report.error}" for report in reports if report.error]
 
     return asyncio.run(load())
 
 
+def _named(report: LoadReport) -> str:
+    return f"{report.name} version {report.version}" if report.version else report.name
+
+
 def _told(report: LoadReport) -> str:
-    name = f"{report.name} version {report.version}" if report.version else report.name
+    name = _named(report)
     if report.error:
         return f"  FAILED {name}: {report.error}"
     warm = report.warm_up

@@ -60,7 +60,10 @@ class Snapshot:
 
 
 class Repository:
-    """Loads and unloads versions, and remembers what became of each."""
+    """Loads and unloads versions, and remembers what became of each.
+
+    `failed` are models whose configuration could not be read, and why.
+    """
 
     def __init__(
         self,
@@ -68,16 +71,20 @@ class Repository:
         load: LoadComputation,
         meter: Callable[[str, int], Meter],
         versioned: Callable[[ModelConfig], bool],
+        failed: Mapping[str, str] = NOTHING,
     ) -> None:
         self._config = config
         self._load = load
         self._meter = meter
         self._versioned = versioned
-        self._statuses: dict[str, dict[int, VersionStatus]] = {name: {} for name in config.models}
-        self.snapshot = Snapshot(configured=tuple(config.models))
+        self._unreadable = failed
+        self._statuses: dict[str, dict[int, VersionStatus]] = {name: {} for name in (*config.models, *failed)}
+        self.snapshot = Snapshot(configured=(*config.models, *failed))
 
     async def load_all(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted version, one after the other, off the loop; a failure is reported and stops nobody else."""
+        for name, error in self._unreadable.items():
+            report(LoadReport(name, 0, error=error))
         for name, config in self._config.models.items():
             wanted = wanted_versions(config) if self._versioned(config) else {1: _path(config)}
             if not wanted:
@@ -185,7 +192,8 @@ def _signature(name: str, config: SignatureConfig, computation: Computation) -> 
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text(encoding="utf-8").splitlines())
+    """Line n names class n, carriage returns and all. Source: Triton's label files."""
+    return tuple(path.read_bytes().decode().removesuffix("\n").split("\n"))
 
 
 def _read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: int) -> Tensors:

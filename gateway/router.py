@@ -76,7 +76,7 @@ class Router:
                 raise LabelNotFound(ref.name, ref.label)
         versions = self._repository.snapshot.models.get(name)
         if not versions:
-            raise ModelNotFound(ref.name, ref.version, known=name in self._labels)
+            raise ModelNotFound(ref.name, ref.version, known=name in self._repository.snapshot.configured)
         if version is None:
             version = max(versions)
         if version not in versions:

@@ -8,7 +8,7 @@ words.py       pydantic's errors -> an operator's words
 file.py        all of it in order: load_config
 """
 
-from gateway.config.file import ConfigError, load_config
+from gateway.config.file import ConfigError, load_config, parse_config
 from gateway.config.options import (
     Config,
     Listener,
@@ -16,6 +16,7 @@ from gateway.config.options import (
     ModelConfig,
     RouteTarget,
     SignatureConfig,
+    config_class,
     json_schema,
 )
 
@@ -27,6 +28,8 @@ __all__ = [
     "ModelConfig",
     "RouteTarget",
     "SignatureConfig",
+    "config_class",
     "json_schema",
     "load_config",
+    "parse_config",
 ]

@@ -19,11 +19,23 @@ def contradictions(data: Any) -> Iterator[tuple[Loc, str]]:
     reading of a file tells everything.
     """
     models = _mapping(_mapping(data).get("models"))
+    elsewhere = bool(_sequence(_mapping(data).get("repositories")))
+    if not elsewhere:
+        yield from _no_models(data)
     for name, targets in _mapping(_mapping(data).get("routes")).items():
         for index, target in enumerate(_sequence(targets)):
             for key, remark in _target_contradictions(name, _mapping(target), models):
-                yield ("routes", name, index, key), remark
+                if not elsewhere or target["model"] in models:  # what a repository holds is known when it is read
+                    yield ("routes", name, index, key), remark
     yield from _shared_ports(_mapping(_mapping(data).get("listen")))
+
+
+def _no_models(data: Any) -> Iterator[tuple[Loc, str]]:
+    """Only a repository makes up for having no models here."""
+    if isinstance(data, dict) and "models" not in data:
+        yield (), "models: missing required key"
+    elif _mapping(data).get("models") == {}:
+        yield ("models",), "found an empty mapping, expected at least 1 entry"
 
 
 def _target_contradictions(

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
@@ -241,8 +241,10 @@ class Config(Section):
 
     listen: Listen = Listen()
     """Where requests come in."""
-    models: dict[PublicName, ModelConfig] = Field(min_length=1, json_schema_extra=PUBLIC_NAMES)
-    """The models, by name."""
+    models: dict[PublicName, ModelConfig] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
+    """The models, by name; may be left out where there are repositories."""
+    repositories: tuple[Annotated[FileRef, Existing("any")], ...] = ()
+    """Triton model repositories, whose models are served, too: a folder each, named like the model."""
     routes: dict[PublicName, Route] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """Further public names, each with the models that it leads to."""
     limits: Limits = Limits()
@@ -355,10 +357,16 @@ def _described(base: type[Options], key: str, **default: Any) -> Any:
 # --------------------------------------------------------------------------------------------------------- JSON schema
 
 
+_SOME_MODELS: Final = [
+    {"required": ["models"], "properties": {"models": {"minProperties": 1}}},
+    {"required": ["repositories"], "properties": {"repositories": {"minItems": 1}}},
+]
+
+
 def json_schema(registries: Registries) -> dict[str, Any]:
     """What the YAML may hold, as JSON Schema 2020-12: for editors, and for the unknown keys' nearest neighbours."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return head | config_class(registries).model_json_schema() | {"title": "tensorgate"}
+    return head | config_class(registries).model_json_schema() | {"title": "tensorgate", "anyOf": _SOME_MODELS}
 
 
 def write_json_schema(path: Path, registries: Registries) -> None:

@@ -216,6 +216,7 @@ def test_defaults(folder: Path) -> None:
                 "grps": None,
             }
         },
+        "repositories": [],
         "routes": {},
         "limits": {"max_body_bytes": 67108864, "max_json_depth": None},
         "readiness": "strict",
