@@ -11,6 +11,7 @@ import ctypes
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -95,6 +96,7 @@ class OnnxBackend:
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
+        self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         self._bindings = Bindings(self._session) if type(self.device) is Device else None
         self._infer = self._choose_way()
         if options.scalars_as_vectors:
@@ -143,6 +145,11 @@ class OnnxBackend:
         if "BYTES" in datatypes:
             return self._infer_strings
         return self._infer_bound if isinstance(self.device, CudaDevice) else self._infer_on_host
+
+    def _optional_inputs(self, declared: set[str], path: Path) -> tuple[TensorSpec, ...]:
+        """Initializers that the file lets callers replace, of those that are declared as inputs."""
+        nodes = [node for node in self._session.get_overridable_initializers() if node.name in declared]
+        return tuple(replace(spec, optional=True) for spec in _specs(nodes, path))
 
     def _show_vectors(self, source: ModelSource) -> None:
         """What is declared is declared as callers see it already."""

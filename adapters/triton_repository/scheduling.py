@@ -33,6 +33,8 @@ def _dynamic(source: Source, batching: Any) -> dict[str, Any]:
     queue = _queue(source, "dynamic_batching.default_queue_policy", batching.default_queue_policy)
     levels = batching.priority_levels
     if not levels:
+        if batching.priority_queue_policy:
+            source.note("dynamic_batching.priority_queue_policy", "is ignored: there are no priority_levels")
         return entry | ({"queue": queue} if queue else {})
     if not 1 <= batching.default_priority_level <= levels:
         raise source.wrong("dynamic_batching", f"default_priority_level must be from 1 to priority_levels, {levels}")

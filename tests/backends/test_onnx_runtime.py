@@ -217,3 +217,23 @@ def test_a_lone_scalar_as_a_vector(tmp_path: Path) -> None:
     backend = load(folder, max_batch_size="auto", scalars_as_vectors=True)
     assert (backend.inputs[0].shape, backend.outputs[0].shape) == ((1,), (1,))
     assert run(backend, x=np.array([3], np.float32))["y"].tolist() == [-3]
+
+
+def test_an_initializer_that_is_declared_is_an_optional_input(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
+    bias = helper.make_tensor_value_info("bias", TensorProto.FLOAT, [1])
+    initial = helper.make_tensor("bias", TensorProto.FLOAT, [1], [10])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "bias"], ["y"])], "g", [x, bias], [y], [initial])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx"
+    )
+    assert [spec.name for spec in load(tmp_path).inputs] == ["x"]
+    declared = tuple(TensorSpec(name, DTYPES["FP32"], (-1,)) for name in ("x", "bias"))
+    backend = load(tmp_path, inputs=declared)
+    assert [(spec.name, spec.shape, spec.optional) for spec in backend.inputs] == [
+        ("x", (-1,), False),
+        ("bias", (1,), True),
+    ]
+    one = np.ones(1, np.float32)
+    assert run(backend, x=one)["y"].tolist() == [11]
+    assert run(backend, x=one, bias=one)["y"].tolist() == [2]

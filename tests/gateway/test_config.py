@@ -227,6 +227,14 @@ def test_defaults(folder: Path) -> None:
     }
 
 
+def test_a_size_that_the_file_tells(folder: Path) -> None:
+    config = load("models: {m: {backend: onnx, path: models/digits, max_batch_size: auto}}")
+    assert config.models["m"].max_batch_size == "auto"
+    assert refusal("models: {m: {backend: onnx, path: models/digits, max_batch_size: -1}}") == [
+        "1:66: models.m.max_batch_size: found -1, expected at least 0 or auto"
+    ]
+
+
 FULL = """\
 listen:
   http: [{bind: "[::1]:0"}, {bind: "localhost:8000", dialects: [grps, tf_serving]}]

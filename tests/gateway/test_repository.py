@@ -15,7 +15,7 @@ from gateway.errors import LabelNotFound, ModelNotFound
 from gateway.metrics import Metrics
 from gateway.ports import BackendKind, Computation, Observe, Options
 from gateway.questions import ServerDescription, ServerReady
-from gateway.repository import LoadReport, Repository, wanted_versions
+from gateway.repository import LoadReport, Repository, _lines, wanted_versions
 from gateway.router import Router
 from gateway.service import Service
 
@@ -208,3 +208,15 @@ async def test_examples_are_read_with_or_without_a_batch_dimension(make: Any, fo
     assert shapes == [(1, 2), (2, 2)]
     assert world.router.resolve(ModelRef("a")).example_inputs["x"].dtype == np.float32
     await world.repository.close()
+
+
+def test_labels_are_lines_and_nothing_else(tmp_path: Path) -> None:
+    """A carriage return is part of its label, an empty line is one, and only \\n ends one."""
+    file = tmp_path / "labels.txt"
+    for content, labels in [
+        (b"cat\r\ndog\n", ("cat\r", "dog")),
+        ("a\n\nc\u2028d\x0be".encode(), ("a", "", "c\u2028d\x0be")),
+        (b"one", ("one",)),
+    ]:
+        file.write_bytes(content)
+        assert _lines(file) == labels
