@@ -18,13 +18,13 @@ def model_folders(repository: Path) -> dict[str, Path]:
     return {folder.name: folder for folder in sorted(folders)}
 
 
-def read_model(folder: Path, configuration: str | None = None) -> Reading:
-    """One model. `configuration`, JSON, is taken in place of its config.pbtxt.
+def read_model(folder: Path, configuration: str | None = None, *, name: str | None = None) -> Reading:
+    """One model. `configuration`, JSON, is taken in place of its config.pbtxt; `name` in place of its folder's.
 
     Raises ValueError naming what is wrong, or OSError.
     """
     folder = folder.absolute()
-    return translate(_source(folder, configuration), folder, _files(folder))
+    return translate(_source(folder, configuration), name or folder.name, folder, _files(folder))
 
 
 def _source(folder: Path, configuration: str | None) -> Source:

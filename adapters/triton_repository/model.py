@@ -27,11 +27,15 @@ _PYTHON_PARAMETERS: Final = {
 }
 
 
-def translate(source: Source, folder: Path, files: Iterable[str]) -> Reading:
-    """`files` are the names in all version folders. Raises ValueError, naming file, line and key where it can."""
+def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> Reading:
+    """`name` is the model's, `files` are the names in all version folders.
+
+    Raises ValueError, naming file, line and key where it can.
+    """
     config = source.config
-    if config.name and config.name != folder.name:
-        raise source.wrong("name", f'"{config.name}" is not the name of its folder, {folder.name}')
+    if config.name and config.name != name:
+        raise source.wrong("name", f'"{config.name}" is not the name of its folder, {name}')
+    config.name = name
     if config.max_batch_size < 0:
         raise source.wrong("max_batch_size", "must be at least 0")
     for key in ("batch_input", "batch_output"):
@@ -45,7 +49,7 @@ def translate(source: Source, folder: Path, files: Iterable[str]) -> Reading:
         entry["class_labels"] = labels
     if config.parameters:
         entry["parameters"] = {key: config.parameters[key].string_value for key in sorted(config.parameters)}
-    _fill_in(config, folder.name, kind)
+    _fill_in(config, kind)
     entry["open_inference"] = {"model_config": plain(config, defaults=False)}
     return Reading(entry, tuple(sorted(source.notes, key=lambda note: note.line)))
 
@@ -82,7 +86,7 @@ def _python(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     entry |= {"max_batch_size": config.max_batch_size} | scheduling(source, folder, completed=True)
     whole = message("inference.ModelConfig")()
     whole.CopyFrom(config)
-    _fill_in(whole, folder.name, kind)
+    _fill_in(whole, kind)
     return entry | {"triton_config": plain(whole, defaults=True)}
 
 
@@ -115,9 +119,8 @@ def _declared(source: Source) -> dict[str, Any]:
     return {key: entries for key, entries in found.items() if entries}
 
 
-def _fill_in(config: Any, name: str, kind: Kind) -> None:
+def _fill_in(config: Any, kind: Kind) -> None:
     """What Triton adds to a configuration that does not say it."""
-    config.name = name
     config.backend = config.backend or kind.backend
     config.platform = config.platform or kind.platform
     if kind is kinds.ENSEMBLE:
@@ -126,7 +129,7 @@ def _fill_in(config: Any, name: str, kind: Kind) -> None:
     if not config.version_policy.WhichOneof("policy_choice"):
         config.version_policy.latest.num_versions = 1
     if not config.instance_group:
-        config.instance_group.add(name=name)
+        config.instance_group.add(name=config.name)
     for index, group in enumerate(config.instance_group):
-        group.name = group.name or f"{name}_{index}"
+        group.name = group.name or f"{config.name}_{index}"
         group.count = group.count or 1

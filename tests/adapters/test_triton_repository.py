@@ -531,6 +531,14 @@ def test_refuses_configurations(write: Write, text: str) -> None:
         read_model(write(None), text)
 
 
+def test_a_folder_of_another_name(write: Write) -> None:
+    """As a load that brings its files makes one."""
+    folder = write(None, name="upload-7")
+    assert read_model(folder, '{"name": "m"}', name="m").entry["open_inference"]["model_config"]["name"] == "m"
+    with pytest.raises(ValueError, match='configuration: name: "upload-7" is not the name of its folder, m'):
+        read_model(folder, '{"name": "upload-7"}', name="m")
+
+
 def test_notes_of_a_configuration_have_no_line(write: Write) -> None:
     (note,) = read_model(write(None), '{"response_cache": {"enable": true}}').notes
     assert str(note) == "configuration: response_cache.enable is ignored: every request is computed"
