@@ -97,9 +97,10 @@ def _ensemble(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
             raise source.wrong("ensemble_scheduling", f"an ensemble needs its {key}s declared")
     if reshapes(source):
         raise source.wrong("ensemble_scheduling", "an ensemble cannot have a reshape")
-    return (
-        {"backend": kind.name, "max_batch_size": config.max_batch_size} | _declared(source) | {"steps": steps(source)}
-    )
+    entry: dict[str, Any] = {"backend": kind.name, "max_batch_size": config.max_batch_size}
+    if config.model_transaction_policy.decoupled:
+        entry["decoupled"] = True
+    return entry | _declared(source) | {"steps": steps(source)}
 
 
 _BY_KIND: Final = {kinds.ONNX: _onnx, kinds.PYTHON: _python, kinds.ENSEMBLE: _ensemble}

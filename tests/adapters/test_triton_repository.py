@@ -246,7 +246,8 @@ ensemble_scheduling { step [
     input_map { key: "raw" value: "IMAGE" } output_map { key: "pixels" value: "p" } },
   { model_name: "net" model_version: 2
     input_map { key: "INPUT" value: "p" } output_map: { key: "OUTPUT", value: "CLASS" } } ] }"""
-    reading = read_model(write(text))
+    folder = write(text)
+    reading = read_model(folder)
     assert told(reading) == {
         "backend": "ensemble",
         "max_batch_size": 8,
@@ -258,6 +259,8 @@ ensemble_scheduling { step [
         ],
     }
     assert reading.entry["open_inference"]["model_config"]["ensemble_scheduling"]["step"][0]["model_version"] == -1
+    (folder / "config.pbtxt").write_text(text + "model_transaction_policy { decoupled: true }")
+    assert read_model(folder).entry["decoupled"] is True
 
 
 def test_a_python_model_gets_its_configuration_whole(write: Write) -> None:
