@@ -11,19 +11,15 @@ from adapters.triton_repository.text import Source
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A backend of Triton's that has one here. `name` is ours; the others are what Triton fills in where they are
-    absent.
-    """
+    """A backend of Triton's that has one here: by which name, and the file that it looks for in a version's folder."""
 
     name: str
-    backend: str
-    platform: str
     file: str
 
 
-ONNX: Final = Kind("onnx", "onnxruntime", "onnxruntime_onnx", "model.onnx")
-PYTHON: Final = Kind("triton_python", "python", "", "model.py")
-ENSEMBLE: Final = Kind("ensemble", "", "ensemble", "")
+ONNX: Final = Kind("onnx", "model.onnx")
+PYTHON: Final = Kind("triton_python", "model.py")
+ENSEMBLE: Final = Kind("ensemble", "")
 
 _BACKENDS: Final = {"onnxruntime": ONNX, "python": PYTHON}
 _PLATFORMS: Final = {"onnxruntime_onnx": ONNX, "ensemble": ENSEMBLE}

@@ -49,7 +49,6 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
         entry["class_labels"] = labels
     if config.parameters:
         entry["parameters"] = {key: config.parameters[key].string_value for key in sorted(config.parameters)}
-    _fill_in(config, kind)
     entry["open_inference"] = {"model_config": plain(config, defaults=False)}
     return Reading(entry, tuple(sorted(source.notes, key=lambda note: note.line)))
 
@@ -84,10 +83,7 @@ def _python(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     _declared(source)  # for its errors, with their lines
     entry = _versioned(source, folder, kind) | {"decoupled": config.model_transaction_policy.decoupled}
     entry |= {"max_batch_size": config.max_batch_size} | scheduling(source, folder, completed=True)
-    whole = message("inference.ModelConfig")()
-    whole.CopyFrom(config)
-    _fill_in(whole, kind)
-    return entry | {"triton_config": plain(whole, defaults=True)}
+    return entry | {"triton_config": plain(_completed(config, kind), defaults=True)}
 
 
 def _ensemble(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
@@ -120,17 +116,17 @@ def _declared(source: Source) -> dict[str, Any]:
     return {key: entries for key, entries in found.items() if entries}
 
 
-def _fill_in(config: Any, kind: Kind) -> None:
-    """What Triton adds to a configuration that does not say it."""
-    config.backend = config.backend or kind.backend
-    config.platform = config.platform or kind.platform
-    if kind is kinds.ENSEMBLE:
-        return
-    config.default_model_filename = config.default_model_filename or kind.file
-    if not config.version_policy.WhichOneof("policy_choice"):
-        config.version_policy.latest.num_versions = 1
-    if not config.instance_group:
-        config.instance_group.add(name=config.name)
-    for index, group in enumerate(config.instance_group):
-        group.name = group.name or f"{config.name}_{index}"
+def _completed(config: Any, kind: Kind) -> Any:
+    """A copy with what Triton adds before it shows a model its configuration."""
+    whole = message("inference.ModelConfig")()
+    whole.CopyFrom(config)
+    whole.backend = "python"
+    whole.default_model_filename = whole.default_model_filename or kind.file
+    if not whole.version_policy.WhichOneof("policy_choice"):
+        whole.version_policy.latest.num_versions = 1
+    if not whole.instance_group:
+        whole.instance_group.add(name=whole.name)
+    for index, group in enumerate(whole.instance_group):
+        group.name = group.name or f"{whole.name}_{index}"
         group.count = group.count or 1
+    return whole

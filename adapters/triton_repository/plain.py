@@ -17,7 +17,7 @@ def plain(message: Any, *, defaults: bool) -> dict[str, Any]:
         value = getattr(message, field.name)
         if _is_map(field):
             entry = field.message_type.fields_by_name["value"]
-            found: Any = {key: _one(entry, value[key], defaults) for key in sorted(value)}
+            found: Any = {str(key): _one(entry, value[key], defaults) for key in sorted(value)}
         elif field.is_repeated:
             found = [_one(field, each, defaults) for each in value]
         elif field.has_presence:

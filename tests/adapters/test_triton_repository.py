@@ -548,19 +548,16 @@ def test_notes_of_a_configuration_have_no_line(write: Write) -> None:
 
 
 def test_the_original_configuration_goes_along(write: Write) -> None:
-    entry = read_model(write(BATCHED + "dynamic_batching { }")).entry
+    """As it is: what it does not say, the gateway knows better."""
+    text = BATCHED + "dynamic_batching { priority_queue_policy { key: 2 value { timeout_action: DELAY } } }"
+    entry = read_model(write(text)).entry
     assert entry["open_inference"] == {
         "model_config": {
             "name": "m",
-            "platform": "onnxruntime_onnx",
-            "backend": "onnxruntime",
-            "version_policy": {"latest": {"num_versions": 1}},
             "max_batch_size": 8,
             "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [3]}],
             "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2]}],
-            "dynamic_batching": {},
-            "instance_group": [{"name": "m", "count": 1}],
-            "default_model_filename": "model.onnx",
+            "dynamic_batching": {"priority_queue_policy": {"2": {"timeout_action": "DELAY"}}},
         }
     }
 
