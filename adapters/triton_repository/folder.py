@@ -13,8 +13,10 @@ MAX_BYTES: Final = 1 << 20
 
 
 def model_folders(repository: Path) -> dict[str, Path]:
-    """Name -> folder, by name: each folder of a repository is a model. Raises OSError."""
-    folders = [entry for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    """Name -> folder, by name: each folder of a repository is a model, if its name can be one. Raises OSError."""
+    folders = [
+        entry for entry in repository.iterdir() if entry.is_dir() and entry.name[0] != "." and entry.name.isprintable()
+    ]
     return {folder.name: folder for folder in sorted(folders)}
 
 
@@ -47,4 +49,4 @@ def _source(folder: Path, configuration: str | None) -> Source:
 def _files(folder: Path) -> list[str]:
     """The names in every version's folder."""
     versions = [entry for entry in folder.iterdir() if entry.is_dir() and entry.name.isdecimal()]
-    return [file.name for version in sorted(versions) for file in version.iterdir()]
+    return [file.name for version in sorted(versions) for file in version.iterdir() if file.name.isprintable()]

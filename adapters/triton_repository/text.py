@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -58,7 +59,7 @@ class Source:
         """The error that a key is wrong, for the reader to raise."""
         place = self.places.of(key)
         where = f"{self.file}:{place.line}:{place.column}" if place else self.file
-        return ValueError(f"{where}: {key.replace('[0]', '')}: {text}")
+        return ValueError(f"{where}: {key.replace('[0]', '')}: {_printable(text)}")
 
 
 def parse_text(text: str, file: str = CONFIG_FILE) -> Source:
@@ -69,7 +70,7 @@ def parse_text(text: str, file: str = CONFIG_FILE) -> Source:
     except text_format.ParseError as error:
         raise ValueError(_told(error, text, file, places)) from None
     except (ValueError, RecursionError) as error:  # an escape that is no text, for one
-        raise ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{file}: {_printable(str(error))}") from None
     return Source(config, file, places)
 
 
@@ -97,7 +98,13 @@ def _shorter(remark: str) -> str:
     """Protobuf's remark; an unknown key is told with the one that was meant."""
     unknown = _UNKNOWN.search(remark)
     if unknown is None:
-        return remark if len(remark) <= 300 else remark[:300] + "…"
+        return _printable(remark)
     known = [each.name for each in pool().FindMessageTypeByName(unknown[1]).fields]
     close = difflib.get_close_matches(unknown[2], known, 1)
-    return f'unknown key "{unknown[2][:80]}"' + (f"; did you mean {close[0]}?" if close else "")
+    return f'unknown key "{_printable(unknown[2][:80])}"' + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _printable(text: str) -> str:
+    """What others wrote, for one line of a log."""
+    line = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text[:300])
+    return line if len(text) <= 300 else line + "…"

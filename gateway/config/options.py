@@ -243,7 +243,7 @@ class Config(Section):
     """Where requests come in."""
     models: dict[PublicName, ModelConfig] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """The models, by name; may be left out where there are repositories."""
-    repositories: tuple[Annotated[FileRef, Existing("any")], ...] = ()
+    repositories: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
     """Triton model repositories, whose models are served, too: a folder each, named like the model."""
     routes: dict[PublicName, Route] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """Further public names, each with the models that it leads to."""

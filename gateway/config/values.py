@@ -45,7 +45,7 @@ class FileRef:
 class Existing:
     """Annotation of a FileRef: text, relative to the YAML file (the validation's context), naming what exists."""
 
-    kind: Literal["any", "file", "member"]
+    kind: Literal["any", "file", "folder", "member"]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.str_schema(min_length=1, strict=True)
@@ -64,6 +64,8 @@ class Existing:
             raise ValueError(f"{(error.strerror or 'unreadable').lower()}: {path}") from None
         if self.kind == "file" and stat.S_ISDIR(mode):
             raise ValueError(f"a directory, expected a file: {path}")
+        if self.kind == "folder" and not stat.S_ISDIR(mode):
+            raise ValueError(f"not a directory: {path}")
         return FileRef(written, path, member)
 
 

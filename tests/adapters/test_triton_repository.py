@@ -610,8 +610,16 @@ def test_places() -> None:
     assert places.before(2, 6) == "input[1].name"
 
 
+def test_what_others_wrote_stays_on_its_line(write: Write) -> None:
+    folder = write('name: "a\\nFAILED b"', "model.onnx", "\udcff\n.bin")
+    for text in (None, '{"name": "a\\nb"}', '{"a\\nb": 1}', '{"max_batch_size": "1\\n2"}', '{"platform": "\\u0007"}'):
+        with pytest.raises(ValueError) as caught:
+            read_model(folder, text)
+        assert str(caught.value).isprintable()
+
+
 def test_model_folders(write: Write, tmp_path: Path) -> None:
-    for name in ("b", "a", ".git"):
+    for name in ("b", "a", ".git", "new\nline"):
         write(None, name=name)
     (tmp_path / "README").write_text("")
     assert model_folders(tmp_path) == {"a": tmp_path / "a", "b": tmp_path / "b"}

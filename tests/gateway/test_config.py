@@ -235,6 +235,18 @@ def test_a_size_that_the_file_tells(folder: Path) -> None:
     ]
 
 
+def test_repositories(folder: Path) -> None:
+    config = load("repositories: [models]")
+    assert [each.path for each in config.repositories] == [folder / "models"]
+    assert config.models == {}
+    assert refusal("repositories: [gone, cosine.py]") == [
+        f"1:16: repositories[0]: no such file or directory: {folder}/gone",
+        f"1:22: repositories[1]: not a directory: {folder}/cosine.py",
+    ]
+    assert refusal("repositories: []") == ["1:1: models: missing required key"]
+    assert load("repositories: [models]\nroutes: {public: [{model: theirs}]}").routes["public"][0].model == "theirs"
+
+
 FULL = """\
 listen:
   http: [{bind: "[::1]:0"}, {bind: "localhost:8000", dialects: [grps, tf_serving]}]

@@ -256,3 +256,6 @@ def test_import_refuses(tmp_path: Path) -> None:
     done = command("serve", "--model-repository", str(tmp_path / "nowhere"))
     assert done.returncode == 2
     assert "no such file or directory" in done.stderr
+    done = command("serve", "--model-repository", __file__)
+    assert done.returncode == 2
+    assert "not a directory" in done.stderr
