@@ -5,6 +5,7 @@ What is expected of each is what Triton answers for the same folder.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,23 @@ def test_echoes(gateway: Gateway) -> None:
     assert echo(gateway, "renamed", "FP32", [1, 2], [1, 2]) == ([1, 2], [1, 2])
     assert echo(gateway, "as_INT8", "INT8", [1, 2], [-1, 2]) == ([1, 2], [-1, 2])
     assert echo(gateway, "as_BOOL", "BOOL", [1, 2], [True, False]) == ([1, 2], [True, False])
+
+
+@pytest.mark.parametrize(("datatype", "size"), [("FP16", 2), ("BF16", 2), ("INT8", 1), ("BOOL", 1)])
+def test_binary_tensors_pass_bit_equal(gateway: Gateway, datatype: str, size: int) -> None:
+    data = bytes(range(2, 2 + 4 * size)) if datatype != "BOOL" else b"\1\0\0\1"
+    header = json.dumps(
+        {
+            "inputs": [
+                {"name": "x", "datatype": datatype, "shape": [2, 2], "parameters": {"binary_data_size": len(data)}}
+            ],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    length = {"Inference-Header-Content-Length": str(len(header))}
+    answer = gateway.request("POST", f"/v2/models/as_{datatype}/infer", header + data, length)
+    assert answer.status == 200, answer.body
+    assert answer.body[int(answer.headers["Inference-Header-Content-Length"]) :] == data
 
 
 def test_a_shape_that_does_not_fit_is_told_with_the_declared_one(gateway: Gateway) -> None:
