@@ -53,6 +53,9 @@ class EnsembleBackend:
         options: EnsembleOptions = source.options
         if source.resolve is None or not source.inputs or not source.outputs:
             raise ValueError("an ensemble needs its inputs and outputs declared")
+        if not isinstance(source.max_batch_size, int):
+            raise ValueError("an ensemble's max_batch_size must be a number: it has no file that could tell")
+        self.max_batch_size = source.max_batch_size
         self.inputs = source.inputs
         self.outputs = source.outputs
         self.device = Device()

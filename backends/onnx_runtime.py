@@ -11,6 +11,7 @@ import ctypes
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,6 +20,7 @@ from pydantic import Field
 
 from backends.device import CudaDevice, Device, cuda_devices, open_device
 from backends.onnx_binding import Bindings
+from backends.onnx_completion import Vectors, max_batch_size
 from backends.onnx_file import unknown_ranks
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed
@@ -26,6 +28,12 @@ from gateway.ports import BackendKind, ModelSource, Options
 
 MODEL_FILE: Final = "model.onnx"
 _BF16_ELEMENT_TYPE: Final = 16  # onnx.TensorProto.BFLOAT16
+_OPTIMIZATION_LEVELS: Final = {
+    "all": "ORT_ENABLE_ALL",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "basic": "ORT_ENABLE_BASIC",
+    "disabled": "ORT_DISABLE_ALL",
+}
 _DATATYPES: Final[Mapping[str, str]] = {
     "tensor(bool)": "BOOL",
     "tensor(uint8)": "UINT8",
@@ -47,8 +55,22 @@ _DATATYPES: Final[Mapping[str, str]] = {
 class OnnxOptions(Options):
     """What the YAML may say of an ONNX model."""
 
-    file: str = Field(MODEL_FILE, description="Name of the model file in each version folder.")
+    file: str = Field(
+        MODEL_FILE, description=f"Name of the model file in each version folder, or of a folder with a {MODEL_FILE}."
+    )
     intra_op_threads: int = Field(0, ge=0, description="Threads that share one operator; 0 leaves it to ONNX Runtime.")
+    inter_op_threads: int = Field(0, ge=0, description="Threads that run operators side by side, where those may.")
+    execution_mode: Literal["sequential", "parallel"] = Field(
+        "sequential", description="Whether operators that do not depend on each other run side by side."
+    )
+    graph_optimization: Literal["all", "extended", "basic", "disabled"] = Field(
+        "all", description="How far ONNX Runtime rewrites the graph when it loads it."
+    )
+    scalars_as_vectors: bool = Field(
+        False,
+        description="Show a scalar (with max_batch_size: one per row) as a vector of one, as Triton does with tensors "
+        "that are not declared.",
+    )
 
 
 class OnnxBackend:
@@ -64,6 +86,8 @@ class OnnxBackend:
     def __init__(self, source: ModelSource) -> None:
         options: OnnxOptions = source.options
         path = source.path / options.file
+        if path.is_dir():
+            path = path / MODEL_FILE
         if not path.is_file():
             raise ValueError(f"no such file: {path}")
         self._ort = _import_onnxruntime()
@@ -71,8 +95,12 @@ class OnnxBackend:
         self._session = self._open_session(path, options)
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
+        self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
+        self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         self._bindings = Bindings(self._session) if type(self.device) is Device else None
         self._infer = self._choose_way()
+        if options.scalars_as_vectors:
+            self._show_vectors(source)
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         return (self._infer(tensors, outputs),)
@@ -89,6 +117,11 @@ class OnnxBackend:
     def _open_session(self, path: Path, options: OnnxOptions) -> Any:
         settings = self._ort.SessionOptions()
         settings.intra_op_num_threads = options.intra_op_threads
+        settings.inter_op_num_threads = options.inter_op_threads
+        settings.execution_mode = getattr(self._ort.ExecutionMode, f"ORT_{options.execution_mode.upper()}")
+        settings.graph_optimization_level = getattr(
+            self._ort.GraphOptimizationLevel, _OPTIMIZATION_LEVELS[options.graph_optimization]
+        )
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle cores belong to the front door
         provider: Any = "CPUExecutionProvider"
         if isinstance(self.device, CudaDevice):
@@ -112,6 +145,19 @@ class OnnxBackend:
         if "BYTES" in datatypes:
             return self._infer_strings
         return self._infer_bound if isinstance(self.device, CudaDevice) else self._infer_on_host
+
+    def _optional_inputs(self, declared: set[str], path: Path) -> tuple[TensorSpec, ...]:
+        """Initializers that the file lets callers replace, of those that are declared as inputs."""
+        nodes = [node for node in self._session.get_overridable_initializers() if node.name in declared]
+        return tuple(replace(spec, optional=True) for spec in _specs(nodes, path))
+
+    def _show_vectors(self, source: ModelSource) -> None:
+        """What is declared is declared as callers see it already."""
+        vectors, infer = Vectors(self.max_batch_size), self._infer
+        self.inputs = self.inputs if source.inputs else vectors.shown(self.inputs)
+        self.outputs = self.outputs if source.outputs else vectors.shown(self.outputs)
+        if vectors:
+            self._infer = lambda tensors, outputs: vectors.from_model(infer(vectors.to_model(tensors), outputs))
 
     def _infer_on_host(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         if self._bindings is not None:

@@ -30,10 +30,11 @@ def load(
     """Load every instance and fit its operators to it. Raises ValueError naming what does not fit."""
     backends = [kind.load(source) for _ in range(instances)]
     first = backends[0]
+    source = _with_rows(source, first.max_batch_size)
     inputs, required = _input_specs(source, first, preprocess)
     outputs = _output_specs(source, first, postprocess)
     pipelines = tuple(
-        Pipeline(backend, preprocess, postprocess, tuple(outputs), source.max_batch_size, owner=number == 0)
+        Pipeline(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, owner=number == 0)
         for backend in backends
         for number in range(backend.in_flight)
     )
@@ -42,6 +43,7 @@ def load(
         tuple(inputs.values()),
         tuple(outputs.values()),
         tuple(required.values()),
+        first.max_batch_size,
         first.platform,
         cast("Device", first.device).name,
     )
@@ -247,6 +249,19 @@ def _asked(outputs: Tensors, request: InferRequest) -> Tensors:
 
 
 # ---------------------------------------------------------------------------------------------- fitting specifications
+
+
+def _with_rows(source: ModelSource, max_batch_size: int) -> ModelSource:
+    """The source with whole shapes: those that were declared before it was known whether there is a batch dimension
+    get it in front, if there is.
+    """
+    if source.max_batch_size != "auto" or not max_batch_size:
+        return source
+    inputs, outputs = (
+        tuple(replace(spec, shape=None if spec.shape is None else (-1, *spec.shape)) for spec in specs)
+        for specs in (source.inputs, source.outputs)
+    )
+    return replace(source, inputs=inputs, outputs=outputs)
 
 
 def _input_specs(source: ModelSource, backend: Backend, preprocess: Sequence[Op]) -> tuple[Specs, Specs]:

@@ -110,8 +110,11 @@ class PythonBackend:
     def __init__(self, source: ModelSource) -> None:
         if not source.inputs or not source.outputs:
             raise ValueError("a python model needs its inputs and outputs declared: the class does not tell them")
+        if source.max_batch_size == "auto":
+            raise ValueError("a python model needs max_batch_size as a number: the class does not tell it")
         self.inputs = source.inputs
         self.outputs = source.outputs
+        self.max_batch_size = source.max_batch_size
         self.device = open_device(source.device)
         if not source.member:
             raise ValueError(f"{source.path} must name a class in the file, too: {source.path.name}:Cosine")

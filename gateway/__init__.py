@@ -35,6 +35,7 @@ What is loaded, and from what
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
     admin.py          who may change a running server       metrics.py        every Prometheus instrument
     app.py            the composition root: the only module that imports dialects and backends
+    migrate.py        other servers' configurations -> YAML
     client.py         what the command line asks a running gateway          __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,

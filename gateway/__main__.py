@@ -17,6 +17,8 @@ from typing import Any
 from gateway import client
 
 DEFAULT_URL = "http://localhost:8000"
+PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
+"""Where `serve` listens without a configuration: Triton's ports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,9 +40,24 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     verb = _verb(
-        verbs, _serve, "serve", "Serve the models of a configuration until SIGTERM.", "tensorgate serve gateway.yaml"
+        verbs,
+        _serve,
+        "serve",
+        "Serve the models of a configuration, or of Triton model repositories, until SIGTERM.",
+        "tensorgate serve gateway.yaml\n  tensorgate serve --model-repository models",
     )
-    verb.add_argument("file", type=Path, help="configuration, YAML")
+    verb.add_argument("file", type=Path, nargs="?", help="configuration, YAML; may be left out with a repository")
+    verb.add_argument(
+        "--model-repository",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a Triton model repository, served as it is; may be given again",
+    )
+    for name, port in PORTS.items():
+        text = f"where there is no configuration (default {port})"
+        verb.add_argument(f"--{name}-port", type=int, default=port, metavar="PORT", help=text)
     verb.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     _model_control(verb)
 
@@ -53,6 +70,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
     verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
+
+    verb = _verb(
+        verbs,
+        _import,
+        "import",
+        "Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored.\n"
+        "The report goes to stderr: a line for each such key, and for each model that cannot be served.\n\n"
+        "A Triton model repository can also be served as it is: tensorgate serve --model-repository DIR",
+        "tensorgate import triton models -o gateway.yaml\n"
+        "  tensorgate check --load gateway.yaml\n"
+        "  tensorgate serve gateway.yaml",
+    )
+    verb.add_argument("server", choices=["triton"], help="whose configuration it is")
+    verb.add_argument("folder", type=Path, help="triton: the model repository, a folder with a folder per model")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
     verb = _verb(
         verbs,
@@ -143,19 +175,32 @@ def _complain(line: str) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     from gateway import app
-    from gateway.config import ConfigError, load_config, with_model_control
+    from gateway.config import ConfigError, config_class, load_config, parse_config, with_model_control
     from gateway.logs import LINE
 
+    if options.file is None and not options.model_repository:
+        _complain("serve needs a configuration or --model-repository DIR; see tensorgate serve --help")
+        return 2
     logging.basicConfig(level=options.log_level.upper(), format=LINE)
     kinds = app.registries()
     try:
-        config = with_model_control(load_config(options.file, kinds), options.mode, options.load, options.poll_seconds)
+        if options.file is None:
+            config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
+        else:
+            config = load_config(options.file, kinds, options.model_repository)
+        config = with_model_control(config, options.mode, options.load, options.poll_seconds)
     except ConfigError as error:
         _complain(str(error))
         return 2
     app.tune_process()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(app.serve(config, kinds, _say))
+
+
+def _listen(options: argparse.Namespace) -> str:
+    """The configuration that the command line stands for, but for its repositories."""
+    binds = {name: {"bind": f"0.0.0.0:{getattr(options, f'{name}_port')}"} for name in PORTS}
+    return json.dumps({"listen": {"http": [binds["http"]], "grpc": [binds["grpc"]], "metrics": binds["metrics"]}})
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
@@ -187,6 +232,12 @@ def _check(options: argparse.Namespace) -> int:
         _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
+
+
+def _import(options: argparse.Namespace) -> int:
+    from gateway import migrate
+
+    return migrate.from_triton(options.folder, options.output, _say, _complain)
 
 
 def _schema(options: argparse.Namespace) -> int:

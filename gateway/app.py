@@ -16,18 +16,19 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from adapters import DIALECTS
 from adapters.open_inference.model_override import translate
+from adapters.triton_repository import read_model
 from backends import BACKENDS
 from backends import pipeline as pipelines
 from backends.device import gpu_memory
 from backends.ops import OPS
 from gateway.admin import AdminKey
-from gateway.catalog import Catalog, Catalogs, FolderCatalog, YamlCatalog
+from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
@@ -95,7 +96,9 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
     return load
 
 
-def _repository(config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve) -> Repository:
+def _repository(
+    config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, say: Say = lambda line: None
+) -> Repository:
     hooks = Hooks(
         loader(kinds, resolve),
         metrics.meter,
@@ -103,26 +106,42 @@ def _repository(config: Config, kinds: Registries, metrics: Metrics, resolve: Re
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
     )
-    return Repository(catalog(config, kinds), hooks, config.model_control)
+    return Repository(catalog(config, kinds, say), hooks, config.model_control)
 
 
-def catalog(config: Config, kinds: Registries) -> Catalog:
-    """The models of the YAML, and those of the folders that it names."""
+def _triton_reader(say: Say) -> ReadFolder:
+    """Reads the folders of Triton's models; `say` hears what is ignored of them."""
+
+    def read(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
+        reading = read_model(folder, configuration, name=name)
+        for note in reading.notes:
+            say(f"  {name}: {note}")
+        return reading.entry
+
+    return read
+
+
+def catalog(config: Config, kinds: Registries, say: Say = lambda line: None) -> Catalog:
+    """The models of the YAML, and those of the folders that it names; `say` hears what these ignore."""
     validate = model_validator(kinds)
     written = YamlCatalog(config, translate, validate)
     folders = [folder.path for folder in config.repositories]
-    return Catalogs(written, FolderCatalog(folders, folder_reader(translate), validate)) if folders else written
+    return (
+        Catalogs(written, FolderCatalog(folders, folder_reader(translate, _triton_reader(say)), validate))
+        if folders
+        else written
+    )
 
 
 class App:
     """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
 
-    def __init__(self, config: Config, kinds: Registries) -> None:
+    def __init__(self, config: Config, kinds: Registries, say: Say = lambda line: None) -> None:
         self.config = config
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
         self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton)
-        self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
+        self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref), say)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
@@ -265,7 +284,7 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    app = App(config, kinds)
+    app = App(config, kinds, say)
     try:
         await app.start()
     except OSError as error:
@@ -306,13 +325,17 @@ def try_loading(config: Config, kinds: Registries) -> list[str]:
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()
-        return [f"{report.name}: version {report.version}: {report.error}" for report in reports if report.error]
+        return [f"{_named(report)}: {report.error}" for report in reports if report.error]
 
     return asyncio.run(load())
 
 
+def _named(report: LoadReport) -> str:
+    return f"{report.name} version {report.version}" if report.version else report.name
+
+
 def _told(report: LoadReport) -> str:
-    name = f"{report.name} version {report.version}" if report.version else report.name
+    name = _named(report)
     if report.error:
         return f"  FAILED {name}: {report.error}"
     warm = report.warm_up

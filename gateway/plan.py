@@ -24,15 +24,15 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
     if sequences is not None:
         computation = sequences.visible(computation)
     return ModelPlan(
-        policy=queue_policy(config),
+        policy=queue_policy(config, computation.max_batch_size),
         sequences=sequences,
         signatures={name: _signature(name, one, computation) for name, one in config.signatures.items()},
         labels={output: _lines(file.path) for output, file in config.class_labels.items()},
         mappings=config.mappings(),
-        example=_read_example(config.example.path, computation.inputs, config.max_batch_size)
+        example=_read_example(config.example.path, computation.inputs, computation.max_batch_size)
         if config.example
         else NOTHING,
-        configuration=config.model_dump(mode="json"),
+        configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
     )
 
 
@@ -48,7 +48,7 @@ def _signature(name: str, config: SignatureConfig, computation: Computation) -> 
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text(encoding="utf-8").splitlines())
+    return tuple(path.read_bytes().decode().removesuffix("\n").split("\n"))
 
 
 def _read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: int) -> Tensors:

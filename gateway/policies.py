@@ -14,13 +14,13 @@ from gateway.ports import Computation
 from gateway.waiting import LevelPolicy, QueuePolicy
 
 
-def queue_policy(config: ModelConfig) -> QueuePolicy:
-    """How requests for a model wait and share runs."""
+def queue_policy(config: ModelConfig, max_batch_size: int) -> QueuePolicy:
+    """How requests for a model wait and share runs; `max_batch_size` is the loaded model's."""
     priorities = config.priorities
     own: Mapping[str, LevelConfig] = priorities.queue_policies if priorities else {}
     levels = priorities.levels if priorities else 1
     return QueuePolicy(
-        config.max_batch_size,
+        max_batch_size,
         config.max_queue_delay_us,
         tuple(_level(own.get(str(number), config.queue), config) for number in range(1, levels + 1)),
         priorities.default if priorities else 1,
@@ -50,11 +50,11 @@ def sequence_policy(config: ModelConfig, computation: Computation) -> SequencePo
     return SequencePolicy(
         sequences.max_idle_us,
         tuple(
-            _control(control, _check(takes, "input", control.input, control.datatype), config.max_batch_size)
+            _control(control, _check(takes, "input", control.input, control.datatype), computation.max_batch_size)
             for control in sequences.controls
         ),
         tuple(
-            _state(state, _check(takes, "input", state.input, state.datatype), config.max_batch_size)
+            _state(state, _check(takes, "input", state.input, state.datatype), computation.max_batch_size)
             for state in sequences.states
         ),
     )

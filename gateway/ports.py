@@ -215,7 +215,7 @@ class ModelSource:
     device: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    max_batch_size: int
+    max_batch_size: int | Literal["auto"]
     options: Any
     parameters: Mapping[str, Any] = NOTHING
     member: str = ""
@@ -226,7 +226,8 @@ class Backend(Protocol):
     """One loaded instance of a model's computation. Tensors in and out live on its `device` (see backends.device).
 
     `inputs` and `outputs` are what the computation itself takes and gives (before any pre- or after any
-    postprocessing). `runs_on`: infer is called on the model's own thread, or it is an async iterator that runs on the
+    postprocessing). `max_batch_size` is the wanted one, or what "auto" turned out to be; 0: no batch dimension.
+    `runs_on`: infer is called on the model's own thread, or it is an async iterator that runs on the
     event loop. `inline`: infer may be called on the event loop when it has been measured to be quick. `decoupled`:
     zero to many answers, one request at a time. `merges`: the rows of several requests may come in one call.
     `in_flight`: how many calls of infer may overlap, 1 unless the backend itself keeps them apart.
@@ -234,6 +235,7 @@ class Backend(Protocol):
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    max_batch_size: int
     platform: str
     device: Any
     runs_on: Literal["thread", "loop"]
@@ -324,13 +326,14 @@ class Computation:
     takes and gives.
 
     `inputs` and `outputs` are what callers see; `required` is what the computation cannot do without, which may be
-    less strict (a model of unknown rank behind a declared shape).
+    less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     """
 
     executors: tuple[Executor, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     required: tuple[TensorSpec, ...]
+    max_batch_size: int
     platform: str
     device: str
 

@@ -3,5 +3,6 @@
 OPS = {
     "cast": "backends.ops.cast:KIND",
     "normalize": "backends.ops.normalize:KIND",
+    "reshape": "backends.ops.reshape:KIND",
     "softmax": "backends.ops.softmax:KIND",
 }

@@ -11,7 +11,7 @@ file.py        all of it in order: load_config; one model's entry alone: model_v
 """
 
 from gateway.config.control import Admin, ModelControl
-from gateway.config.file import ConfigError, load_config, model_validator, read_plain, with_model_control
+from gateway.config.file import ConfigError, load_config, model_validator, parse_config, read_plain, with_model_control
 from gateway.config.options import (
     Config,
     Listener,
@@ -19,6 +19,7 @@ from gateway.config.options import (
     ModelConfig,
     RouteTarget,
     SignatureConfig,
+    config_class,
     json_schema,
 )
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
@@ -37,9 +38,11 @@ __all__ = [
     "RouteTarget",
     "SignatureConfig",
     "StateConfig",
+    "config_class",
     "json_schema",
     "load_config",
     "model_validator",
+    "parse_config",
     "read_plain",
     "with_model_control",
 ]

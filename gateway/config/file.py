@@ -47,14 +47,22 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-def load_config(path: Path, registries: Registries) -> Config:
-    """Read and check a configuration. Paths in it are relative to its folder and must exist. Raises ConfigError."""
-    text = _read_text(path)
+def load_config(path: Path, registries: Registries, repositories: Sequence[Path] = ()) -> Config:
+    """Read and check a configuration. Paths in it are relative to its folder and must exist; `repositories` are added
+    to its own. Raises ConfigError.
+    """
+    return parse_config(_read_text(path), path, config_class(registries), repositories)
+
+
+def parse_config(text: str, path: Path, classes: type[Config], repositories: Sequence[Path] = ()) -> Config:
+    """The same of a text that may stand nowhere, by the class for these registries; `path` is where it would stand."""
     try:
         tree = read_tree(text)
     except NotYaml as error:
         raise ConfigError((_problem(path, error.finding),)) from None
-    classes = config_class(registries)
+    if repositories and isinstance(tree.data, dict):
+        own = tree.data.get("repositories") or []
+        tree.data["repositories"] = [*own, *(str(folder.absolute()) for folder in repositories)]
     findings = [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data)]
     try:
         config = classes.model_validate_json(json.dumps(tree.data), context=path.absolute())

@@ -84,7 +84,8 @@ class OutputConfig(Section):
     datatype: Literal[tuple(DTYPES)]  # type: ignore[valid-type]
     """Open Inference's name of the datatype."""
     shape: tuple[Annotated[int, Field(ge=-1)], ...] | None = None
-    """The whole shape, batch dimension included, -1 where it varies; null is any rank."""
+    """The whole shape, batch dimension included (but not with max_batch_size auto), -1 where it varies; null is any
+    rank."""
 
     def spec(self, labels: tuple[str, ...] = ()) -> TensorSpec:
         """As a specification; `labels` name the classes along the last axis."""
@@ -141,8 +142,8 @@ class ModelConfig(Section):
     """auto, cpu, cuda or cuda:N."""
     instances: int = Field(default=1, ge=1)
     """How many copies of the model run side by side."""
-    max_batch_size: int = Field(default=0, ge=0)
-    """The most rows in one batch; 0: the model has no batch dimension."""
+    max_batch_size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
+    """The most rows in one batch; 0: the model has no batch dimension; auto: as the model's file allows, 4 or 0."""
     max_queue_delay_us: int = Field(default=0, ge=0)
     """How long an idle device waits for a fuller batch, in microseconds."""
     preferred_batch_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
@@ -188,7 +189,7 @@ class ModelConfig(Section):
     def _sizes_fit(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
         most = info.data.get("max_batch_size")
         for index, size in enumerate(sizes):
-            if most is not None and size > most:
+            if isinstance(most, int) and size > most:
                 raise refuse(index, text=f"more than max_batch_size, {most}")
         return sizes
 

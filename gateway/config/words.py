@@ -155,7 +155,8 @@ def _expected(error: ErrorDetails, target: Target) -> str | None:
     if kind == "string_pattern_mismatch":
         return f"text that matches {context['pattern']}"
     if kind in ("literal_error", "enum"):
-        names = [name for schema in target.schemas for name in schema.get("enum", [schema.get("const")])]
+        names = [schema["const"] for schema in target.schemas if "const" in schema]
+        names += [name for schema in target.schemas for name in schema.get("enum", ())]
         return _one_of(names, target.place.node)
     return None
 
@@ -195,7 +196,7 @@ def _is_half(text: str) -> bool:
 def _one_of(names: Iterable[Any], node: yaml.Node) -> str:
     names = list(map(str, names))
     close = difflib.get_close_matches(str(node.value), names, 1)
-    return f"one of {', '.join(names)}" + (f"; did you mean {close[0]}?" if close else "")
+    return ("one of " if len(names) > 1 else "") + ", ".join(names) + (f"; did you mean {close[0]}?" if close else "")
 
 
 def hint(key: str, keys: Sequence[str]) -> str:

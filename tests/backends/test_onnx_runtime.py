@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from backends.onnx_file import unknown_ranks
 from backends.onnx_runtime import KIND, OnnxOptions
-from gateway.canonical import DTYPES, InferRequest, datatype_of
+from gateway.canonical import DTYPES, InferRequest, TensorSpec, datatype_of
 from gateway.errors import InvalidArgument
 from gateway.ports import Backend, ModelSource
 
@@ -44,8 +44,13 @@ def save(folder: Path, op: str, inputs: dict[str, tuple[str, Any]], outputs: dic
     return folder
 
 
-def load(folder: Path, device: str = "cpu") -> Backend:
-    return KIND.load(ModelSource("m", 1, folder, device, (), (), 0, OnnxOptions(file="model.onnx", intra_op_threads=1)))
+def load(folder: Path, device: str = "cpu", **changes: Any) -> Backend:
+    """`changes`: options of the backend, or fields of the source."""
+    fields = {
+        key: changes.pop(key, default) for key, default in (("inputs", ()), ("outputs", ()), ("max_batch_size", 0))
+    }
+    options = OnnxOptions(**({"intra_op_threads": 1} | changes))
+    return KIND.load(ModelSource("m", 1, folder, device, options=options, **fields))
 
 
 def run(backend: Backend, **tensors: Any) -> dict[str, Any]:
@@ -143,3 +148,92 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_datatype_names_cover_every_dtype() -> None:
     assert set(ONNX_TYPES) == set(DTYPES)
     assert all(datatype_of(dtype) == name for name, dtype in DTYPES.items())
+
+
+def test_how_the_session_runs(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Neg", {"x": ("FP32", ["n"])}, {"y": ("FP32", ["n"])})
+    options = {"inter_op_threads": 2, "execution_mode": "parallel", "graph_optimization": "disabled"}
+    backend = load(folder, **options)
+    settings = backend._session.get_session_options()  # type: ignore[attr-defined]
+    assert settings.inter_op_num_threads == 2
+    assert settings.execution_mode.name == "ORT_PARALLEL"
+    assert settings.graph_optimization_level.name == "ORT_DISABLE_ALL"
+    assert run(backend, x=np.array([1], np.float32))["y"].tolist() == [-1]
+
+
+def test_a_folder_for_a_large_model(tmp_path: Path) -> None:
+    (tmp_path / "big.onnx").mkdir()
+    save(tmp_path / "big.onnx", "Neg", {"x": ("FP32", [1])}, {"y": ("FP32", [1])})
+    assert load(tmp_path, file="big.onnx").inputs[0].shape == (1,)
+
+
+SPEC = TensorSpec("x", DTYPES["FP32"], (-1, 2))
+BATCHES: dict[str, tuple[str, Any, Any, int]] = {
+    "all vary": ("Neg", ["n", 2], ["n", 2], 4),
+    "scalars per row": ("Neg", ["n"], ["n"], 4),
+    "a fixed input": ("Unique", [1, 2], ["n"], 0),
+    "a fixed output": ("ReduceMax", ["n", 2], [1, 1], 0),
+    "a scalar": ("Unique", [], ["n"], 0),
+    "an unknown rank": ("Unique", None, ["n"], 0),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_auto_batches_what_can_be_batched(tmp_path: Path, case: str) -> None:
+    op, takes, gives, size = BATCHES[case]
+    folder = save(tmp_path, op, {"x": ("FP32", takes)}, {"y": ("FP32", gives)})
+    assert load(folder, max_batch_size="auto").max_batch_size == size
+
+
+def test_a_batch_size_that_the_file_cannot_have(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Neg", {"x": ("FP32", [1, 2])}, {"y": ("FP32", [1, 2])})
+    with pytest.raises(
+        ValueError,
+        match="autofill failed for model 'm': model does not support batching while non-zero max_batch_size is specif",
+    ):
+        load(folder, max_batch_size=8, inputs=(SPEC,))
+    with pytest.raises(ValueError, match=r"model 'm', tensor 'x': for the model to support .* model is \[1,2\]"):
+        load(folder, max_batch_size=8, inputs=(SPEC,), outputs=(SPEC,))
+    anything = save(tmp_path, "Neg", {"x": ("FP32", None)}, {"y": ("FP32", None)})
+    assert load(anything, max_batch_size=8).max_batch_size == 8
+
+
+def test_scalars_as_vectors(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Add", {"a": ("FP32", ["n"]), "b": ("FP32", ["n"])}, {"y": ("FP32", ["n"])})
+    backend = load(folder, max_batch_size=8, scalars_as_vectors=True)
+    assert [spec.shape for spec in (*backend.inputs, *backend.outputs)] == [(-1, 1)] * 3
+    a = np.array([[1], [2]], np.float32)
+    for _ in range(3):  # the usual way, and then through bound buffers
+        assert run(backend, a=a, b=a)["y"].tolist() == [[2], [4]]
+    declared = load(folder, max_batch_size=8, scalars_as_vectors=True, inputs=(SPEC,))
+    assert [spec.shape for spec in (*declared.inputs, *declared.outputs)] == [(-1,), (-1,), (-1, 1)]
+    assert run(declared, a=a[:, 0], b=a[:, 0])["y"].tolist() == [[2], [4]]
+    unbatched = load(folder, scalars_as_vectors=True)
+    assert [spec.shape for spec in unbatched.inputs] == [(-1,), (-1,)]
+
+
+def test_a_lone_scalar_as_a_vector(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Neg", {"x": ("FP32", [])}, {"y": ("FP32", [])})
+    backend = load(folder, max_batch_size="auto", scalars_as_vectors=True)
+    assert (backend.inputs[0].shape, backend.outputs[0].shape) == ((1,), (1,))
+    assert run(backend, x=np.array([3], np.float32))["y"].tolist() == [-3]
+
+
+def test_an_initializer_that_is_declared_is_an_optional_input(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
+    bias = helper.make_tensor_value_info("bias", TensorProto.FLOAT, [1])
+    initial = helper.make_tensor("bias", TensorProto.FLOAT, [1], [10])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "bias"], ["y"])], "g", [x, bias], [y], [initial])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx"
+    )
+    assert [spec.name for spec in load(tmp_path).inputs] == ["x"]
+    declared = tuple(TensorSpec(name, DTYPES["FP32"], (-1,)) for name in ("x", "bias"))
+    backend = load(tmp_path, inputs=declared)
+    assert [(spec.name, spec.shape, spec.optional) for spec in backend.inputs] == [
+        ("x", (-1,), False),
+        ("bias", (1,), True),
+    ]
+    one = np.ones(1, np.float32)
+    assert run(backend, x=one)["y"].tolist() == [11]
+    assert run(backend, x=one, bias=one)["y"].tolist() == [2]

@@ -8,8 +8,10 @@ from pydantic import ValidationError
 
 from backends.ops.cast import KIND as CAST
 from backends.ops.normalize import KIND as NORMALIZE
+from backends.ops.reshape import KIND as RESHAPE
 from backends.ops.softmax import KIND as SOFTMAX
 from gateway.canonical import DTYPES, TensorSpec
+from gateway.errors import InvalidArgument
 from gateway.ports import Op, OpKind
 
 
@@ -78,3 +80,47 @@ def test_softmax_renames_in_place_and_survives_large_scores() -> None:
         make(SOFTMAX, op="softmax", input="logits", output="y").specs(logits)
     with pytest.raises(ValueError, match="no axis 2"):
         make(SOFTMAX, op="softmax", input="logits", axis=2).specs(logits)
+
+
+RESHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    # before, after, specification before, array's shape before, and after
+    "a vector of one as a scalar per row": ((1,), (), (-1, 1), (3, 1), (3,)),
+    "and back": ((), (1,), (-1,), (3,), (3, 1)),
+    "flat": ((2, 3), (6,), (-1, 2, 3), (4, 2, 3), (4, 6)),
+    "no batch": ((2, 3), (3, 2), (2, 3), (2, 3), (3, 2)),
+    "no rows": ((2, 3), (6,), (-1, 2, 3), (0, 2, 3), (0, 6)),
+    "one that varies": ((-1, 2), (2, -1), (-1, -1, 2), (1, 5, 2), (1, 2, 5)),
+    "two that vary": ((-1, 4, -1), (-1, 2, 2, -1), (-1, -1, 4, -1), (2, 3, 4, 5), (2, 3, 2, 2, 5)),
+    "one that varies, empty": ((-1, 2), (2, -1), (-1, -1, 2), (2, 0, 2), (2, 2, 0)),
+}
+
+
+@pytest.mark.parametrize("case", RESHAPES)
+@pytest.mark.parametrize("dtype", [np.float32, np.object_])
+def test_reshape(case: str, dtype: Any) -> None:
+    before, after, declared, given, wanted = RESHAPES[case]
+    op = make(RESHAPE, op="reshape", input="x", before=before, after=after)
+    array = np.arange(np.prod(given, dtype=int)).reshape(given).astype(dtype)
+    got = op({"x": array, "other": array}, np)
+    assert got["x"].shape == wanted
+    assert got["x"].ravel().tolist() == array.ravel().tolist()
+    assert got["other"] is array
+    shape = op.specs(spec("FP32", *declared))["x"].shape
+    assert shape is not None
+    assert len(shape) == len(wanted)
+    assert all(size in (-1, have) for size, have in zip(shape, wanted, strict=True))
+
+
+def test_reshape_refuses() -> None:
+    for before, after in [((2,), (3,)), ((-1,), (2,)), ((-1, 2), (-1, 3)), ((), (2,))]:
+        with pytest.raises(ValidationError, match="same number of elements"):
+            make(RESHAPE, op="reshape", input="x", before=before, after=after)
+    op = make(RESHAPE, op="reshape", input="x", before=(2, 3), after=(6,))
+    for shape in [(-1, 3, 2), (3,), ()]:
+        with pytest.raises(ValueError, match="does not end in"):
+            op.specs(spec("FP32", *shape))
+    for array in [np.zeros((1, 3, 2)), np.zeros(3)]:
+        with pytest.raises(InvalidArgument, match="must end in"):
+            op({"x": array}, np)
+    anything = {"x": TensorSpec("x", DTYPES["FP32"], None)}
+    assert op.specs(anything) == anything

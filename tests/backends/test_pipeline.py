@@ -30,6 +30,7 @@ class Doubler:
         self.device = Device()
         self.inputs = (TensorSpec("x", DTYPES["FP32"], (-1, 2)),)
         self.outputs = (TensorSpec("y", DTYPES["FP32"], (-1, 2)), TensorSpec("z", DTYPES["FP32"], (-1, 2)))
+        self.max_batch_size = 8
         self.asked: list[tuple[str, ...]] = []
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
@@ -50,7 +51,8 @@ KIND = BackendKind(Options, Doubler)
 
 
 def load(before: Sequence[Any] = (), after: Sequence[Any] = (), **changes: Any) -> Computation:
-    source = ModelSource("m", 1, Path(), "cpu", changes.pop("inputs", ()), changes.pop("outputs", ()), 8, None)
+    size = changes.pop("max_batch_size", 8)
+    source = ModelSource("m", 1, Path(), "cpu", changes.pop("inputs", ()), changes.pop("outputs", ()), size, None)
     return pipeline.load(KIND, source, 1, before, after)
 
 
@@ -145,3 +147,12 @@ def test_declared_shapes_are_shown_while_the_models_own_are_required() -> None:
     assert computation.inputs[0].shape == (4, 2)
     assert computation.required[0].shape == (-1, 2)
     assert [(s.name, s.shape) for s in computation.outputs] == [("z", (-1, 2))]
+
+
+def test_what_is_declared_for_auto_gets_the_batch_dimension_that_was_found() -> None:
+    x, y = TensorSpec("x", DTYPES["FP32"], (2,)), TensorSpec("y", DTYPES["FP32"], None)
+    computation = load(inputs=(x,), outputs=(y,), max_batch_size="auto")
+    assert computation.max_batch_size == 8
+    assert [spec.shape for spec in (*computation.inputs, *computation.outputs)] == [(-1, 2), (-1, 2)]
+    with pytest.raises(ValueError, match="shape"):
+        load(inputs=(x,))

@@ -302,6 +302,18 @@ def test_one_model_is_validated_alone(folder: Path) -> None:
             validate(plain, folder)
 
 
+def test_repositories(folder: Path) -> None:
+    config = load("repositories: [models]")
+    assert [each.path for each in config.repositories] == [folder / "models"]
+    assert config.models == {}
+    assert refusal("repositories: [gone, cosine.py]") == [
+        f"1:16: repositories[0]: no such file or directory: {folder}/gone",
+        f"1:22: repositories[1]: not a directory: {folder}/cosine.py",
+    ]
+    assert refusal("repositories: []") == ["1:1: models: missing required key"]
+    assert load("repositories: [models]\nroutes: {public: [{model: theirs}]}").routes["public"][0].model == "theirs"
+
+
 FULL = """\
 listen:
   http: [{bind: "[::1]:0"}, {bind: "localhost:8000", dialects: [grps, tf_serving]}]
@@ -563,7 +575,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         "    device: [cpu]\ngrps: {initially_online: 'true'}\ndrain_seconds: soon\n",
         [
             '5:16: models.digits.instances: found "many", expected an integer',
-            "6:21: models.digits.max_batch_size: found 1.5, expected an integer",
+            "6:21: models.digits.max_batch_size: found 1.5, expected an integer or auto",
             '7:21: models.digits.max_queue_size: found "2", expected an integer; write it without quotes',
             "8:25: models.digits.max_queue_delay_us: found yes, which YAML reads as true, expected an integer",
             "9:13: models.digits.device: found a list, expected text",

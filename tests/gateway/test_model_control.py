@@ -102,7 +102,7 @@ class World:
         self.loads.append((name, version))
         x, y = (TensorSpec(name, DTYPES["FP32"], (-1, 2)) for name in "xy")
         scale = Scale(float(text), self.gate, self.closed)
-        return Computation((scale,), (x,), (y,), (x,), "test", "cpu")
+        return Computation((scale,), (x,), (y,), (x,), int(config.max_batch_size), "test", "cpu")
 
     async def start(self) -> None:
         await self.repository.load_all(self.reports.append)

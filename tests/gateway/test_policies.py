@@ -293,7 +293,9 @@ def test_queue_policies(tmp_path: Path, keys: str, policy: QueuePolicy) -> None:
     (tmp_path / "models.py").write_text(MODELS)
     file = tmp_path / "gateway.yaml"
     file.write_text("models:\n  m:\n" + _indented(python_model("Pair") + keys))
-    assert queue_policy(load_config(file, registries()).models["m"]) == policy
+    config = load_config(file, registries()).models["m"]
+    assert isinstance(config.max_batch_size, int)
+    assert queue_policy(config, config.max_batch_size) == policy
 
 
 @pytest.mark.parametrize("batching", ["true", "false"])

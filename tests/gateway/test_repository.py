@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
 
 from gateway.app import registries
 from gateway.canonical import DTYPES, InferRequest, InferResponse, ModelRef, TensorSpec
@@ -16,6 +15,7 @@ from gateway.config import Config, load_config
 from gateway.errors import LabelNotFound, ModelNotFound
 from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
+from gateway.plan import _lines
 from gateway.ports import BackendKind, Computation, Observe, Options
 from gateway.questions import ServerDescription, ServerReady
 from gateway.repository import Repository
@@ -45,12 +45,12 @@ class Still:
         pass
 
 
-def load(config: BaseModel, name: str, version: int, path: Path) -> Computation:
+def load(config: Any, name: str, version: int, path: Path) -> Computation:
     if (path / "broken").exists():
         raise ValueError("the file is cut short")
     x = TensorSpec("x", DTYPES["FP32"], (-1, 2))
     y = TensorSpec("y", DTYPES["FP32"], (-1, 2))
-    return Computation((Still(),), (x,), (y,), (x,), "test", "cpu")
+    return Computation((Still(),), (x,), (y,), (x,), config.max_batch_size, "test", "cpu")
 
 
 class World:
@@ -212,3 +212,15 @@ async def test_examples_are_read_with_or_without_a_batch_dimension(make: Any, fo
     assert shapes == [(1, 2), (2, 2)]
     assert world.router.resolve(ModelRef("a")).example_inputs["x"].dtype == np.float32
     await world.repository.close()
+
+
+def test_labels_are_lines_and_nothing_else(tmp_path: Path) -> None:
+    """A carriage return is part of its label, an empty line is one, and only \\n ends one."""
+    file = tmp_path / "labels.txt"
+    for content, labels in [
+        (b"cat\r\ndog\n", ("cat\r", "dog")),
+        ("a\n\nc\u2028d\x0be".encode(), ("a", "", "c\u2028d\x0be")),
+        (b"one", ("one",)),
+    ]:
+        file.write_bytes(content)
+        assert _lines(file) == labels

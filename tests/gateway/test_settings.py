@@ -343,7 +343,7 @@ class Repository:
             name: {version: SimpleNamespace(version=version, counters=Counters()) for version in versions}
             for name, versions in models.items()
         }
-        self.snapshot = SimpleNamespace(models=loaded, labels=dict.fromkeys((*models, "unloaded"), {}))
+        self.snapshot = SimpleNamespace(models=loaded, labels={key: {} for key in (*models, "unloaded")})
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +86,15 @@ class Gateway:
         return self.log.read_text(errors="replace")
 
     def wait_until_ready(self) -> None:
+        self._wait(lambda: self._announced() and self.request("GET", "/readyz").status == 200)
+
+    def wait_until_said(self, words: str) -> None:
+        """Until these words are out, and its ports known."""
+        self._wait(lambda: self._announced() and words in self.said)
+
+    def _wait(self, done: Callable[[], bool]) -> None:
         give_up = time.monotonic() + STARTS_WITHIN_S
-        while not self._announced() or self.request("GET", "/readyz").status != 200:
+        while not done():
             if self.process.poll() is not None or time.monotonic() > give_up:
                 raise AssertionError(f"the gateway did not become ready; it said:\n{self.said}")
             time.sleep(0.02)
@@ -160,18 +167,20 @@ class Series:
 @contextmanager
 def running(file: Path, *options: str) -> Iterator[Gateway]:
     """`tensorgate serve FILE`, ready; killed at the end if it has not been stopped by then."""
-    log = file.with_suffix(".log")
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", *options, str(file)],
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    gateway = Gateway(process, log)
-    try:
+    with started(file.with_suffix(".log"), *options, str(file)) as gateway:
         gateway.wait_until_ready()
         yield gateway
+
+
+@contextmanager
+def started(log: Path, *options: str) -> Iterator[Gateway]:
+    """`tensorgate serve OPTIONS`, just started; killed at the end if it has not been stopped by then."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield Gateway(process, log)
     finally:
         if process.poll() is None:
             process.kill()

@@ -1,0 +1,24 @@
+"""Triton's model repositories: a model's folder, with its config.pbtxt or without -> the YAML form of one model.
+
+    reading = read_model(Path("models/resnet"))
+    reading.entry       # {"backend": "onnx", "path": "models/resnet", …}, as it would stand below `models:`
+    reading.notes       # what config.pbtxt says and this gateway does not do, key by key
+
+folder.py       reads the folder; the only module here that touches files
+text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lines   places.py  where each key stands
+model.py        the message -> the entry, by way of:
+                kind.py        which backend               tensors.py     inputs, outputs, reshapes, labels
+                scheduling.py  queue, batches, sequences   instances.py   copies and their device, versions
+                onnx.py        ONNX Runtime's settings
+ignored.py      every key by name: honoured, or why not
+plain.py        a message -> JSON data                     document.py    entries -> a YAML file for people
+
+Nothing here imports the gateway's flow: what comes out is plain data, which the configuration validates like any YAML.
+Source: Triton's model repository and model configuration.
+"""
+
+from adapters.triton_repository.document import Imported, document
+from adapters.triton_repository.folder import model_folders, read_model
+from adapters.triton_repository.text import Note, Reading
+
+__all__ = ["Imported", "Note", "Reading", "document", "model_folders", "read_model"]
