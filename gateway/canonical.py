@@ -248,12 +248,26 @@ class InferRequest:
 
 
 @message
+class TopK:
+    """The best classes of each row of an output, best first: host arrays [rows, n], or [n] where the model has no
+    batch dimension.
+
+    `values` are in the output's dtype, `indices` count within the row, taken flat.
+    """
+
+    values: Array
+    indices: Array
+
+
+@message
 class InferResponse:
     """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays.
 
-    `final` is False while a decoupled model may still say more.
+    `classes` has the outputs whose best classes were asked for: an output is there or in `outputs`. `final` is False
+    while a decoupled model may still say more.
     """
 
     outputs: Tensors
     parameters: Mapping[str, ParameterValue] = NOTHING
     final: bool = True
+    classes: Mapping[str, TopK] = NOTHING

@@ -245,6 +245,23 @@ class ShapeMismatch(InvalidArgument):
         self.batched = batched
 
 
+class ClassesUnsupported(InvalidArgument):
+    """The best classes of an output were asked for, but its datatype has none: BOOL, FP16, BF16, BYTES."""
+
+    def __init__(self, output: str, datatype: str) -> None:
+        super().__init__(f"output '{output}' is {datatype}, which cannot be classified")
+        self.output = output
+        self.datatype = datatype
+
+
+class ClassesTooMany(InvalidArgument):
+    """The best classes of an output were asked for that is too large."""
+
+    def __init__(self, output: str) -> None:
+        super().__init__(f"output '{output}' is too large to be classified")
+        self.output = output
+
+
 # ------------------------------------------------------------------------------------------------------- time and room
 
 

@@ -286,7 +286,8 @@ class OpKind:
 class Executor(Protocol):
     """What a scheduler drives: one instance of a model with its pre- and postprocessing.
 
-    Requests come and answers leave as host arrays. `merges`: several requests may share a run.
+    Requests come and answers leave as host arrays. `merges`: several requests may share a run. What cannot be done for
+    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all.
     """
 
     runs_on: Literal["thread", "loop"]
@@ -294,11 +295,15 @@ class Executor(Protocol):
     decoupled: bool
     merges: bool
 
-    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
+    def run(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> Iterable[Sequence[InferResponse | GatewayError]]:
         """One batch: each step gives one response per request, in their order. Unary models take one step."""
         ...
 
-    def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+    def arun(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
         """The same on the event loop, for executors that run there."""
         ...
 

@@ -185,7 +185,8 @@ def _signature(name: str, config: SignatureConfig, computation: Computation) -> 
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text(encoding="utf-8").splitlines())
+    """Line i is class i: nothing but the end of a line may end one."""
+    return tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 
 
 def _read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: int) -> Tensors:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable
 from typing import Any, Final
 
-from gateway.canonical import InferRequest
+from gateway.canonical import InferRequest, InferResponse
 from gateway.config import Config
 from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
 from gateway.metrics import Metrics
@@ -46,7 +46,13 @@ Send = Callable[[Reply], Awaitable[None]]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
-_DECODERS: Final = 2
+MANY_CLASSES: Final = 10_000
+"""The texts of that many are written in a thread, too: each costs as much as dozens of numbers."""
+_CODECS: Final = 2
+
+
+def _are_many(answer: InferResponse) -> bool:
+    return sum([len(best.values.flat) for best in answer.classes.values()]) > MANY_CLASSES
 
 
 class Service:
@@ -61,7 +67,7 @@ class Service:
         self._router = router
         self._metrics = metrics
         self._description = description
-        self._decoders = ThreadPoolExecutor(_DECODERS, "decode")
+        self._codecs = ThreadPoolExecutor(_CODECS, "codec")
         self.started = False
         self.draining = False
         self.online = False
@@ -95,8 +101,7 @@ class Service:
             if len(call.body) < LARGE_BODY_BYTES:
                 question = endpoint.decode(call, self._resolve)
             else:
-                loop = asyncio.get_running_loop()
-                question = await loop.run_in_executor(self._decoders, endpoint.decode, call, self._resolve)
+                question = await self._in_thread(endpoint.decode, call, self._resolve)
             if type(question) is InferRequest:
                 view = question.view
                 model, version = view.name, str(view.version)
@@ -106,7 +111,10 @@ class Service:
                 try:
                     async for answer in answers:
                         answered = time.perf_counter()
-                        reply = endpoint.encode(answer, question)
+                        if answer.classes and _are_many(answer):
+                            reply = await self._in_thread(endpoint.encode, answer, question)
+                        else:
+                            reply = endpoint.encode(answer, question)
                         observe("encode", time.perf_counter() - answered)
                         await send(reply)
                 finally:
@@ -129,6 +137,9 @@ class Service:
         finally:
             key = (dialect, call.transport, model, version, endpoint.method)
             self._metrics.request(key, code, time.perf_counter() - begun)
+
+    async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._codecs, step, *args)
 
     def _submit(self, endpoint: Endpoint, request: InferRequest) -> Answers:
         if request.view.decoupled and endpoint.stream == "unary":

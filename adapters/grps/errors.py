@@ -99,6 +99,8 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.BatchTooLarge: Row(500, Code.OK, _batch_too_large),
         kind.DtypeMismatch: Row(500, Code.OK, _dtype_mismatch),
         kind.ShapeMismatch: Row(500, Code.OK, _shape_mismatch),
+        kind.ClassesUnsupported: Row(500, Code.OK, _text),
+        kind.ClassesTooMany: Row(500, Code.OK, _text),
         kind.QueueFull: Row(503, Code.OK, lambda e: f"Model {e.model} is busy.", retry=True),
         kind.QueueTimeout: Row(503, Code.OK, lambda e: f"Model {e.model} is busy, the wait timed out.", retry=True),
         kind.DeadlineExceeded: Row(

@@ -150,6 +150,10 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return "[" + ",".join(map(str, shape)) + "]"
 
 
+def _classes_unsupported(error: errors.ClassesUnsupported, call: Call) -> str:
+    return f"class result not available for output due to unsupported type '{error.datatype}'"
+
+
 def _model_unavailable(error: errors.ModelUnavailable, call: Call) -> str:
     return f"model '{error.model}' has stopped accepting requests"
 
@@ -175,6 +179,8 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.BatchTooLarge: Answer(400, Code.INVALID_ARGUMENT, _batch_too_large, prefixed=True),
         errors.DtypeMismatch: Answer(400, Code.INVALID_ARGUMENT, _dtype_mismatch, prefixed=True),
         errors.ShapeMismatch: Answer(400, Code.INVALID_ARGUMENT, _shape_mismatch, prefixed=True),
+        errors.ClassesUnsupported: Answer(400, Code.INVALID_ARGUMENT, _classes_unsupported),
+        errors.ClassesTooMany: Answer(400, Code.INVALID_ARGUMENT, _always("classification output tensor too large")),
         errors.QueueFull: Answer(
             503, Code.UNAVAILABLE, _always("Exceeds maximum queue size"), prefixed=True, headers=_RETRY
         ),

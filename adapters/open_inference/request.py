@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from adapters.open_inference.parameters import read_parameters, sequence_of
 from adapters.open_inference.template import Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import BYTES, NOTHING, Array, InferRequest, ModelRef, OutputRequest, TensorSpec, check_inputs
-from gateway.errors import InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
+from gateway.errors import InvalidArgument, ModelDecoupled, NotFound, UnknownOutput
 from gateway.ports import Buffer, Call, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
@@ -35,6 +35,13 @@ _EMPTY: Final = memoryview(b"")
 _templates: Final = Templates()
 _wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
 """Models have few outputs, and requests name them over and over."""
+
+
+class _Wanted(NamedTuple):
+    """How an output is wanted: `binary` behind the JSON, `top_k` > 0 as its best classes."""
+
+    binary: bool
+    top_k: int = 0
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
@@ -143,17 +150,21 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
     _check(inputs, view)
+    if outputs:
+        in_binary = [name for name, wanted in outputs.items() if wanted.binary]
+    else:
+        in_binary = [*view.outputs] if binary else []
     return InferRequest(
         view,
         inputs.arrays,
         request_id,
-        tuple(map(_wanted, outputs)),
+        tuple([_wanted(name, top_k) for name, (_, top_k) in outputs.items()]),
         custom,
         priority=reserved.get("priority", 0),
         sequence=sequence_of(reserved),
         deadline=call.deadline,
         queue_timeout_us=reserved.get("timeout", 0),
-        wire=_wire(call, outputs or dict.fromkeys(view.outputs, binary)),
+        wire=_wire(call, in_binary),
     )
 
 
@@ -163,34 +174,32 @@ def _check(inputs: Inputs, view: ModelView) -> None:
         raise inputs.late[0]
 
 
-def _wire(call: Call, outputs: Mapping[str, bool]) -> Wire:
+def _wire(call: Call, binary: Collection[str]) -> Wire:
+    """How to answer, with these outputs as binary."""
     accepted = call.headers.get("accept-encoding")
     coding = best_coding(accepted) if accepted else ""
-    if not coding and True not in outputs.values():
-        return PLAIN
-    return Wire(frozenset([name for name, binary in outputs.items() if binary]), coding)
+    return Wire(frozenset(binary), coding) if coding or binary else PLAIN
 
 
-def _outputs(items: Any, binary: bool) -> dict[str, bool]:
-    """The requested outputs, each with whether it goes out as binary; one that is named twice is given once."""
+def _outputs(items: Any, binary: bool) -> dict[str, _Wanted]:
+    """The requested outputs; one that is named twice is given once."""
     return dict([_output(item, binary) for item in short_array(items, "Unable to parse 'outputs'")])
 
 
-def _output(item: Any, binary: bool) -> tuple[str, bool]:
+def _output(item: Any, binary: bool) -> tuple[str, _Wanted]:
     fields = fields_of(item)
     name = text(member(item, fields, "name"), "Unable to parse 'name'")
     if "parameters" not in fields:
-        return name, binary
+        return name, _Wanted(binary)
     parameters = item["parameters"]
     given = fields_of(parameters)
     if "shared_memory_region" in given:
         region = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
         raise NotFound(f"Unable to find shared memory region: '{region}'")
-    if "classification" in given and unsigned(parameters["classification"], "Unable to set 'classification'"):
-        raise Unsupported("classification is not supported")
-    return name, boolean(
-        parameters["binary_data"], "Unable to parse 'binary_data'"
-    ) if "binary_data" in given else binary
+    top_k = unsigned(parameters["classification"], "Unable to set 'classification'") if "classification" in given else 0
+    if "binary_data" in given:
+        binary = boolean(parameters["binary_data"], "Unable to parse 'binary_data'")
+    return name, _Wanted(binary, top_k)
 
 
 # ------------------------------------------------------------------------------------------------- raw binary requests
@@ -211,7 +220,7 @@ def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
         shape = _raw_shape(spec, view, len(body))
         inputs.arrays[spec.name] = inputs.from_raw(body, Declared(spec.name, spec.dtype, shape, math.prod(shape)))
     _check(inputs, view)
-    wire = _wire(call, dict.fromkeys(view.outputs, True))
+    wire = _wire(call, view.outputs)
     return InferRequest(view, inputs.arrays, deadline=call.deadline, wire=wire)
 
 

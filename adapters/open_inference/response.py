@@ -7,7 +7,7 @@ the tokens are put in the place of orjson's nulls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from adapters.json_body import float32_text
+from adapters.open_inference.classification import class_texts
 from adapters.open_inference.compression import deflated
 from adapters.open_inference.errors import JSON_HEADERS
 from adapters.open_inference.raw import raw_of
@@ -24,7 +25,7 @@ from gateway.errors import EncodingFailed
 from gateway.ports import Buffer, ModelView, Reply
 from gateway.questions import ModelMetadata, ModelReady, ServerDescription
 
-EXTENSIONS: Final = ("schedule_policy", "binary_tensor_data", "parameters")
+EXTENSIONS: Final = ("classification", "schedule_policy", "binary_tensor_data", "parameters")
 """What server metadata lists: the extensions that work. Clients choose their calls by it."""
 
 _OCTETS: Final = "application/octet-stream"
@@ -106,17 +107,31 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
         head += b'"parameters":', _dumps(dict(answer.parameters)), b","
     tail: list[Buffer] = []
     before = b'"outputs":['
-    for name, array in answer.outputs.items():
+    outputs = wire_outputs(answer, request)
+    for name, array in outputs:
         head += before, _output_opening(name, datatype_of(array.dtype), array.shape)
         if name in wire.binary:
             head += b'"parameters":{"binary_data_size":', str(_append(tail, array)).encode(), b"}}"
         else:
             head += b'"data":', json_text(name, array), b"}"
         before = b","
-    head.append(b"]}" if answer.outputs else b'"outputs":[]}')
+    head.append(b"]}" if outputs else b'"outputs":[]}')
     if not tail and not wire.coding:
-        return Reply(head if _array_bytes(answer) > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
+        return Reply(head if _array_bytes(outputs) > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
     return _binary_or_compressed(b"".join(head), tail, wire)
+
+
+def wire_outputs(answer: InferResponse, request: InferRequest) -> Collection[tuple[str, Array]]:
+    """The answer's outputs as they leave, on either transport, in the model's order: host arrays by name, the best
+    classes of an output as a BYTES array of their texts.
+    """
+    if not answer.classes:
+        return answer.outputs.items()
+    return [
+        (name, class_texts(answer.classes[name], spec.labels) if name in answer.classes else answer.outputs[name])
+        for name, spec in request.view.outputs.items()
+        if name in answer.classes or name in answer.outputs
+    ]
 
 
 def _binary_or_compressed(head: bytes, tail: list[Buffer], wire: Wire) -> Reply:
@@ -136,8 +151,8 @@ def _append(tail: list[Buffer], array: Array) -> int:
     return len(data)
 
 
-def _array_bytes(answer: InferResponse) -> int:
-    return sum([array.nbytes for array in answer.outputs.values()])
+def _array_bytes(outputs: Collection[tuple[str, Array]]) -> int:
+    return sum([array.nbytes for _, array in outputs])
 
 
 @lru_cache(maxsize=256)

@@ -94,6 +94,8 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     ),
     errors.DtypeMismatch: _WRONG_TENSORS,
     errors.ShapeMismatch: _WRONG_TENSORS,
+    errors.ClassesUnsupported: _WRONG_TENSORS,
+    errors.ClassesTooMany: _WRONG_TENSORS,
     errors.QueueFull: Answer(
         Code.UNAVAILABLE,
         lambda e: (

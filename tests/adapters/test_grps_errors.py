@@ -55,6 +55,8 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
         Code.OK,
         "Tensor x shape not match, expected shape: [-1, 4], actual shape: [2].",
     ),
+    (kind.ClassesUnsupported("y", "BOOL"), 500, Code.OK, "output 'y' is BOOL, which cannot be classified"),
+    (kind.ClassesTooMany("y"), 500, Code.OK, "output 'y' is too large to be classified"),
     (kind.QueueFull("m", 5), 503, Code.OK, "Model m is busy."),
     (kind.QueueTimeout("m"), 503, Code.OK, "Model m is busy, the wait timed out."),
     (kind.DeadlineExceeded("m"), 503, Code.DEADLINE_EXCEEDED, "Model m did not answer in time."),

@@ -16,7 +16,7 @@ from gateway.errors import LabelNotFound, ModelNotFound
 from gateway.metrics import Metrics
 from gateway.ports import BackendKind, Computation, Observe, Options
 from gateway.questions import ServerDescription, ServerReady
-from gateway.repository import LoadReport, Repository, wanted_versions
+from gateway.repository import LoadReport, Repository, _lines, wanted_versions
 from gateway.router import Router
 from gateway.service import Service
 
@@ -209,3 +209,9 @@ async def test_examples_are_read_with_or_without_a_batch_dimension(make: Any, fo
     assert shapes == [(1, 2), (2, 2)]
     assert world.router.resolve(ModelRef("a")).example_inputs["x"].dtype == np.float32
     await world.repository.close()
+
+
+def test_line_i_of_a_label_file_is_class_i(tmp_path: Path) -> None:
+    file = tmp_path / "labels.txt"
+    file.write_bytes("zero\n\ntwo\u2028three? no\r\nthree\n".encode())
+    assert _lines(file) == ("zero", "", "two\u2028three? no", "three")
