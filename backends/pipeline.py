@@ -13,11 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import EllipsisType
 from typing import Any, cast
 
 import numpy as np
 
 from backends.device import Device
+from backends.regions import place_outputs
 from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
 from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TensorSpec, TopK, common_rows
 from gateway.errors import GatewayError, ModelFailed
@@ -84,7 +86,7 @@ class Pipeline:
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         """See Executor."""
         if self._bare:
-            if len(requests) == 1 and not asks_for_classes(requests[0]):
+            if len(requests) == 1 and requests[0].into is None and not asks_for_classes(requests[0]):
                 return (self._run_bare(requests[0], observe),)
             return self._run(requests, observe)
         return self._run_on_device(requests, observe)
@@ -166,7 +168,10 @@ class Pipeline:
     def _before(self, requests: Sequence[InferRequest], observe: Observe) -> Tensors:
         begun = time.perf_counter()
         put = self._device.put
-        tensors: Tensors = {name: put(array) for name, array in join_rows(requests).items()}
+        if all(request.into is None for request in requests):
+            tensors: Tensors = {name: put(array) for name, array in join_rows(requests).items()}
+        else:
+            tensors = {name: self._device.join([each.inputs[name] for each in requests]) for name in requests[0].inputs}
         for op in self._preprocess:
             tensors = op(tensors, self._device.xp)
         observe("preprocess", time.perf_counter() - begun)
@@ -183,11 +188,26 @@ class Pipeline:
             _check_rows(tensors, [common_rows(request.inputs) for request in requests])
         get = self._device.get
         classes = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
-        whole = _wanted_whole(requests) if classes else None
+        placed = any(request.into for request in requests)
+        whole = _wanted_whole(requests) if classes or placed else None
         outputs = {name: get(array) for name, array in tensors.items() if whole is None or name in whole}
         outcomes = split_rows(outputs, requests, classes)
+        if placed:
+            outcomes = self._place(tensors, requests, outcomes)
         observe("postprocess", time.perf_counter() - begun)
         return outcomes
+
+    def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: list[Outcome]) -> list[Outcome]:
+        """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
+        placed, start = [], 0
+        for request, outcome in zip(requests, outcomes, strict=True):
+            rows: slice | EllipsisType = ...
+            if len(requests) > 1:
+                rows = slice(start, start := start + cast("int", common_rows(request.inputs)))
+            if request.into and isinstance(outcome, InferResponse) and not request.lifeline.cut:
+                outcome = place_outputs(tensors, request, rows, outcome, self._device)
+            placed.append(outcome)
+        return placed
 
     def _best(self, name: str, array: Array, k: int) -> TopK | GatewayError:
         """The best classes of an output, found on the device, on the host."""
@@ -262,10 +282,15 @@ def _own(
 
 
 def _wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
-    """The outputs of which somebody wants more than classes; None: all of them."""
+    """The outputs that somebody wants whole and on the host; None: all of them."""
     if not all(request.outputs for request in requests):
         return None
-    return {output.name for request in requests for output in request.outputs if not output.top_k}
+    return {
+        output.name
+        for request in requests
+        for output in request.outputs
+        if not output.top_k and output.name not in (request.into or ())
+    }
 
 
 def _check_rows(outputs: Tensors, rows: Sequence[int | None]) -> None:
@@ -284,7 +309,8 @@ def _check_rows(outputs: Tensors, rows: Sequence[int | None]) -> None:
 def _asked(outputs: Tensors, request: InferRequest) -> Tensors:
     if not request.outputs:
         return outputs
-    names = {output.name for output in request.outputs if not output.top_k}
+    elsewhere = request.into or ()
+    names = {output.name for output in request.outputs if not output.top_k and output.name not in elsewhere}
     return outputs if len(names) == len(outputs) else {name: array for name, array in outputs.items() if name in names}
 
 

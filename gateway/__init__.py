@@ -21,7 +21,7 @@ The life of a request
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              repository.py     versions and their states
-    metrics.py        every Prometheus instrument
+    metrics.py        every Prometheus instrument           shared_memory.py  the memory that callers share with us
     app.py            the composition root: the only module that imports dialects and backends
     client.py         what the command line asks a running gateway          __main__.py       the command line
 

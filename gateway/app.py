@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters import DIALECTS
-from backends import BACKENDS
+from backends import BACKENDS, cuda_memory
 from backends import pipeline as pipelines
 from backends.ops import OPS
 from gateway.config import Config, Listener, MetricsListener, ModelConfig
@@ -34,6 +34,7 @@ from gateway.questions import ServerDescription
 from gateway.repository import LoadReport, Repository
 from gateway.router import Router
 from gateway.service import Service
+from gateway.shared_memory import SharedMemory
 
 NAME: Final = "tensorgate"
 Say = Callable[[str], None]
@@ -94,6 +95,17 @@ def _repository(config: Config, kinds: Registries, metrics: Metrics, resolve: Re
     )
 
 
+def _shared_memory(config: Config) -> SharedMemory:
+    allowed = config.shared_memory
+    return SharedMemory(
+        system=allowed.system,
+        cuda=allowed.cuda,
+        prefix=allowed.prefix,
+        max_regions=allowed.max_regions,
+        open_cuda=cuda_memory.opener() if allowed.cuda else None,
+    )
+
+
 class App:
     """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
 
@@ -104,8 +116,9 @@ class App:
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
-        description = ServerDescription(NAME, version(), config.plain())
-        self.service = Service(config, self.repository, self.router, self.metrics, description)
+        memory = _shared_memory(config)
+        description = ServerDescription(NAME, version(), config.plain(), memory.works)
+        self.service = Service(config, self.repository, self.router, self.metrics, description, memory)
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         self._http: list[HttpListener] = []

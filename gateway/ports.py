@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.canonical import NOTHING, InferRequest, InferResponse, ModelRef, Signature, Tensors, TensorSpec
-from gateway.errors import Code, GatewayError
+from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, ModelRef, Signature, Tensors, TensorSpec
+from gateway.errors import Code, GatewayError, RegionNotFound
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Observe: TypeAlias = Callable[[str, float], None]
@@ -25,6 +25,57 @@ class Options(BaseModel):
     """Base of everything that YAML sets: immutable, no unknown keys, no coercion of types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+# ------------------------------------------------------------------------------------------------------- shared memory
+
+
+class DeviceMemory(Protocol):
+    """Bytes on a GPU that a caller shares."""
+
+    nbytes: int
+
+    def array(self, dtype: Any, shape: tuple[int, ...]) -> Array:
+        """These bytes as an array, on the device where that is possible, without a copy where that is."""
+        ...
+
+    def tobytes(self) -> bytes:
+        """A copy on the host."""
+        ...
+
+    def write(self, array: Array) -> None:
+        """Fill the first bytes with an array from anywhere; finished when it returns."""
+        ...
+
+
+Memory: TypeAlias = memoryview | DeviceMemory
+
+
+class Regions(Protocol):
+    """The memory that callers have registered."""
+
+    def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
+        """A part of a region, without a copy: whoever shares it may change it at any time.
+
+        Raises RegionNotFound, RegionRange.
+        """
+        ...
+
+
+class NoRegions:
+    """Where nobody can register any."""
+
+    def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
+        raise RegionNotFound(name)
+
+
+NO_REGIONS: Final[Regions] = NoRegions()
+
+
+class NeedsThread(Exception):
+    """Raised by a decode on the event loop that finds it has much to read, although its call is short: it is called
+    again in a thread.
+    """
 
 
 # ------------------------------------------------------------------------------------------------------------ messages
@@ -38,7 +89,7 @@ class Call:
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
     `time.monotonic()`. `max_body_bytes` bounds what a dialect may inflate the body to, `max_json_depth` how deep its
     JSON may nest. `notes` is the dialect's own: what its decode learned that a later error must repeat, such as the
-    request's id.
+    request's id. `regions` is the memory that callers share; `in_thread` tells a decode that it may take its time.
     """
 
     body: Buffer
@@ -51,6 +102,8 @@ class Call:
     max_body_bytes: int = 64 << 20
     max_json_depth: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    regions: Regions = NO_REGIONS
+    in_thread: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -22,22 +22,26 @@ from gateway.canonical import InferRequest, InferResponse
 from gateway.config import Config
 from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
 from gateway.metrics import Metrics
-from gateway.ports import Answers, Call, Endpoint, Reply
+from gateway.ports import Answers, Call, Endpoint, NeedsThread, Reply
 from gateway.questions import (
     ModelConfiguration,
     ModelList,
     ModelMetadata,
     ModelReady,
     ModelStatus,
+    RegionStatus,
+    RegisterRegion,
     ServerDescription,
     ServerLive,
     ServerMetadata,
     ServerReady,
     SetOnline,
+    UnregisterRegion,
     VersionStatus,
 )
 from gateway.repository import Repository
 from gateway.router import Router
+from gateway.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +63,15 @@ class Service:
     """Answers calls. `started` and `draining` belong to the composition root, `online` to grps' operators."""
 
     def __init__(
-        self, config: Config, repository: Repository, router: Router, metrics: Metrics, description: ServerDescription
+        self,
+        config: Config,
+        repository: Repository,
+        router: Router,
+        metrics: Metrics,
+        description: ServerDescription,
+        memory: SharedMemory | None = None,
     ) -> None:
+        self._memory = memory or SharedMemory()
         self._config = config
         self._repository = repository
         self._resolve = router.resolve
@@ -81,6 +92,9 @@ class Service:
             ModelMetadata: lambda question: question.view,
             ModelStatus: self._model_status,
             ModelConfiguration: self._model_configuration,
+            RegionStatus: self._memory.status,
+            RegisterRegion: lambda question: self._in_thread(self._memory.register, question),
+            UnregisterRegion: self._memory.unregister,
         }
 
     @property
@@ -97,11 +111,15 @@ class Service:
         begun = time.perf_counter()
         model = version = ""
         code = Code.CANCELLED
+        call.regions = self._memory
         try:
             if len(call.body) < LARGE_BODY_BYTES:
-                question = endpoint.decode(call, self._resolve)
+                try:
+                    question = endpoint.decode(call, self._resolve)
+                except NeedsThread:
+                    question = await self._decode_in_thread(endpoint, call)
             else:
-                question = await self._in_thread(endpoint.decode, call, self._resolve)
+                question = await self._decode_in_thread(endpoint, call)
             if type(question) is InferRequest:
                 view = question.view
                 model, version = view.name, str(view.version)
@@ -137,6 +155,10 @@ class Service:
         finally:
             key = (dialect, call.transport, model, version, endpoint.method)
             self._metrics.request(key, code, time.perf_counter() - begun)
+
+    async def _decode_in_thread(self, endpoint: Endpoint, call: Call) -> Any:
+        call.in_thread = True
+        return await self._in_thread(endpoint.decode, call, self._resolve)
 
     async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._codecs, step, *args)

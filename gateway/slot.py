@@ -138,6 +138,7 @@ class Slot:
     def _work(self) -> None:
         while (step := self._inbox.get()) is not None:
             step()
+            del step  # an idle thread must not hold on to the tensors of its last batch
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell

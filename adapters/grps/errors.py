@@ -73,6 +73,8 @@ def _shape_mismatch(error: kind.ShapeMismatch) -> str:
     return f"Tensor {error.input} shape not match, expected shape: {want}, actual shape: {got}."
 
 
+_NO_MEMORY: Final = Row(500, Code.OK, _fixed("This protocol has no shared memory."))
+
 TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
     {
         BadRequest: Row(400, Code.OK, _text),
@@ -101,6 +103,16 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.ShapeMismatch: Row(500, Code.OK, _shape_mismatch),
         kind.ClassesUnsupported: Row(500, Code.OK, _text),
         kind.ClassesTooMany: Row(500, Code.OK, _text),
+        kind.SharedMemoryDisabled: _NO_MEMORY,
+        kind.RegionNotFound: _NO_MEMORY,
+        kind.RegionExists: _NO_MEMORY,
+        kind.RegionUnreachable: _NO_MEMORY,
+        kind.RegionInvalid: _NO_MEMORY,
+        kind.RegionKeyReserved: _NO_MEMORY,
+        kind.RegionLimit: _NO_MEMORY,
+        kind.CudaMemoryUnavailable: _NO_MEMORY,
+        kind.RegionRange: _NO_MEMORY,
+        kind.OutputTooLarge: _NO_MEMORY,
         kind.QueueFull: Row(503, Code.OK, lambda e: f"Model {e.model} is busy.", retry=True),
         kind.QueueTimeout: Row(503, Code.OK, lambda e: f"Model {e.model} is busy, the wait timed out.", retry=True),
         kind.DeadlineExceeded: Row(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -20,11 +20,22 @@ from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.inputs import Declared, Inputs
 from adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
 from adapters.open_inference.parameters import read_parameters, sequence_of
+from adapters.open_inference.shared_memory import destination, memory_named
 from adapters.open_inference.template import Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
-from gateway.canonical import BYTES, NOTHING, Array, InferRequest, ModelRef, OutputRequest, TensorSpec, check_inputs
-from gateway.errors import InvalidArgument, ModelDecoupled, NotFound, UnknownOutput
-from gateway.ports import Buffer, Call, ModelView, Resolve
+from gateway.canonical import (
+    BYTES,
+    NOTHING,
+    Array,
+    Destination,
+    InferRequest,
+    ModelRef,
+    OutputRequest,
+    TensorSpec,
+    check_inputs,
+)
+from gateway.errors import InvalidArgument, ModelDecoupled, UnknownOutput
+from gateway.ports import Buffer, Call, Memory, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
 MAX_JSON_DEPTH: Final = 100
@@ -38,10 +49,13 @@ _wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
 
 
 class _Wanted(NamedTuple):
-    """How an output is wanted: `binary` behind the JSON, `top_k` > 0 as its best classes."""
+    """How an output is wanted: `binary` behind the JSON, `top_k` > 0 as its best classes, or in the caller's own
+    `memory`.
+    """
 
     binary: bool
     top_k: int = 0
+    memory: Memory | None = None
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
@@ -145,7 +159,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     inputs = Inputs(call, view.name)
     inputs.read(short_array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
     binary = reserved.get("binary_data_output", False)
-    outputs = _outputs(document["outputs"], binary) if "outputs" in fields else {}
+    outputs = _outputs(document["outputs"], binary, call) if "outputs" in fields else {}
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
@@ -158,13 +172,14 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
         view,
         inputs.arrays,
         request_id,
-        tuple([_wanted(name, top_k) for name, (_, top_k) in outputs.items()]),
+        tuple([_wanted(name, wanted.top_k) for name, wanted in outputs.items()]),
         custom,
         priority=reserved.get("priority", 0),
         sequence=sequence_of(reserved),
         deadline=call.deadline,
         queue_timeout_us=reserved.get("timeout", 0),
         wire=_wire(call, in_binary),
+        into=_into(inputs, outputs),
     )
 
 
@@ -181,25 +196,34 @@ def _wire(call: Call, binary: Collection[str]) -> Wire:
     return Wire(frozenset(binary), coding) if coding or binary else PLAIN
 
 
-def _outputs(items: Any, binary: bool) -> dict[str, _Wanted]:
+def _into(inputs: Inputs, outputs: Mapping[str, _Wanted]) -> Mapping[str, Destination] | None:
+    """Where outputs go that are wanted in shared memory; None if no tensor of the request is there."""
+    into = {name: destination(wanted.memory) for name, wanted in outputs.items() if wanted.memory is not None}
+    return into if into or inputs.in_memory else None
+
+
+def _outputs(items: Any, binary: bool, call: Call) -> dict[str, _Wanted]:
     """The requested outputs; one that is named twice is given once."""
-    return dict([_output(item, binary) for item in short_array(items, "Unable to parse 'outputs'")])
+    return dict([_output(item, binary, call) for item in short_array(items, "Unable to parse 'outputs'")])
 
 
-def _output(item: Any, binary: bool) -> tuple[str, _Wanted]:
+def _output(item: Any, binary: bool, call: Call) -> tuple[str, _Wanted]:
     fields = fields_of(item)
     name = text(member(item, fields, "name"), "Unable to parse 'name'")
     if "parameters" not in fields:
         return name, _Wanted(binary)
     parameters = item["parameters"]
     given = fields_of(parameters)
-    if "shared_memory_region" in given:
-        region = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
-        raise NotFound(f"Unable to find shared memory region: '{region}'")
+    in_memory = "shared_memory_region" in given
     top_k = unsigned(parameters["classification"], "Unable to set 'classification'") if "classification" in given else 0
     if "binary_data" in given:
         binary = boolean(parameters["binary_data"], "Unable to parse 'binary_data'")
-    return name, _Wanted(binary, top_k)
+    if not in_memory:
+        return name, _Wanted(binary, top_k)
+    for key, other in (("classification", top_k), ("binary_data", "binary_data" in given and binary)):
+        if other:
+            raise InvalidArgument(f"Output can't set both 'shared_memory_region' and '{key}'")
+    return name, _Wanted(False, memory=memory_named(parameters, given, call, writable=True))
 
 
 # ------------------------------------------------------------------------------------------------- raw binary requests

@@ -13,19 +13,21 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import unquote
 
-from adapters.open_inference import request, response
+from adapters.open_inference import request, response, shared_memory
 from adapters.open_inference.errors import encode_error
 from gateway.canonical import NOTHING
 from gateway.errors import MethodNotAllowed, RouteNotFound
 from gateway.ports import Call, Decode, Encode, Endpoint, Match, Reply, Resolve
 
 
-def _row(address: str, label: str, decode: Decode, encode: Encode) -> Endpoint:
-    return Endpoint(address, label, decode, encode, encode_error)
+def _row(address: str, label: str, decode: Decode, encode: Encode, *, admin: bool = False) -> Endpoint:
+    return Endpoint(address, label, decode, encode, encode_error, admin=admin)
 
 
 _MODEL: Final = "/v2/models/{model}"
 _VERSION: Final = "/v2/models/{model}/versions/{version}"
+_MEMORY: Final = "/v2/{kind}sharedmemory"
+_REGION: Final = f"{_MEMORY}/region/{{region}}"
 
 ENDPOINTS: Final = (
     _row("GET /v2", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
@@ -39,6 +41,25 @@ ENDPOINTS: Final = (
     _row(f"GET {_VERSION}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
     _row(f"POST {_MODEL}/infer", "infer", request.decode_infer, response.encode_infer),
     _row(f"POST {_VERSION}/infer", "infer", request.decode_infer, response.encode_infer),
+    _row(f"GET {_MEMORY}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
+    _row(f"GET {_REGION}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
+    _row(
+        f"POST {_REGION}/register",
+        "memory_register",
+        shared_memory.decode_register,
+        shared_memory.encode_done,
+        admin=True,
+    ),
+    *(
+        _row(
+            f"POST {place}/unregister",
+            "memory_unregister",
+            shared_memory.decode_unregister,
+            shared_memory.encode_done,
+            admin=True,
+        )
+        for place in (_MEMORY, _REGION)
+    ),
 )
 
 _Paths: TypeAlias = dict[str, dict[str, Endpoint]]
@@ -46,12 +67,15 @@ _Paths: TypeAlias = dict[str, dict[str, Endpoint]]
 
 _FIXED: Final[_Paths] = {}
 _OF_MODELS: Final[_Paths] = {}
+_OF_MEMORY: Final[_Paths] = {}
 for _endpoint in ENDPOINTS:
     _method, _path = _endpoint.address.split(" ")
-    (_OF_MODELS if "{" in _path else _FIXED).setdefault(_path, {})[_method] = _endpoint
+    _table = _OF_MEMORY if _path.startswith(_MEMORY) else _OF_MODELS if "{" in _path else _FIXED
+    _table.setdefault(_path, {})[_method] = _endpoint
 
 _MODEL_PATH: Final = re.compile(r"/v2/models/(?!stats\Z)([^/]+)(?:/versions/([0-9]+))?(/[a-z_/]+)?")
 """Nothing answers /v2/models/stats as a model: that address is the statistics of all."""
+_MEMORY_PATH: Final = re.compile(r"/v2/(system|cuda)sharedmemory(?:/region/([^/]+))?/([a-z]+)")
 
 
 def _refuse(kind: type[RouteNotFound]) -> Endpoint:
@@ -77,6 +101,10 @@ def match(method: str, raw_target: str) -> Match:
         name, version, action = found.groups()
         methods = _OF_MODELS.get((_VERSION if version else _MODEL) + (action or ""))
         args = MappingProxyType({"model": unquote(name)} | ({"version": version} if version else {}))
+    elif found := _MEMORY_PATH.fullmatch(path):
+        kind, region, action = found.groups()
+        methods = _OF_MEMORY.get(f"{_REGION if region else _MEMORY}/{action}")
+        args = MappingProxyType({"kind": kind} | ({"region": unquote(region)} if region else {}))
     else:
         methods = _FIXED.get(path)
     if methods is None:

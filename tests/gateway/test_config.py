@@ -218,6 +218,7 @@ def test_defaults(folder: Path) -> None:
         },
         "routes": {},
         "limits": {"max_body_bytes": 67108864, "max_json_depth": None},
+        "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "readiness": "strict",
         "drain_seconds": 30,
         "open_inference": {},
@@ -844,8 +845,10 @@ def test_the_schema_refuses(case: str) -> None:
 
 def test_the_schema_describes_every_key_of_ours() -> None:
     schema = json_schema(REGISTRIES)
-    ours = [schema["$defs"][name]["properties"] for name in ("Listener", "Limits", "RouteTarget", "SignatureConfig")]
-    ours.append({key: schema["properties"][key] for key in ("listen", "models", "routes", "limits", "readiness")})
+    sections = ("Listener", "Limits", "RouteTarget", "SharedMemoryConfig", "SignatureConfig")
+    keys = ("listen", "models", "routes", "limits", "readiness", "shared_memory")
+    ours = [schema["$defs"][name]["properties"] for name in sections]
+    ours.append({key: schema["properties"][key] for key in keys})
     assert [key for properties in ours for key, value in properties.items() if "description" not in value] == []
 
 

@@ -63,6 +63,7 @@ def configuration() -> str:
         config["models"][f"echo_{datatype}"] = _echo(x=datatype)
     config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
+    config["shared_memory"] = {"system": True}
     return yaml.safe_dump(config, sort_keys=False)
 
 
