@@ -93,7 +93,7 @@ class CudaView:
             data: bytes = self._cupy.asnumpy(self._data).tobytes()
             return data
 
-    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], *, copy: bool = False) -> Array:
         """As an array of exactly these bytes: a view on the device where it can be one, of what CuPy does not know a
         copy on the host.
         """
@@ -101,9 +101,10 @@ class CudaView:
             return np.frombuffer(self.tobytes(), dtype).reshape(shape)
         with self._device:
             if dtype.kind == "b":
-                return (self._data != 0).reshape(shape)
-            aligned = self._data if self._data.data.ptr % dtype.itemsize == 0 else self._data.copy()
-            return aligned.view(dtype).reshape(shape)
+                return self._finished(self._data != 0).reshape(shape)
+            in_place = not copy and self._data.data.ptr % dtype.itemsize == 0
+            data = self._data if in_place else self._finished(self._data.copy())
+            return data.view(dtype).reshape(shape)
 
     def write(self, array: Array) -> None:
         """Fill the first bytes with an array, of this device, of another one or of the host. Finished when it
@@ -114,4 +115,9 @@ class CudaView:
                 array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             flat = self._cupy.ascontiguousarray(self._cupy.asarray(array)).reshape(-1).view(np.uint8)
             self._data[: flat.nbytes] = flat
-            self._cupy.cuda.get_current_stream().synchronize()
+            self._finished(flat)
+
+    def _finished(self, array: Array) -> Array:
+        """Once the device has it: who uses it next may be on another stream, or another process."""
+        self._cupy.cuda.get_current_stream().synchronize()
+        return array

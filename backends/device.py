@@ -34,6 +34,9 @@ class Device:
         """Host -> device; from another device, too. BYTES stay on the host, always."""
         return array if isinstance(array, np.ndarray) else array.get()
 
+    def finish(self) -> None:
+        """Return when everything that was begun here is done."""
+
     def get(self, array: Array) -> Array:
         """Device -> host, finished when it returns."""
         return array
@@ -70,6 +73,9 @@ class CudaDevice(Device):
 
     def put(self, array: Array) -> Array:
         return array if array.dtype == BYTES else self.xp.asarray(array)
+
+    def finish(self) -> None:
+        self._stream.synchronize()
 
     def get(self, array: Array) -> Array:
         return array if isinstance(array, np.ndarray) else self.xp.asnumpy(array)

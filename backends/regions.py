@@ -47,5 +47,6 @@ def _write(name: str, array: Array, into: Destination, device: Device) -> Gatewa
     if isinstance(memory, memoryview):
         device.get_into(array, np.frombuffer(memory[: array.nbytes], array.dtype).reshape(array.shape))
     else:
+        device.finish()  # the memory may be another GPU's, which does not wait for our stream
         memory.write(array)
     return None

@@ -35,8 +35,10 @@ class DeviceMemory(Protocol):
 
     nbytes: int
 
-    def array(self, dtype: Any, shape: tuple[int, ...]) -> Array:
-        """These bytes as an array, on the device where that is possible, without a copy where that is."""
+    def array(self, dtype: Any, shape: tuple[int, ...], *, copy: bool = False) -> Array:
+        """These bytes as an array, on the device where that is possible; not a copy unless that is asked for, or is the
+        only way.
+        """
         ...
 
     def tobytes(self) -> bytes:

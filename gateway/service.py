@@ -93,7 +93,7 @@ class Service:
             ModelStatus: self._model_status,
             ModelConfiguration: self._model_configuration,
             RegionStatus: self._memory.status,
-            RegisterRegion: lambda question: self._in_thread(self._memory.register, question),
+            RegisterRegion: lambda question: asyncio.to_thread(self._memory.register, question),
             UnregisterRegion: self._memory.unregister,
         }
 

@@ -15,7 +15,6 @@ from adapters import json_body
 from adapters.open_inference import raw
 from adapters.open_inference.errors import shape_text, with_id
 from adapters.open_inference.members import array, fields_of, member, text, unsigned
-from adapters.open_inference.shared_memory import memory_named
 from gateway.canonical import BYTES, DTYPES, Array, datatype_of
 from gateway.errors import GatewayError, InvalidArgument
 from gateway.ports import Call, Memory, NeedsThread
@@ -50,7 +49,12 @@ class Declared(NamedTuple):
 
 
 class Inputs:
-    """Reads the inputs of one request, in the order of the message. `in_memory`: some lie in shared memory."""
+    """Reads the inputs of one request, in the order of the message. `in_memory`: a tensor of it, in or out, lies in
+    shared memory.
+    """
+
+    in_memory = False
+    _copied = 0
 
     def __init__(self, call: Call, model: str) -> None:
         self.arrays: dict[str, Array] = {}
@@ -58,8 +62,6 @@ class Inputs:
         self._call = call
         self._model = model
         self._tail = _EMPTY
-        self._copied = 0
-        self.in_memory = False
 
     def read(self, items: Any, tail: memoryview = _EMPTY) -> None:
         """A JSON array of inputs, and the binary data behind the JSON -> `arrays`, by name.
@@ -84,7 +86,7 @@ class Inputs:
             size = unsigned(item["parameters"][source], f"Unable to parse '{source}'")
             return self.from_raw(self._take(size, declared.name), declared)
         parameters = item["parameters"]
-        return self.from_memory(memory_named(parameters, fields_of(parameters), self._call, writable=False), declared)
+        return self.from_memory(self.memory_named(parameters, fields_of(parameters)), declared)
 
     def _take(self, size: int, name: str) -> memoryview:
         """The next `size` bytes of the tail."""
@@ -115,7 +117,6 @@ class Inputs:
         four bytes and more, which a model takes for counts, shapes and indices. Raises NeedsThread on the event loop
         if there is much to copy.
         """
-        self.in_memory = True
         name, dtype, shape, count = declared
         size = memory.nbytes
         if dtype == BYTES:
@@ -127,14 +128,32 @@ class Inputs:
             return self.from_raw(memoryview(memory.tobytes()), declared)
         if size != count * dtype.itemsize:
             return self._missized(declared, size)
+        are_indices = dtype.kind in "iu" and dtype.itemsize >= _INDEX_BYTES
         if not isinstance(memory, memoryview):
-            return memory.array(dtype, shape) if count else np.empty(shape, dtype)
+            return memory.array(dtype, shape, copy=are_indices) if count else np.empty(shape, dtype)
         if dtype.kind == "b":
             self._copy(size)
-        elif dtype.kind in "iu" and dtype.itemsize >= _INDEX_BYTES:
+        elif are_indices:
             self._copy(size)
             memory = memoryview(memory.tobytes())
         return self.from_raw(memory, declared)
+
+    def memory_named(self, parameters: Any, given: list[str], *, writable: bool = False) -> Memory:
+        """What the parameters of an input or output name; `given` are their keys.
+
+        Raises InvalidArgument, RegionNotFound, RegionRange.
+        """
+        name = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
+        offset, size = (
+            unsigned(parameters[key], f"Unable to parse '{key}'") if key in given else 0
+            for key in ("shared_memory_offset", "shared_memory_byte_size")
+        )
+        return self.memory(name, offset, size, writable=writable)
+
+    def memory(self, region: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
+        """A part of a region that this request names. Raises RegionNotFound, RegionRange."""
+        self.in_memory = True
+        return self._call.regions.view(region, offset, byte_size, writable=writable)
 
     def _copy(self, size: int) -> None:
         """Count what is copied out of shared memory."""

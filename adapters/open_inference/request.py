@@ -20,7 +20,7 @@ from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.inputs import Declared, Inputs
 from adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
 from adapters.open_inference.parameters import read_parameters, sequence_of
-from adapters.open_inference.shared_memory import destination, memory_named
+from adapters.open_inference.shared_memory import destination
 from adapters.open_inference.template import Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import (
@@ -44,18 +44,20 @@ _HEADER_LENGTH: Final = HEADER_LENGTH.lower()
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
 _templates: Final = Templates()
-_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
-"""Models have few outputs, and requests name them over and over."""
 
 
 class _Wanted(NamedTuple):
-    """How an output is wanted: `binary` behind the JSON, `top_k` > 0 as its best classes, or in the caller's own
-    `memory`.
-    """
+    """How an output is wanted: `binary` behind the JSON, or in the caller's own `memory`."""
 
-    binary: bool
-    top_k: int = 0
+    request: OutputRequest
+    binary: bool = False
     memory: Memory | None = None
+
+
+@lru_cache(maxsize=1024)
+def _usual(name: str, binary: bool, top_k: int = 0) -> _Wanted:
+    """Models have few outputs, and requests name them over and over."""
+    return _Wanted(OutputRequest(name, top_k), binary)
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
@@ -159,7 +161,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     inputs = Inputs(call, view.name)
     inputs.read(short_array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
     binary = reserved.get("binary_data_output", False)
-    outputs = _outputs(document["outputs"], binary, call) if "outputs" in fields else {}
+    outputs = _outputs(document["outputs"], binary, inputs) if "outputs" in fields else {}
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
@@ -172,14 +174,14 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
         view,
         inputs.arrays,
         request_id,
-        tuple([_wanted(name, wanted.top_k) for name, wanted in outputs.items()]),
+        tuple([wanted.request for wanted in outputs.values()]),
         custom,
         priority=reserved.get("priority", 0),
         sequence=sequence_of(reserved),
         deadline=call.deadline,
         queue_timeout_us=reserved.get("timeout", 0),
         wire=_wire(call, in_binary),
-        into=_into(inputs, outputs),
+        into=_destinations(outputs) if inputs.in_memory else None,
     )
 
 
@@ -196,22 +198,21 @@ def _wire(call: Call, binary: Collection[str]) -> Wire:
     return Wire(frozenset(binary), coding) if coding or binary else PLAIN
 
 
-def _into(inputs: Inputs, outputs: Mapping[str, _Wanted]) -> Mapping[str, Destination] | None:
-    """Where outputs go that are wanted in shared memory; None if no tensor of the request is there."""
-    into = {name: destination(wanted.memory) for name, wanted in outputs.items() if wanted.memory is not None}
-    return into if into or inputs.in_memory else None
+def _destinations(outputs: Mapping[str, _Wanted]) -> Mapping[str, Destination]:
+    """Where outputs go that are wanted in shared memory."""
+    return {name: destination(wanted.memory) for name, wanted in outputs.items() if wanted.memory is not None}
 
 
-def _outputs(items: Any, binary: bool, call: Call) -> dict[str, _Wanted]:
+def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _Wanted]:
     """The requested outputs; one that is named twice is given once."""
-    return dict([_output(item, binary, call) for item in short_array(items, "Unable to parse 'outputs'")])
+    return dict([_output(item, binary, inputs) for item in short_array(items, "Unable to parse 'outputs'")])
 
 
-def _output(item: Any, binary: bool, call: Call) -> tuple[str, _Wanted]:
+def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _Wanted]:
     fields = fields_of(item)
     name = text(member(item, fields, "name"), "Unable to parse 'name'")
     if "parameters" not in fields:
-        return name, _Wanted(binary)
+        return name, _usual(name, binary)
     parameters = item["parameters"]
     given = fields_of(parameters)
     in_memory = "shared_memory_region" in given
@@ -219,11 +220,11 @@ def _output(item: Any, binary: bool, call: Call) -> tuple[str, _Wanted]:
     if "binary_data" in given:
         binary = boolean(parameters["binary_data"], "Unable to parse 'binary_data'")
     if not in_memory:
-        return name, _Wanted(binary, top_k)
+        return name, _usual(name, binary, top_k)
     for key, other in (("classification", top_k), ("binary_data", "binary_data" in given and binary)):
         if other:
             raise InvalidArgument(f"Output can't set both 'shared_memory_region' and '{key}'")
-    return name, _Wanted(False, memory=memory_named(parameters, given, call, writable=True))
+    return name, _Wanted(OutputRequest(name), memory=inputs.memory_named(parameters, given, writable=True))
 
 
 # ------------------------------------------------------------------------------------------------- raw binary requests

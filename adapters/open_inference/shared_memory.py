@@ -1,4 +1,4 @@
-"""Shared memory: regions registered, listed and forgotten, and where in them a tensor lies.
+"""Shared memory: regions registered, listed and forgotten.
 
 The two kinds, system and CUDA, have the same calls at different addresses; the questions are the same for HTTP and
 gRPC. Source: Triton's shared memory extensions; the texts are its own.
@@ -82,22 +82,6 @@ def _described(region: Region, kind: MemoryKind) -> dict[str, Any]:
 
 def encode_done(answer: None, question: Any) -> Reply:
     return Reply(b"", 200, JSON_HEADERS)
-
-
-# ------------------------------------------------------------------------------------------------------------- tensors
-
-
-def memory_named(parameters: Any, given: list[str], call: Call, *, writable: bool) -> Memory:
-    """What the parameters of an input or output name: a part of a region.
-
-    `given` are their keys. Raises InvalidArgument, RegionNotFound, RegionRange.
-    """
-    name = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
-    offset, size = (
-        unsigned(parameters[key], f"Unable to parse '{key}'") if key in given else 0
-        for key in ("shared_memory_offset", "shared_memory_byte_size")
-    )
-    return call.regions.view(name, offset, size, writable=writable)
 
 
 def destination(memory: Memory) -> Destination:

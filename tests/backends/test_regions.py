@@ -155,7 +155,7 @@ class CardMemory:
         self.nbytes = nbytes
         self.written: list[Any] = []
 
-    def array(self, dtype: Any, shape: Any) -> Any:
+    def array(self, dtype: Any, shape: Any, *, copy: bool = False) -> Any:
         raise AssertionError("an output is not read")
 
     def tobytes(self) -> bytes:

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.canonical import InferRequest, InferResponse, TopK
 from gateway.metrics import Metrics
-from gateway.ports import Call, Endpoint, ModelView, Reply
-from gateway.questions import ServerDescription
+from gateway.ports import Call, Endpoint, ModelView, NeedsThread, Reply
+from gateway.questions import ServerDescription, ServerLive
 from gateway.service import MANY_CLASSES, Service
 
 
@@ -60,3 +60,30 @@ async def test_many_classes_are_written_in_a_thread(
     await service.handle("d", Endpoint("", "infer", decode, encode, refuse), Call(b"", "", "", {}, "http"), send)
     assert len(replies) == 1
     assert [thread is not threading.current_thread() for thread in threads] == [elsewhere]
+
+
+async def test_a_decode_that_needs_a_thread_gets_one() -> None:
+    """A short call may name much memory to read: it is decoded again, elsewhere."""
+    tries: list[tuple[bool, bool]] = []
+
+    def decode(call: Call, resolve: Any) -> ServerLive:
+        tries.append((call.in_thread, threading.current_thread() is threading.main_thread()))
+        if not call.in_thread:
+            raise NeedsThread
+        return ServerLive()
+
+    nobody: Any = type("Nobody", (), {"resolve": None})()
+    service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
+    answers: list[Any] = []
+
+    def encode(answer: Any, question: Any) -> Reply:
+        answers.append(answer)
+        return Reply(b"")
+
+    async def send(reply: Reply) -> None:
+        pass
+
+    refuse: Any = None
+    await service.handle("d", Endpoint("", "live", decode, encode, refuse), Call(b"", "", "", {}, "http"), send)
+    assert tries == [(False, True), (True, False)]
+    assert answers == [True]
