@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,26 @@ class Device:
         return np.errstate(all="ignore")
 
     def put(self, array: Array) -> Array:
-        """Host -> device. BYTES stay on the host, always."""
-        return array
+        """Host -> device; from another device, too. BYTES stay on the host, always."""
+        return array if isinstance(array, np.ndarray) else array.get()
+
+    def finish(self) -> None:
+        """Return when everything that was begun here is done."""
 
     def get(self, array: Array) -> Array:
         """Device -> host, finished when it returns."""
         return array
+
+    def get_into(self, array: Array, out: Array) -> None:
+        """Device -> a host array of the same dtype and shape, finished when it returns."""
+        np.copyto(out, array)
+
+    def join(self, arrays: Sequence[Array]) -> Array:
+        """Arrays from anywhere, concatenated on axis 0 on the device (BYTES on the host)."""
+        own = [self.put(array) for array in arrays]
+        if len(own) == 1:
+            return own[0]
+        return (np if isinstance(own[0], np.ndarray) else self.xp).concatenate(own)
 
 
 class CudaDevice(Device):
@@ -61,8 +75,17 @@ class CudaDevice(Device):
     def put(self, array: Array) -> Array:
         return array if array.dtype == BYTES else self.xp.asarray(array)
 
+    def finish(self) -> None:
+        self._stream.synchronize()
+
     def get(self, array: Array) -> Array:
         return array if isinstance(array, np.ndarray) else self.xp.asnumpy(array)
+
+    def get_into(self, array: Array, out: Array) -> None:
+        if isinstance(array, np.ndarray):
+            np.copyto(out, array)
+        else:
+            self.xp.asnumpy(self.xp.ascontiguousarray(array), out=out)
 
 
 def cuda_devices() -> int:

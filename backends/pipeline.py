@@ -4,7 +4,8 @@
     split_rows
 
 Two crossings per batch, no more: the joined rows go in once, and only outputs that somebody in the batch asked for
-come out. A batch of one is neither joined nor split: its arrays pass through as they are.
+come out, or their best classes where nothing else is wanted of them. A batch of one is neither joined nor split: its
+arrays pass through as they are.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import EllipsisType
 from typing import Any, cast
 
 import numpy as np
 
 from backends.device import Device
-from gateway.canonical import InferRequest, InferResponse, Tensors, TensorSpec, common_rows
+from backends.regions import place_outputs
+from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
+from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TensorSpec, TopK, common_rows
 from gateway.errors import GatewayError, ModelFailed
 from gateway.ports import Backend, BackendKind, Computation, ModelSource, Observe, Op
 
 Specs = Mapping[str, TensorSpec]
+Outcome = InferResponse | GatewayError
+"""What becomes of a request: what cannot be done for one is no concern of the others in the batch."""
 
 
 def load(
@@ -79,10 +85,12 @@ class Pipeline:
         self.decoupled = backend.decoupled
         self.merges = backend.merges
 
-    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         """See Executor."""
         if self._bare:
-            return (self._run_bare(requests[0], observe),) if len(requests) == 1 else self._run(requests, observe)
+            if len(requests) == 1 and requests[0].into is None and not asks_for_classes(requests[0]):
+                return (self._run_bare(requests[0], observe),)
+            return self._run(requests, observe)
         return self._run_on_device(requests, observe)
 
     def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
@@ -100,12 +108,12 @@ class Pipeline:
             _check_rows(outputs, (common_rows(request.inputs),))
         return (InferResponse(outputs),)
 
-    def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
+    def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         """Whatever happens on a device happens on its stream."""
         with self._device.active():
             yield from self._run(requests, observe)
 
-    def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
+    def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         wanted = self._wanted(requests)
         tensors = self._before(requests, observe)
         begun = time.perf_counter()
@@ -120,7 +128,7 @@ class Pipeline:
             if close is not None:
                 close()
 
-    async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+    async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
         wanted = self._wanted(requests)
         tensors = self._before(requests, observe)
         begun = time.perf_counter()
@@ -162,7 +170,10 @@ class Pipeline:
     def _before(self, requests: Sequence[InferRequest], observe: Observe) -> Tensors:
         begun = time.perf_counter()
         put = self._device.put
-        tensors: Tensors = {name: put(array) for name, array in join_rows(requests).items()}
+        if all(request.into is None for request in requests):
+            tensors: Tensors = {name: put(array) for name, array in join_rows(requests).items()}
+        else:
+            tensors = {name: self._device.join([each.inputs[name] for each in requests]) for name in requests[0].inputs}
         for op in self._preprocess:
             tensors = op(tensors, self._device.xp)
         observe("preprocess", time.perf_counter() - begun)
@@ -170,14 +181,42 @@ class Pipeline:
 
     def _after(
         self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest], observe: Observe
-    ) -> Sequence[InferResponse]:
+    ) -> Sequence[Outcome]:
         begun = time.perf_counter()
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
+        tensors = {name: raw[name] for name in wanted}
+        if self._max_batch_size:
+            _check_rows(tensors, [common_rows(request.inputs) for request in requests])
         get = self._device.get
-        responses = split_rows({name: get(raw[name]) for name in wanted}, requests, self._max_batch_size)
+        classes = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
+        placed = any(request.into for request in requests)
+        whole = _wanted_whole(requests) if classes or placed else None
+        outputs = {name: get(array) for name, array in tensors.items() if whole is None or name in whole}
+        outcomes = split_rows(outputs, requests, classes)
+        if placed:
+            outcomes = self._place(tensors, requests, outcomes)
         observe("postprocess", time.perf_counter() - begun)
-        return responses
+        return outcomes
+
+    def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: list[Outcome]) -> list[Outcome]:
+        """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
+        placed, start = [], 0
+        for request, outcome in zip(requests, outcomes, strict=True):
+            rows: slice | EllipsisType = ...
+            if len(requests) > 1:
+                rows = slice(start, start := start + cast("int", common_rows(request.inputs)))
+            if request.into and isinstance(outcome, InferResponse) and not request.lifeline.cut:
+                outcome = place_outputs(tensors, request, rows, outcome, self._device)
+            placed.append(outcome)
+        return placed
+
+    def _best(self, name: str, array: Array, k: int) -> TopK | GatewayError:
+        """The best classes of an output, found on the device, on the host."""
+        best = best_classes(name, array, k, self._max_batch_size > 0, self._device.xp)
+        if isinstance(best, GatewayError):
+            return best
+        return TopK(self._device.get(best.values), self._device.get(best.indices))
 
 
 def last_line(error: BaseException) -> str:
@@ -209,23 +248,51 @@ def join_rows(requests: Sequence[InferRequest]) -> Tensors:
     return {name: np.concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
 
 
-def split_rows(outputs: Tensors, requests: Sequence[InferRequest], max_batch_size: int) -> list[InferResponse]:
+def split_rows(
+    outputs: Tensors, requests: Sequence[InferRequest], classes: Mapping[str, TopK | GatewayError] = NOTHING
+) -> list[Outcome]:
     """Give every request its own rows of every output that it asked for, as views: [sum(rows_i), *rest] -> [rows_i,
-    *rest].
+    *rest]; of an output whose best `classes` it asked for, those.
 
-    Raises ModelFailed naming an output whose axis 0 is not the batch. Requests that cannot be batched get everything.
+    A lone request gets all rows, whatever their number. What an output cannot give is the outcome of who asked for it.
     """
-    rows = [common_rows(request.inputs) for request in requests]
-    if max_batch_size:
-        _check_rows(outputs, rows)
     if len(requests) == 1:
-        return [InferResponse(_asked(outputs, requests[0]))]
-    responses, start = [], 0
-    for request, count in zip(requests, cast("list[int]", rows), strict=True):
-        own = {name: array[start : start + count] for name, array in outputs.items()}
-        responses.append(InferResponse(_asked(own, request)))
-        start += count
-    return responses
+        return [_own(outputs, classes, requests[0], None)]
+    outcomes, start = [], 0
+    for request in requests:
+        end = start + cast("int", common_rows(request.inputs))
+        outcomes.append(_own(outputs, classes, request, slice(start, end)))
+        start = end
+    return outcomes
+
+
+def _own(
+    outputs: Tensors, classes: Mapping[str, TopK | GatewayError], request: InferRequest, rows: slice | None
+) -> Outcome:
+    found: dict[str, TopK] = {}
+    if classes:
+        for output in request.outputs:
+            if output.top_k:
+                best = classes[output.name]
+                if isinstance(best, TopK):
+                    best = classes_of(output.name, best, output.top_k, rows)
+                if isinstance(best, GatewayError):
+                    return best
+                found[output.name] = best
+    own = _asked(outputs, request)
+    return InferResponse(own if rows is None else {name: array[rows] for name, array in own.items()}, classes=found)
+
+
+def _wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
+    """The outputs that somebody wants whole and on the host; None: all of them."""
+    if not all(request.outputs for request in requests):
+        return None
+    return {
+        output.name
+        for request in requests
+        for output in request.outputs
+        if not output.top_k and output.name not in (request.into or ())
+    }
 
 
 def _check_rows(outputs: Tensors, rows: Sequence[int | None]) -> None:
@@ -244,7 +311,8 @@ def _check_rows(outputs: Tensors, rows: Sequence[int | None]) -> None:
 def _asked(outputs: Tensors, request: InferRequest) -> Tensors:
     if not request.outputs:
         return outputs
-    names = {output.name for output in request.outputs}
+    elsewhere = request.into or ()
+    names = {output.name for output in request.outputs if not output.top_k and output.name not in elsewhere}
     return outputs if len(names) == len(outputs) else {name: array for name, array in outputs.items() if name in names}
 
 

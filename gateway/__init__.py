@@ -25,6 +25,7 @@ What is loaded, and from what
     config/           YAML -> Config, strictly              repository.py     versions and their states
     metrics.py        every Prometheus instrument         triton_metrics.py the same numbers under Triton's names
     tracing.py        which requests leave a trace        logs.py           what is logged, as callers may change it
+    shared_memory.py  the memory that callers share with us
     hidden.py         controls and states, which pass between the gateway and a model of sequences
 
 What is loaded, and from what

@@ -23,7 +23,7 @@ from typing import Any, Final
 from adapters import DIALECTS
 from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
-from backends import BACKENDS
+from backends import BACKENDS, cuda_memory
 from backends import pipeline as pipelines
 from backends.device import gpu_memory
 from backends.ops import OPS
@@ -40,6 +40,7 @@ from gateway.questions import ServerDescription
 from gateway.repository import Repository
 from gateway.router import Router
 from gateway.service import Service
+from gateway.shared_memory import SharedMemory
 from gateway.tracing import TraceFile, Tracing
 from gateway.triton_metrics import TritonMetrics
 
@@ -133,6 +134,17 @@ def catalog(config: Config, kinds: Registries, say: Say = lambda line: None) -> 
     )
 
 
+def _shared_memory(config: Config) -> SharedMemory:
+    allowed = config.shared_memory
+    return SharedMemory(
+        system=allowed.system,
+        cuda=allowed.cuda,
+        prefix=allowed.prefix,
+        max_regions=allowed.max_regions,
+        open_cuda=cuda_memory.opener() if allowed.cuda else None,
+    )
+
+
 class App:
     """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
 
@@ -145,8 +157,9 @@ class App:
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
-        description = ServerDescription(NAME, version(), config.plain())
-        self.service = Service(config, self.repository, self.router, self.metrics, description, self.tracing)
+        memory = _shared_memory(config)
+        description = ServerDescription(NAME, version(), config.plain(), memory.works)
+        self.service = Service(config, self.repository, self.router, self.metrics, description, self.tracing, memory)
         self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}

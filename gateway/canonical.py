@@ -7,7 +7,7 @@ never leave the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
@@ -192,6 +192,18 @@ class OutputRequest:
     wire: Mapping[str, Any] = NOTHING
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Destination:
+    """Where the caller wants one output: memory that it shares, the first bytes of it.
+
+    `memory` is a writable memoryview, or a GPU's (`ports.DeviceMemory`). `serialize` lays BYTES out as the dialect
+    does.
+    """
+
+    memory: Any
+    serialize: Callable[[Array], bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class Sequence:
     """Which sequence of requests this one belongs to, and whether it is its first or last.
@@ -229,7 +241,8 @@ class InferRequest:
 
     `view` is the model version it was decoded for, pinned until the reply. `outputs` empty means all. `deadline` is
     absolute, in seconds of `time.monotonic()`. `wire` carries what the dialect's own encoder needs to answer in kind;
-    nobody else looks at it.
+    nobody else looks at it. `into` is None unless a tensor of it lies in memory that the caller shares: then inputs may
+    be arrays on a GPU, and the outputs that it names go into their destinations.
     """
 
     view: ModelView
@@ -244,16 +257,32 @@ class InferRequest:
     queue_timeout_us: int = 0
     stream: bool = False
     wire: Any = None
+    into: Mapping[str, Destination] | None = None
     lifeline: Lifeline = field(default_factory=Lifeline)
 
 
 @message
-class InferResponse:
-    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays.
+class TopK:
+    """The best classes of each row of an output, best first: host arrays [rows, n], or [n] where the model has no
+    batch dimension.
 
-    `final` is False while a decoupled model may still say more.
+    `values` are in the output's dtype, `indices` count within the row, taken flat.
+    """
+
+    values: Array
+    indices: Array
+
+
+@message
+class InferResponse:
+    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays. Of one that went
+    into its caller's memory, only dtype and shape count.
+
+    `classes` has the outputs whose best classes were asked for: an output is there or in `outputs`. `final` is False
+    while a decoupled model may still say more.
     """
 
     outputs: Tensors
     parameters: Mapping[str, ParameterValue] = NOTHING
     final: bool = True
+    classes: Mapping[str, TopK] = NOTHING

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.canonical import NOTHING, InferRequest, InferResponse, ModelRef, Signature, Tensors, TensorSpec
-from gateway.errors import Code, GatewayError
+from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, ModelRef, Signature, Tensors, TensorSpec
+from gateway.errors import Code, GatewayError, RegionNotFound
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Observe: TypeAlias = Callable[[str, float], None]
@@ -25,6 +25,59 @@ class Options(BaseModel):
     """Base of everything that YAML sets: immutable, no unknown keys, no coercion of types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+# ------------------------------------------------------------------------------------------------------- shared memory
+
+
+class DeviceMemory(Protocol):
+    """Bytes on a GPU that a caller shares."""
+
+    nbytes: int
+
+    def array(self, dtype: Any, shape: tuple[int, ...], *, copy: bool = False) -> Array:
+        """These bytes as an array, on the device where that is possible; not a copy unless that is asked for, or is the
+        only way.
+        """
+        ...
+
+    def tobytes(self) -> bytes:
+        """A copy on the host."""
+        ...
+
+    def write(self, array: Array) -> None:
+        """Fill the first bytes with an array from anywhere; finished when it returns."""
+        ...
+
+
+Memory: TypeAlias = memoryview | DeviceMemory
+
+
+class Regions(Protocol):
+    """The memory that callers have registered."""
+
+    def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
+        """A part of a region, without a copy: whoever shares it may change it at any time.
+
+        Raises RegionNotFound, RegionRange.
+        """
+        ...
+
+
+class NoRegions:
+    """Where nobody can register any."""
+
+    def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
+        raise RegionNotFound(name)
+
+
+NO_REGIONS: Final[Regions] = NoRegions()
+
+
+class NeedsThread(Exception):
+    """Raised by a decode on the event loop that finds it has much to read, although its call is short: it is called
+    again in a thread.
+    """
 
 
 # ------------------------------------------------------------------------------------------------------------ messages
@@ -39,7 +92,8 @@ class Call:
     `time.monotonic()`. `max_body_bytes` bounds the JSON of a body, also once it is inflated, `max_binary_bytes` a
     body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
     learned that a later error must repeat, such as the request's id. `accepted`: the question is a model's to answer,
-    and an error from here on is an answer, too.
+    and an error from here on is an answer, too. `regions` is the memory that callers share; `in_thread`
+    tells a decode that it may take its time.
     """
 
     body: Buffer
@@ -54,6 +108,8 @@ class Call:
     max_json_depth: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
     accepted: bool = False
+    regions: Regions = NO_REGIONS
+    in_thread: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -299,7 +355,8 @@ class OpKind:
 class Executor(Protocol):
     """What a scheduler drives: one instance of a model with its pre- and postprocessing.
 
-    Requests come and answers leave as host arrays. `merges`: several requests may share a run.
+    Requests come and answers leave as host arrays. `merges`: several requests may share a run. What cannot be done for
+    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all.
     """
 
     runs_on: Literal["thread", "loop"]
@@ -307,11 +364,15 @@ class Executor(Protocol):
     decoupled: bool
     merges: bool
 
-    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
+    def run(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> Iterable[Sequence[InferResponse | GatewayError]]:
         """One batch: each step gives one response per request, in their order. Unary models take one step."""
         ...
 
-    def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+    def arun(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
         """The same on the event loop, for executors that run there."""
         ...
 

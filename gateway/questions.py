@@ -45,11 +45,12 @@ class ServerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ServerDescription:
-    """The server's name and version, and its whole configuration as plain data."""
+    """The server's name and version, its whole configuration as plain data, the kinds of shared memory that work."""
 
     name: str
     version: str
     configuration: Mapping[str, Any] = field(default_factory=dict)
+    shared_memory: frozenset[MemoryKind] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from gateway.errors import (
 )
 from gateway.logs import Logs
 from gateway.metrics import Metrics
-from gateway.ports import Answers, Call, Endpoint, Reply
+from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply
 from gateway.questions import (
     IndexEntry,
     LoadModel,
@@ -44,6 +44,8 @@ from gateway.questions import (
     ModelReady,
     ModelStatistics,
     ModelStatus,
+    RegionStatus,
+    RegisterRegion,
     RepositoryIndex,
     ServerDescription,
     ServerLive,
@@ -53,10 +55,12 @@ from gateway.questions import (
     Statistics,
     TraceSettings,
     UnloadModel,
+    UnregisterRegion,
     VersionStatus,
 )
 from gateway.repository import Repository
 from gateway.router import Router
+from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
 
 log = logging.getLogger(__name__)
@@ -66,7 +70,13 @@ Send = Callable[[Reply], Awaitable[None]]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
-_DECODERS: Final = 2
+MANY_CLASSES: Final = 10_000
+"""The texts of that many are written in a thread, too: each costs as much as dozens of numbers."""
+_CODECS: Final = 2
+
+
+def _are_many(answer: InferResponse) -> bool:
+    return sum([len(best.values.flat) for best in answer.classes.values()]) > MANY_CLASSES
 
 
 class Service:
@@ -82,7 +92,9 @@ class Service:
         metrics: Metrics,
         description: ServerDescription,
         tracing: Tracing | None = None,
+        memory: SharedMemory | None = None,
     ) -> None:
+        self._memory = memory or SharedMemory()
         self._config = config
         self._repository = repository
         self._resolve = router.resolve
@@ -91,7 +103,7 @@ class Service:
         self._description = description
         self._tracing = tracing or Tracing()
         self._logs = Logs()
-        self._decoders = ThreadPoolExecutor(_DECODERS, "decode")
+        self._codecs = ThreadPoolExecutor(_CODECS, "codec")
         self.admin: AdminKey | None = None
         self.started = False
         self.draining = False
@@ -112,6 +124,9 @@ class Service:
             ModelStatistics: self._model_statistics,
             TraceSettings: self._trace_settings,
             LogSettings: self._log_settings,
+            RegionStatus: self._memory.status,
+            RegisterRegion: lambda question: asyncio.to_thread(self._memory.register, question),
+            UnregisterRegion: self._memory.unregister,
         }
 
     @property
@@ -128,32 +143,16 @@ class Service:
         begun = time.perf_counter()
         model = version = ""
         code = Code.CANCELLED
+        call.regions = self._memory
         try:
             if endpoint.admin and self.admin is not None:
                 self.admin.check(call.headers)
-            if len(call.body) < LARGE_BODY_BYTES:
-                question = endpoint.decode(call, self._resolve)
-            else:
-                question = await self._decode_in_thread(endpoint, call)
+            question = await self._decode(endpoint, call)
             if type(question) is InferRequest:
-                view = question.view
-                model, version = view.name, str(view.version)
+                model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                try:
-                    answers = self._submit(endpoint, question)
-                except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
-                    question = await self._decode_in_thread(endpoint, call)
-                    answers = self._submit(endpoint, question)
-                call.accepted = True
-                try:
-                    async for answer in answers:
-                        answered = time.perf_counter()
-                        reply = endpoint.encode(answer, question)
-                        observe("encode", time.perf_counter() - answered)
-                        await send(reply)
-                finally:
-                    answers.abandon()
+                await self._infer(endpoint, call, question, observe, send)
             else:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
@@ -173,8 +172,41 @@ class Service:
             key = (dialect, call.transport, model, version, endpoint.method)
             self._metrics.request(key, code, time.perf_counter() - begun)
 
+    async def _infer(self, endpoint: Endpoint, call: Call, request: InferRequest, observe: Observe, send: Send) -> None:
+        """Submit a request, and send a reply for each of its answers."""
+        try:
+            answers = self._submit(endpoint, request)
+        except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
+            request = await self._decode_in_thread(endpoint, call)
+            answers = self._submit(endpoint, request)
+        call.accepted = True
+        try:
+            async for answer in answers:
+                answered = time.perf_counter()
+                if answer.classes and _are_many(answer):
+                    reply = await self._in_thread(endpoint.encode, answer, request)
+                else:
+                    reply = endpoint.encode(answer, request)
+                observe("encode", time.perf_counter() - answered)
+                await send(reply)
+        finally:
+            answers.abandon()
+
+    async def _decode(self, endpoint: Endpoint, call: Call) -> Any:
+        """What is asked: on the loop, unless that would keep it from others."""
+        if len(call.body) >= LARGE_BODY_BYTES:
+            return await self._decode_in_thread(endpoint, call)
+        try:
+            return endpoint.decode(call, self._resolve)
+        except NeedsThread:
+            return await self._decode_in_thread(endpoint, call)
+
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._decoders, endpoint.decode, call, self._resolve)
+        call.in_thread = True
+        return await self._in_thread(endpoint.decode, call, self._resolve)
+
+    async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._codecs, step, *args)
 
     def _submit(self, endpoint: Endpoint, request: InferRequest) -> Answers:
         view = request.view

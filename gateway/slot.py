@@ -123,7 +123,7 @@ async def acompute(executor: Executor, batch: Batch) -> None:
 
 async def _steps(
     executor: Executor, requests: Sequence[InferRequest], batch: Batch
-) -> AsyncGenerator[Sequence[InferResponse], None]:
+) -> AsyncGenerator[Sequence[InferResponse | GatewayError], None]:
     async for responses in executor.arun(requests, batch.observe):
         yield responses
 
@@ -170,6 +170,7 @@ class Slot:
     def _work(self) -> None:
         while (step := self._inbox.get()) is not None:
             step()
+            del step  # an idle thread must not hold on to the tensors of its last batch
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
@@ -189,10 +190,12 @@ class Slot:
         behind.
         """
         (job,) = batch.jobs
-        steps: Iterator[Sequence[InferResponse]] = iter(())
+        steps: Iterator[Sequence[InferResponse | GatewayError]] = iter(())
         try:
             steps = iter(self.executor.run(batch.requests, batch.observe))
             for (response,) in steps:
+                if isinstance(response, GatewayError):
+                    raise response
                 if not job.wait_for_room():
                     break
                 self._tell(batch.on_answer, batch, response, batch.take_timings())
@@ -216,6 +219,8 @@ class Slot:
         try:
             async with contextlib.aclosing(_steps(self.executor, batch.requests, batch)) as steps:
                 async for (response,) in steps:
+                    if isinstance(response, GatewayError):
+                        raise response
                     if not await job.await_room():
                         break
                     batch.on_answer(batch, response, batch.take_timings())

@@ -78,6 +78,8 @@ def _load_failed(error: kind.LoadFailed) -> str:
     return f"Model {error.model} failed to load: {reasons}."
 
 
+_NO_MEMORY: Final = Row(500, Code.OK, _fixed("This protocol has no shared memory."))
+
 TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
     {
         BadRequest: Row(400, Code.OK, _text),
@@ -118,6 +120,18 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.SequenceNotStarted: Row(500, Code.OK, _text),
         kind.SequenceBatch: Row(500, Code.OK, _text),
         kind.SequenceIdMismatch: Row(500, Code.OK, _text),
+        kind.ClassesUnsupported: Row(500, Code.OK, _text),
+        kind.ClassesTooMany: Row(500, Code.OK, _text),
+        kind.SharedMemoryDisabled: _NO_MEMORY,
+        kind.RegionNotFound: _NO_MEMORY,
+        kind.RegionExists: _NO_MEMORY,
+        kind.RegionUnreachable: _NO_MEMORY,
+        kind.RegionInvalid: _NO_MEMORY,
+        kind.RegionKeyReserved: _NO_MEMORY,
+        kind.RegionLimit: _NO_MEMORY,
+        kind.CudaMemoryUnavailable: _NO_MEMORY,
+        kind.RegionRange: _NO_MEMORY,
+        kind.OutputTooLarge: _NO_MEMORY,
         kind.QueueFull: Row(503, Code.OK, lambda e: f"Model {e.model} is busy.", retry=True),
         kind.QueueTimeout: Row(503, Code.OK, lambda e: f"Model {e.model} is busy, the wait timed out.", retry=True),
         kind.DeadlineExceeded: Row(

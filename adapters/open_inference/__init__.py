@@ -1,8 +1,9 @@
 """Open Inference V2 with Triton's extensions: what its clients send, and what they get to read.
 
 `routes` says which address is which question, `request` turns bodies into canonical requests, `response` answers into
-bodies, `generate` does both for text generation, `errors` has the one table of kinds. Source: the Open Inference
-Protocol; where it is silent, Triton.
+bodies, `generate` does both for text generation, `errors` has the one table of kinds; `classification` writes the best
+classes of an output, `shared_memory` has the calls that manage regions. Source: the Open Inference Protocol; where it
+is silent, Triton.
 """
 
 from __future__ import annotations

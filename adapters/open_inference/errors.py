@@ -192,6 +192,56 @@ def _sequence_id_mismatch(error: errors.SequenceIdMismatch, call: Call) -> str:
     return f"correlation ID {error.sequence} does not fit model '{error.model}', which expects '{error.datatype}'"
 
 
+def _classes_unsupported(error: errors.ClassesUnsupported, call: Call) -> str:
+    return f"class result not available for output due to unsupported type '{error.datatype}'"
+
+
+_MEMORY_DISABLED: Final = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+
+
+def _region_not_found(error: errors.RegionNotFound, call: Call) -> str:
+    kind = f"{error.kind} " if error.kind else ""
+    return f"Unable to find {kind}shared memory region: '{error.name}'"
+
+
+def _region_exists(error: errors.RegionExists, call: Call) -> str:
+    return f"shared memory region '{error.name}' already in manager"
+
+
+def _region_unreachable(error: errors.RegionUnreachable, call: Call) -> str:
+    return f"Unable to open shared memory region: '{error.key}'"
+
+
+def _region_invalid(error: errors.RegionInvalid, call: Call) -> str:
+    return f"Invalid shared memory region: '{error.key}'"
+
+
+def _region_key_reserved(error: errors.RegionKeyReserved, call: Call) -> str:
+    return (
+        f"cannot register shared memory region '{error.name}' with key '{error.key}' as the key contains the reserved "
+        f"prefix '{error.prefix}'"
+    )
+
+
+def _region_limit(error: errors.RegionLimit, call: Call) -> str:
+    return f"no more than {error.limit} shared memory regions can be registered"
+
+
+def _no_cuda(error: errors.CudaMemoryUnavailable, call: Call) -> str:
+    return f"failed to register CUDA shared memory region: '{error.name}', GPUs not supported"
+
+
+def _region_range(error: errors.RegionRange, call: Call) -> str:
+    return f"Invalid offset + byte size for shared memory region: '{error.name}'"
+
+
+def _output_too_large(error: errors.OutputTooLarge, call: Call) -> str:
+    return (
+        f"shared memory size specified with the request for output '{error.output}' ({error.given} bytes) should be at "
+        f"least {error.needed} bytes to hold the results"
+    )
+
+
 def _model_unavailable(error: errors.ModelUnavailable, call: Call) -> str:
     return f"model '{error.model}' has stopped accepting requests"
 
@@ -231,6 +281,18 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
             400, Code.INVALID_ARGUMENT, _of_sequence("batch-size 1 due to requirements of sequence batcher")
         ),
         errors.SequenceIdMismatch: Answer(400, Code.INVALID_ARGUMENT, _sequence_id_mismatch),
+        errors.ClassesUnsupported: Answer(400, Code.INVALID_ARGUMENT, _classes_unsupported),
+        errors.ClassesTooMany: Answer(400, Code.INVALID_ARGUMENT, _always("classification output tensor too large")),
+        errors.SharedMemoryDisabled: Answer(501, Code.UNIMPLEMENTED, _always(_MEMORY_DISABLED)),
+        errors.RegionNotFound: Answer(404, Code.NOT_FOUND, _region_not_found),
+        errors.RegionExists: Answer(400, Code.ALREADY_EXISTS, _region_exists),
+        errors.RegionUnreachable: Answer(500, Code.INTERNAL, _region_unreachable),
+        errors.RegionInvalid: Answer(500, Code.INTERNAL, _region_invalid),
+        errors.RegionKeyReserved: Answer(400, Code.INVALID_ARGUMENT, _region_key_reserved),
+        errors.RegionLimit: Answer(503, Code.UNAVAILABLE, _region_limit),
+        errors.CudaMemoryUnavailable: Answer(400, Code.INVALID_ARGUMENT, _no_cuda),
+        errors.RegionRange: Answer(400, Code.INVALID_ARGUMENT, _region_range),
+        errors.OutputTooLarge: Answer(500, Code.INTERNAL, _output_too_large),
         errors.QueueFull: Answer(
             503, Code.UNAVAILABLE, _always("Exceeds maximum queue size"), prefixed=True, headers=_RETRY
         ),

@@ -16,13 +16,16 @@ from adapters.open_inference import raw
 from adapters.open_inference.errors import shape_text, with_id
 from adapters.open_inference.members import array, fields_of, member, text, unsigned
 from gateway.canonical import BYTES, DTYPES, Array, datatype_of
-from gateway.errors import GatewayError, InvalidArgument, NotFound
-from gateway.ports import Call
+from gateway.errors import GatewayError, InvalidArgument
+from gateway.ports import Call, Memory, NeedsThread
 
 _INT64_MAX: Final = 2**63 - 1
 _EMPTY: Final = memoryview(b"")
 _MAX_RANK: Final = 64
 """NumPy's."""
+_INDEX_BYTES: Final = 4
+_QUICK_BYTES: Final = 1 << 20
+"""More than that is not copied out of shared memory on the event loop."""
 _WRONG_LEAF: Final = {
     "b": "attempt to access JSON non-boolean as boolean",
     "u": "attempt to access JSON non-unsigned-integer as unsigned-integer",
@@ -46,7 +49,12 @@ class Declared(NamedTuple):
 
 
 class Inputs:
-    """Reads the inputs of one request, in the order of the message."""
+    """Reads the inputs of one request, in the order of the message. `in_memory`: a tensor of it, in or out, lies in
+    shared memory.
+    """
+
+    in_memory = False
+    _copied = 0
 
     def __init__(self, call: Call, model: str) -> None:
         self.arrays: dict[str, Array] = {}
@@ -58,7 +66,7 @@ class Inputs:
     def read(self, items: Any, tail: memoryview = _EMPTY) -> None:
         """A JSON array of inputs, and the binary data behind the JSON -> `arrays`, by name.
 
-        Raises InvalidArgument or NotFound.
+        Raises InvalidArgument, RegionNotFound, RegionRange, NeedsThread.
         """
         self._tail = tail
         for item in items:
@@ -81,8 +89,8 @@ class Inputs:
         if source == "binary_data_size":
             size = unsigned(item["parameters"][source], f"Unable to parse '{source}'")
             return self.from_raw(self._take(size, declared.name), declared)
-        region = text(item["parameters"][source], f"Unable to parse '{source}'")
-        raise NotFound(f"Unable to find shared memory region: '{region}'")
+        parameters = item["parameters"]
+        return self.from_memory(self.memory_named(parameters, fields_of(parameters)), declared)
 
     def _take(self, size: int, name: str) -> memoryview:
         """The next `size` bytes of the tail."""
@@ -102,13 +110,60 @@ class Inputs:
                 return raw.strings_of(data, shape, count, name, self._model)
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
-            complaint = (
-                f"input byte size mismatch for input '{name}' for model '{self._model}'. "
-                f"Expected {error.want}, got {error.got}"
-            )
-            return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
+            return self._missized(declared, error.got)
         except InvalidArgument as error:
             return self._postpone(error, declared)
+
+    def from_memory(self, memory: Memory, declared: Declared) -> Array:
+        """Shared memory -> array: a view, on the GPU if the memory is there. Others may change it at any time.
+
+        What is looked at more than once must not change: BYTES are copied before they are read, and so are integers of
+        four bytes and more, which a model takes for counts, shapes and indices. Raises NeedsThread on the event loop
+        if there is much to copy.
+        """
+        name, dtype, shape, count = declared
+        size = memory.nbytes
+        if dtype == BYTES:
+            self._copy(size)
+            if self._copied > self._call.max_body_bytes:
+                raise InvalidArgument(
+                    f"input '{name}' makes more than {self._call.max_body_bytes} bytes of text in shared memory"
+                )
+            return self.from_raw(memoryview(memory.tobytes()), declared)
+        if size != count * dtype.itemsize:
+            return self._missized(declared, size)
+        are_indices = dtype.kind in "iu" and dtype.itemsize >= _INDEX_BYTES
+        if not isinstance(memory, memoryview):
+            return memory.array(dtype, shape, copy=are_indices) if count else np.empty(shape, dtype)
+        if dtype.kind == "b":
+            self._copy(size)
+        elif are_indices:
+            self._copy(size)
+            memory = memoryview(memory.tobytes())
+        return self.from_raw(memory, declared)
+
+    def memory_named(self, parameters: Any, given: list[str], *, writable: bool = False) -> Memory:
+        """What the parameters of an input or output name; `given` are their keys.
+
+        Raises InvalidArgument, RegionNotFound, RegionRange.
+        """
+        name = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
+        offset, size = (
+            unsigned(parameters[key], f"Unable to parse '{key}'") if key in given else 0
+            for key in ("shared_memory_offset", "shared_memory_byte_size")
+        )
+        return self.memory(name, offset, size, writable=writable)
+
+    def memory(self, region: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
+        """A part of a region that this request names. Raises RegionNotFound, RegionRange."""
+        self.in_memory = True
+        return self._call.regions.view(region, offset, byte_size, writable=writable)
+
+    def _copy(self, size: int) -> None:
+        """Count what is copied out of shared memory."""
+        self._copied += size
+        if self._copied > _QUICK_BYTES and not self._call.in_thread:
+            raise NeedsThread
 
     def _from_member(self, item: Any, declared: Declared) -> Array:
         """Of an empty tensor, data is not looked at."""
@@ -142,6 +197,13 @@ class Inputs:
                 f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
                 f"{limit} bytes. Use --http-max-input-size to increase the limit."
             )
+
+    def _missized(self, declared: Declared, got: int) -> Array:
+        complaint = (
+            f"input byte size mismatch for input '{declared.name}' for model '{self._model}'. "
+            f"Expected {declared.elements * declared.dtype.itemsize}, got {got}"
+        )
+        return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
 
     def _miscounted(self, declared: Declared, got: int) -> Array:
         """Strings are counted when all else about the request is known to be right."""

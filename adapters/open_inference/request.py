@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,22 @@ from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.inputs import Declared, Inputs
 from adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
 from adapters.open_inference.parameters import read_parameters, sequence_of
+from adapters.open_inference.shared_memory import destination
 from adapters.open_inference.template import Heads, Templates
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
-from gateway.canonical import BYTES, NOTHING, Array, InferRequest, ModelRef, OutputRequest, TensorSpec, check_inputs
-from gateway.errors import BodyTooLarge, InvalidArgument, ModelDecoupled, NotFound, UnknownOutput, Unsupported
-from gateway.ports import Buffer, Call, ModelView, Resolve
+from gateway.canonical import (
+    BYTES,
+    NOTHING,
+    Array,
+    Destination,
+    InferRequest,
+    ModelRef,
+    OutputRequest,
+    TensorSpec,
+    check_inputs,
+)
+from gateway.errors import BodyTooLarge, InvalidArgument, ModelDecoupled, UnknownOutput
+from gateway.ports import Buffer, Call, Memory, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
 MAX_JSON_DEPTH: Final = 100
@@ -34,8 +45,20 @@ _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
 _templates: Final = Templates()
 _heads: Final = Heads()
-_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
-"""Models have few outputs, and requests name them over and over."""
+
+
+class _Wanted(NamedTuple):
+    """How an output is wanted: `binary` behind the JSON, or in the caller's own `memory`."""
+
+    request: OutputRequest
+    binary: bool = False
+    memory: Memory | None = None
+
+
+@lru_cache(maxsize=1024)
+def _usual(name: str, binary: bool, top_k: int = 0) -> _Wanted:
+    """Models have few outputs, and requests name them over and over."""
+    return _Wanted(OutputRequest(name, top_k), binary)
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
@@ -154,22 +177,27 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     inputs = Inputs(call, view.name)
     inputs.read(short_array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
     binary = reserved.get("binary_data_output", False)
-    outputs = _outputs(document["outputs"], binary) if "outputs" in fields else {}
+    outputs = _outputs(document["outputs"], binary, inputs) if "outputs" in fields else {}
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
     check_against(inputs, view)
+    if outputs:
+        in_binary = [name for name, wanted in outputs.items() if wanted.binary]
+    else:
+        in_binary = [*view.outputs] if binary else []
     return InferRequest(
         view,
         inputs.arrays,
         request_id,
-        tuple(map(_wanted, outputs)),
+        tuple([wanted.request for wanted in outputs.values()]),
         custom,
         priority=reserved.get("priority", 0),
         sequence=sequence_of(reserved),
         deadline=call.deadline,
         queue_timeout_us=reserved.get("timeout", 0),
-        wire=_wire(call, outputs or dict.fromkeys(view.outputs, binary)),
+        wire=_wire(call, in_binary),
+        into=_destinations(outputs) if inputs.in_memory else None,
     )
 
 
@@ -179,34 +207,40 @@ def check_against(inputs: Inputs, view: ModelView) -> None:
         raise inputs.late[0]
 
 
-def _wire(call: Call, outputs: Mapping[str, bool]) -> Wire:
+def _wire(call: Call, binary: Collection[str]) -> Wire:
+    """How to answer, with these outputs as binary."""
     accepted = call.headers.get("accept-encoding")
     coding = best_coding(accepted) if accepted else ""
-    if not coding and True not in outputs.values():
-        return PLAIN
-    return Wire(frozenset([name for name, binary in outputs.items() if binary]), coding)
+    return Wire(frozenset(binary), coding) if coding or binary else PLAIN
 
 
-def _outputs(items: Any, binary: bool) -> dict[str, bool]:
-    """The requested outputs, each with whether it goes out as binary; one that is named twice is given once."""
-    return dict([_output(item, binary) for item in short_array(items, "Unable to parse 'outputs'")])
+def _destinations(outputs: Mapping[str, _Wanted]) -> Mapping[str, Destination]:
+    """Where outputs go that are wanted in shared memory."""
+    return {name: destination(wanted.memory) for name, wanted in outputs.items() if wanted.memory is not None}
 
 
-def _output(item: Any, binary: bool) -> tuple[str, bool]:
+def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _Wanted]:
+    """The requested outputs; one that is named twice is given once."""
+    return dict([_output(item, binary, inputs) for item in short_array(items, "Unable to parse 'outputs'")])
+
+
+def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _Wanted]:
     fields = fields_of(item)
     name = text(member(item, fields, "name"), "Unable to parse 'name'")
     if "parameters" not in fields:
-        return name, binary
+        return name, _usual(name, binary)
     parameters = item["parameters"]
     given = fields_of(parameters)
-    if "shared_memory_region" in given:
-        region = text(parameters["shared_memory_region"], "Unable to parse 'shared_memory_region'")
-        raise NotFound(f"Unable to find shared memory region: '{region}'")
-    if "classification" in given and unsigned(parameters["classification"], "Unable to set 'classification'"):
-        raise Unsupported("classification is not supported")
-    return name, boolean(
-        parameters["binary_data"], "Unable to parse 'binary_data'"
-    ) if "binary_data" in given else binary
+    in_memory = "shared_memory_region" in given
+    top_k = unsigned(parameters["classification"], "Unable to set 'classification'") if "classification" in given else 0
+    if "binary_data" in given:
+        binary = boolean(parameters["binary_data"], "Unable to parse 'binary_data'")
+    if not in_memory:
+        return name, _usual(name, binary, top_k)
+    for key, other in (("classification", top_k), ("binary_data", "binary_data" in given and binary)):
+        if other:
+            raise InvalidArgument(f"Output can't set both 'shared_memory_region' and '{key}'")
+    return name, _Wanted(OutputRequest(name), memory=inputs.memory_named(parameters, given, writable=True))
 
 
 # ------------------------------------------------------------------------------------------------- raw binary requests
@@ -227,7 +261,7 @@ def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
         shape = _raw_shape(spec, view, len(body))
         inputs.arrays[spec.name] = inputs.from_raw(body, Declared(spec.name, spec.dtype, shape, math.prod(shape)))
     check_against(inputs, view)
-    wire = _wire(call, dict.fromkeys(view.outputs, True))
+    wire = _wire(call, view.outputs)
     return InferRequest(view, inputs.arrays, deadline=call.deadline, wire=wire)
 
 

@@ -7,7 +7,7 @@ the tokens are put in the place of orjson's nulls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,16 +15,18 @@ import numpy as np
 import orjson
 
 from adapters.json_body import float32_text
+from adapters.open_inference.classification import class_texts
 from adapters.open_inference.compression import deflated
 from adapters.open_inference.errors import JSON_HEADERS
 from adapters.open_inference.raw import raw_of
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
-from gateway.canonical import BYTES, DTYPES, Array, InferRequest, InferResponse, TensorSpec, datatype_of
+from gateway.canonical import BYTES, DTYPES, NOTHING, Array, InferRequest, InferResponse, TensorSpec, datatype_of
 from gateway.errors import EncodingFailed
 from gateway.ports import Buffer, ModelView, Reply
 from gateway.questions import ModelMetadata, ModelReady, ServerDescription
 
 EXTENSIONS: Final = (
+    "classification",
     "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
@@ -36,7 +38,7 @@ EXTENSIONS: Final = (
     "trace",
     "logging",
 )
-"""What server metadata lists: the extensions that work. Clients choose their calls by it."""
+"""The extensions that work on every server."""
 
 _OCTETS: Final = "application/octet-stream"
 _FLOAT32: Final = DTYPES["FP32"]
@@ -55,7 +57,12 @@ def encode_ready(ready: bool, question: Any) -> Reply:
 
 
 def encode_server_metadata(server: ServerDescription, question: Any) -> Reply:
-    return _json({"name": server.name, "version": server.version, "extensions": EXTENSIONS})
+    return _json({"name": server.name, "version": server.version, "extensions": extensions(server)})
+
+
+def extensions(server: ServerDescription) -> list[str]:
+    """The extensions that work on this server: clients choose their calls by them."""
+    return [*EXTENSIONS, *(f"{kind}_shared_memory" for kind in ("system", "cuda") if kind in server.shared_memory)]
 
 
 def encode_model_list(names: tuple[str, ...], question: Any) -> Reply:
@@ -105,7 +112,8 @@ def _json(document: Mapping[str, Any]) -> Reply:
 
 
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
-    """Host arrays -> the response: JSON, and behind it the outputs that were asked for as binary, without a copy.
+    """Host arrays -> the response: JSON, and behind it the outputs that were asked for as binary, without a copy. Of
+    those that went into the caller's memory, name, datatype and shape.
 
     What does not change from answer to answer is kept as text, so that little is left to write but the numbers.
     Raises EncodingFailed for a tensor that JSON cannot carry.
@@ -117,17 +125,34 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
         head += b'"parameters":', dumps(dict(answer.parameters)), b","
     tail: list[Buffer] = []
     before = b'"outputs":['
-    for name, array in answer.outputs.items():
+    outputs = wire_outputs(answer, request)
+    into = request.into or NOTHING
+    for name, array in outputs:
         head += before, _output_opening(name, datatype_of(array.dtype), array.shape)
-        if name in wire.binary:
+        if name in into:
+            head[-1] = head[-1][:-1] + b"}"
+        elif name in wire.binary:
             head += b'"parameters":{"binary_data_size":', str(_append(tail, array)).encode(), b"}}"
         else:
             head += b'"data":', json_text(name, array), b"}"
         before = b","
-    head.append(b"]}" if answer.outputs else b'"outputs":[]}')
+    head.append(b"]}" if outputs else b'"outputs":[]}')
     if not tail and not wire.coding:
-        return Reply(head if _array_bytes(answer) > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
+        return Reply(head if not into and _array_bytes(outputs) > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
     return _binary_or_compressed(b"".join(head), tail, wire)
+
+
+def wire_outputs(answer: InferResponse, request: InferRequest) -> Collection[tuple[str, Array]]:
+    """The answer's outputs as they leave, on either transport, in the model's order: host arrays by name, the best
+    classes of an output as a BYTES array of their texts.
+    """
+    if not answer.classes:
+        return answer.outputs.items()
+    return [
+        (name, class_texts(answer.classes[name], spec.labels) if name in answer.classes else answer.outputs[name])
+        for name, spec in request.view.outputs.items()
+        if name in answer.classes or name in answer.outputs
+    ]
 
 
 def _binary_or_compressed(head: bytes, tail: list[Buffer], wire: Wire) -> Reply:
@@ -147,8 +172,8 @@ def _append(tail: list[Buffer], array: Array) -> int:
     return len(data)
 
 
-def _array_bytes(answer: InferResponse) -> int:
-    return sum([array.nbytes for array in answer.outputs.values()])
+def _array_bytes(outputs: Collection[tuple[str, Array]]) -> int:
+    return sum([array.nbytes for _, array in outputs])
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,16 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import unquote
 
-from adapters.open_inference import generate, model_config, repository, request, response, settings, statistics
+from adapters.open_inference import (
+    generate,
+    model_config,
+    repository,
+    request,
+    response,
+    settings,
+    shared_memory,
+    statistics,
+)
 from adapters.open_inference.errors import encode_error
 from adapters.open_inference.settings import encode_trace_error
 from adapters.open_inference.statistics import encode_statistics_error
@@ -57,6 +66,8 @@ def _generate_stream(address: str) -> Endpoint:
 _MODEL: Final = "/v2/models/{model}"
 _VERSION: Final = "/v2/models/{model}/versions/{version}"
 _STORED: Final = "/v2/repository/models/{model}"
+_MEMORY: Final = "/v2/{kind}sharedmemory"
+_REGION: Final = f"{_MEMORY}/region/{{region}}"
 
 ENDPOINTS: Final = (
     _row("GET /v2", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
@@ -88,6 +99,25 @@ ENDPOINTS: Final = (
     _trace(f"POST {_MODEL}/trace/setting", settings.decode_trace_update, admin=True),
     _row("GET /v2/logging", "logging", settings.decode_logging, settings.encode_logging),
     _row("POST /v2/logging", "logging", settings.decode_logging_update, settings.encode_logging, admin=True),
+    _row(f"GET {_MEMORY}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
+    _row(f"GET {_REGION}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
+    _row(
+        f"POST {_REGION}/register",
+        "memory_register",
+        shared_memory.decode_register,
+        shared_memory.encode_done,
+        admin=True,
+    ),
+    *(
+        _row(
+            f"POST {place}/unregister",
+            "memory_unregister",
+            shared_memory.decode_unregister,
+            shared_memory.encode_done,
+            admin=True,
+        )
+        for place in (_MEMORY, _REGION)
+    ),
 )
 
 _Paths: TypeAlias = dict[str, dict[str, Endpoint]]
@@ -95,14 +125,18 @@ _Paths: TypeAlias = dict[str, dict[str, Endpoint]]
 
 _FIXED: Final[_Paths] = {}
 _OF_MODELS: Final[_Paths] = {}
+_OF_MEMORY: Final[_Paths] = {}
 for _endpoint in ENDPOINTS:
     _method, _path = _endpoint.address.split(" ")
-    (_OF_MODELS if "{" in _path or "repository" in _path else _FIXED).setdefault(_path, {})[_method] = _endpoint
+    _table = _OF_MODELS if "{" in _path or "repository" in _path else _FIXED
+    _table = _OF_MEMORY if _path.startswith(_MEMORY) else _table
+    _table.setdefault(_path, {})[_method] = _endpoint
 
 _MODEL_PATH: Final = re.compile(r"/v2/models/(?!stats\Z)([^/]+)(?:/versions/([0-9]+))?(/[a-z_/]+)?")
 """Nothing answers /v2/models/stats as a model: that address is the statistics of all."""
 _REPOSITORY_PATH: Final = re.compile(r"/v2/repository(?:/([^/]+))?/(?:index|models/([^/]+)/(load|unload))")
 """A repository may have a name; only the index can do with it."""
+_MEMORY_PATH: Final = re.compile(r"/v2/(system|cuda)sharedmemory(?:/region/([^/]+))?/([a-z]+)")
 
 
 def _refuse(kind: type[RouteNotFound]) -> Endpoint:
@@ -133,6 +167,10 @@ def match(method: str, raw_target: str) -> Match:
         methods = _OF_MODELS[f"{_STORED}/{action}" if name else "/v2/repository/index"]
         named = {"repository": unquote(place)} if place else {}
         args = MappingProxyType(named | ({"model": unquote(name)} if name else {}))
+    elif found := _MEMORY_PATH.fullmatch(path):
+        kind, region, action = found.groups()
+        methods = _OF_MEMORY.get(f"{_REGION if region else _MEMORY}/{action}")
+        args = MappingProxyType({"kind": kind} | ({"region": unquote(region)} if region else {}))
     else:
         methods = _FIXED.get(path)
     if methods is None:

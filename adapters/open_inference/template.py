@@ -69,6 +69,8 @@ class Templates:
         """Keep what a request said that was read the long way, if its text can be told from its numbers."""
         if len(request.inputs) != 1 or not _is_usual(request):
             return
+        if request.into is not None:  # a template would keep the memory
+            return
         ((name, array),) = request.inputs.items()
         if array.dtype.kind not in "fiu" or not array.size:
             return

@@ -70,6 +70,7 @@ def _reasons(error: errors.LoadFailed) -> str:
 
 _MALFORMED: Final = Answer(Code.INVALID_ARGUMENT, lambda e: f"Malformed request: {e.method} {e.path}")
 _WRONG_TENSORS: Final = Answer(Code.INVALID_ARGUMENT, _finished)
+_NO_MEMORY: Final = Answer(Code.UNIMPLEMENTED, lambda e: "This protocol has no shared memory")
 
 ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.InvalidArgument: Answer(Code.INVALID_ARGUMENT, _finished),
@@ -117,6 +118,18 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.SequenceNotStarted: _WRONG_TENSORS,
     errors.SequenceBatch: _WRONG_TENSORS,
     errors.SequenceIdMismatch: _WRONG_TENSORS,
+    errors.ClassesUnsupported: _WRONG_TENSORS,
+    errors.ClassesTooMany: _WRONG_TENSORS,
+    errors.SharedMemoryDisabled: _NO_MEMORY,
+    errors.RegionNotFound: _NO_MEMORY,
+    errors.RegionExists: _NO_MEMORY,
+    errors.RegionUnreachable: _NO_MEMORY,
+    errors.RegionInvalid: _NO_MEMORY,
+    errors.RegionKeyReserved: _NO_MEMORY,
+    errors.RegionLimit: _NO_MEMORY,
+    errors.CudaMemoryUnavailable: _NO_MEMORY,
+    errors.RegionRange: _NO_MEMORY,
+    errors.OutputTooLarge: _NO_MEMORY,
     errors.QueueFull: Answer(
         Code.UNAVAILABLE,
         lambda e: (

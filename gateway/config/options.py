@@ -296,6 +296,20 @@ class Tracing(Section):
     """How many traces go into a file before another begins, FILE.0, FILE.1 and so on; 0: all into FILE."""
 
 
+class SharedMemoryConfig(Section):
+    """Memory that callers on this machine share with the gateway, in place of sending tensors. Whoever may call the
+    gateway may read and write what is registered."""
+
+    system: bool = False
+    """Allow POSIX shared memory: files below /dev/shm that the gateway's own user owns and only it can write."""
+    cuda: bool = False
+    """Allow a GPU's memory, by CUDA IPC handles."""
+    prefix: str = ""
+    """What the keys of system memory must begin with; empty allows every key."""
+    max_regions: int = Field(default=256, ge=1)
+    """How many regions may be registered at once. Each holds a file open."""
+
+
 class Config(Section):
     """The whole configuration. `config_class` adds one section per dialect."""
 
@@ -319,6 +333,8 @@ class Config(Section):
     """What /metrics shows."""
     tracing: Tracing = Tracing()
     """Traces of single requests."""
+    shared_memory: SharedMemoryConfig = SharedMemoryConfig()
+    """Memory that callers share."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)

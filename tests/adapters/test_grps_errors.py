@@ -17,6 +17,18 @@ def document(code: int, text: str, indent: int = 1) -> bytes:
     return f'{{{one}"status": {{{two}"code": {code},{two}"msg": "{text}",{two}"status": "FAILURE"{one}}}\n}}'.encode()
 
 
+MEMORY = [
+    kind.SharedMemoryDisabled(),
+    kind.RegionNotFound("r"),
+    kind.RegionExists("r"),
+    kind.RegionUnreachable("/k"),
+    kind.RegionInvalid("/k"),
+    kind.RegionKeyReserved("r", "/k", "k"),
+    kind.RegionLimit(2),
+    kind.CudaMemoryUnavailable("r"),
+    kind.RegionRange("r"),
+    kind.OutputTooLarge("y", 1, 2),
+]
 CASES: list[tuple[GatewayError, int, Code, str]] = [
     (BadRequest("No model name."), 400, Code.OK, "No model name."),
     (kind.InvalidArgument("No legal field in json."), 500, Code.OK, "No legal field in json."),
@@ -85,6 +97,9 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
         Code.OK,
         "sequence id a does not fit model 'm', which takes it as INT64",
     ),
+    (kind.ClassesUnsupported("y", "BOOL"), 500, Code.OK, "output 'y' is BOOL, which cannot be classified"),
+    (kind.ClassesTooMany("y"), 500, Code.OK, "output 'y' is too large to be classified"),
+    *((error, 500, Code.OK, "This protocol has no shared memory.") for error in MEMORY),
     (kind.QueueFull("m", 5), 503, Code.OK, "Model m is busy."),
     (kind.QueueTimeout("m"), 503, Code.OK, "Model m is busy, the wait timed out."),
     (kind.DeadlineExceeded("m"), 503, Code.DEADLINE_EXCEEDED, "Model m did not answer in time."),

@@ -198,7 +198,7 @@ def test_control_replies(models: dict[str, ModelView]) -> None:
             description,
             ServerMetadata(),
             200,
-            b'{"name":"triton","version":"2.1.0","extensions":["sequence","model_repository",'
+            b'{"name":"triton","version":"2.1.0","extensions":["classification","sequence","model_repository",'
             b'"model_repository(unload_dependents)","schedule_policy","model_configuration","binary_tensor_data",'
             b'"parameters","statistics","trace","logging"]}',
         ),
@@ -576,8 +576,6 @@ def test_optional_inputs_may_be_missing(
 
 
 def test_what_is_not_there_yet_is_refused(resolve: Resolve) -> None:
-    classes = x([1, 2], outputs=[{"name": "y", "parameters": {"classification": 1}}])
-    assert refusal(infer(resolve, "rows", classes)) == (501, "classification is not supported")
     region = {"name": "x", "datatype": "FP32", "shape": [1, 2], "parameters": {"shared_memory_region": "r"}}
     assert refusal(infer(resolve, "rows", inputs(region))) == (404, "Unable to find shared memory region: 'r'")
     output = x([1, 2], outputs=[{"name": "y", "parameters": {"shared_memory_region": "q"}}])

@@ -178,4 +178,7 @@ def test_what_changes_the_server_is_the_administrators() -> None:
         "/v2/logging",
         "/v2/trace/setting",
         "/v2/models/{model}/trace/setting",
+        "/v2/{kind}sharedmemory/region/{region}/register",
+        "/v2/{kind}sharedmemory/region/{region}/unregister",
+        "/v2/{kind}sharedmemory/unregister",
     }

@@ -230,6 +230,7 @@ def test_defaults(folder: Path) -> None:
         "limits": {"max_body_bytes": 67108864, "max_binary_bytes": 1073741824, "max_json_depth": None},
         "metrics": {"triton_names": True},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
+        "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "readiness": "strict",
         "drain_seconds": 30,
         "open_inference": {},
@@ -1006,8 +1007,10 @@ def test_the_schema_refuses(case: str) -> None:
 
 def test_the_schema_describes_every_key_of_ours() -> None:
     schema = json_schema(REGISTRIES)
-    ours = [schema["$defs"][name]["properties"] for name in ("Listener", "Limits", "RouteTarget", "SignatureConfig")]
-    ours.append({key: schema["properties"][key] for key in ("listen", "models", "routes", "limits", "readiness")})
+    sections = ("Listener", "Limits", "RouteTarget", "SharedMemoryConfig", "SignatureConfig")
+    keys = ("listen", "models", "routes", "limits", "readiness", "shared_memory")
+    ours = [schema["$defs"][name]["properties"] for name in sections]
+    ours.append({key: schema["properties"][key] for key in keys})
     assert [key for properties in ours for key, value in properties.items() if "description" not in value] == []
 
 

@@ -67,6 +67,7 @@ def configuration() -> str:
     config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
     config["tracing"] = {"file": "trace.json"}
+    config["shared_memory"] = {"system": True}
     return yaml.safe_dump(config, sort_keys=False)
 
 

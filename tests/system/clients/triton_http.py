@@ -35,6 +35,7 @@ VALUES: dict[str, list[Any]] = {
     "FP64": [0.1, 1e300, 5e-324, np.nan, np.inf, -np.inf, -0.0],
     "BYTES": [b"", "naïve".encode(), b"a\0b"],
 }
+DIGITS = (checks.IMAGES.parent / "models/digits/labels.txt").read_text().splitlines()
 DTYPES: dict[str, Any] = {
     "BOOL": np.bool_,
     "FP16": np.float16,
@@ -220,6 +221,39 @@ def check_a_megabyte_and_none(address: str) -> None:
             array = np.arange(rows, dtype=np.float32)
             result = client.infer("echo_FP32", [tensor("x", array, "FP32")])
             assert result.as_numpy("x").tobytes() == array.tobytes()
+
+
+# ------------------------------------------------------------------------------------------------------------- classes
+
+
+def check_classes_with_their_labels(address: str) -> None:
+    """What image_client does: the best classes of a batch of pictures, VALUE:INDEX:LABEL each."""
+    pictures = np.array(checks.images(), np.float32)
+    inputs = [tensor("image", pictures, "FP32")]
+    with connect(address) as client:
+        scores = client.infer("digits", inputs, outputs=asked("scores")).as_numpy("scores")
+        for binary, count in product((True, False), (1, 3, 10, 99)):
+            wanted = triton.InferRequestedOutput("scores", binary_data=binary, class_count=count)
+            result = client.infer("digits", inputs, outputs=[wanted])
+            assert was_binary(result, "scores") == binary
+            classes = result.as_numpy("scores")
+            assert classes.shape == (len(pictures), min(count, 10))
+            for row, digit, found in zip(scores, checks.SHOWN, classes, strict=True):
+                texts = [text.decode() if isinstance(text, bytes) else text for text in found]
+                values, indices, labels = zip(*[text.split(":") for text in texts], strict=True)
+                ranked = np.argsort(-row, kind="stable")[:count]
+                assert [int(index) for index in indices] == ranked.tolist()
+                assert list(values) == [f"{row[index]:f}" for index in ranked]
+                assert labels[0] == DIGITS[digit]
+
+
+def check_classes_of_text_are_refused(address: str) -> None:
+    wanted = triton.InferRequestedOutput("shout", class_count=1)
+    text = tensor("text", np.array([b"a"], np.object_), "BYTES")
+    assert refused(address, "upper", [text], outputs=[wanted]) == (
+        "400",
+        "class result not available for output due to unsupported type 'BYTES'",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- text
