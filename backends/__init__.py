@@ -6,4 +6,5 @@ A new backend is one module and one line here.
 BACKENDS = {
     "onnx": "backends.onnx_runtime:KIND",
     "python": "backends.python_model:KIND",
+    "triton_python": "backends.triton_python:KIND",
 }

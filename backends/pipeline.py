@@ -9,17 +9,28 @@ come out. A batch of one is neither joined nor split: its arrays pass through as
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from backends.device import Device
 from gateway.canonical import InferRequest, InferResponse, Tensors, TensorSpec, common_rows
 from gateway.errors import GatewayError, ModelFailed
-from gateway.ports import Backend, BackendKind, Computation, ModelSource, Observe, Op
+from gateway.ports import (
+    Backend,
+    BackendKind,
+    Computation,
+    Executor,
+    LoadedModel,
+    ModelSource,
+    Observe,
+    Op,
+    RequestBackend,
+)
 
 Specs = Mapping[str, TensorSpec]
 
@@ -28,23 +39,45 @@ def load(
     kind: BackendKind, source: ModelSource, instances: int, preprocess: Sequence[Op], postprocess: Sequence[Op]
 ) -> Computation:
     """Load every instance and fit its operators to it. Raises ValueError naming what does not fit."""
-    backends = [kind.load(source) for _ in range(instances)]
-    first = backends[0]
-    inputs, required = _input_specs(source, first, preprocess)
-    outputs = _output_specs(source, first, postprocess)
-    pipelines = tuple(
-        Pipeline(backend, preprocess, postprocess, tuple(outputs), source.max_batch_size, owner=number == 0)
-        for backend in backends
-        for number in range(backend.in_flight)
-    )
+    with contextlib.ExitStack() as undo:
+        backends = []
+        for _ in range(instances):
+            backends.append(kind.load(source))
+            undo.callback(backends[-1].close)
+        first = backends[0]
+        inputs, required = _input_specs(source, first, preprocess)
+        outputs = _output_specs(source, first, postprocess)
+        # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
+        executors = tuple(
+            _executor(backend, preprocess, postprocess, tuple(outputs), source.max_batch_size, owner=number == 0)
+            for number in range(first.in_flight)
+            for backend in backends
+        )
+        undo.pop_all()
     return Computation(
-        pipelines,
+        executors,
         tuple(inputs.values()),
         tuple(outputs.values()),
         tuple(required.values()),
         first.platform,
         cast("Device", first.device).name,
     )
+
+
+def _executor(
+    backend: Backend | RequestBackend,
+    preprocess: Sequence[Op],
+    postprocess: Sequence[Op],
+    outputs: tuple[str, ...],
+    max_batch_size: int,
+    *,
+    owner: bool,
+) -> Executor:
+    if not hasattr(backend, "infer_each"):
+        return Pipeline(backend, preprocess, postprocess, outputs, max_batch_size, owner=owner)
+    if preprocess or postprocess:
+        raise ValueError("this backend takes requests as they are: preprocess and postprocess cannot stand before it")
+    return RequestPipeline(cast("RequestBackend", backend), owner=owner)
 
 
 class Pipeline:
@@ -178,6 +211,36 @@ class Pipeline:
         return responses
 
 
+class RequestPipeline:
+    """The executor over a backend that takes requests as they are. Of several over one backend, the owner closes it."""
+
+    runs_on: Literal["thread", "loop"] = "loop"
+    inline = False
+
+    def __init__(self, backend: RequestBackend, *, owner: bool) -> None:
+        self._backend = backend
+        self._owner = owner
+        self.decoupled = backend.decoupled
+        self.merges = backend.merges
+
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
+        raise NotImplementedError("it runs on the loop")
+
+    async def arun(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
+        begun = time.perf_counter()
+        async with contextlib.aclosing(cast("Any", self._backend.infer_each(requests))) as steps:
+            async for outcomes in steps:
+                observe("infer", time.perf_counter() - begun)
+                yield outcomes
+                begun = time.perf_counter()
+
+    def close(self) -> None:
+        if self._owner:
+            self._backend.close()
+
+
 def last_line(error: BaseException) -> str:
     """What a user's exception says for itself, without a traceback: "ValueError: no such word"."""
     text = str(error)
@@ -249,7 +312,7 @@ def _asked(outputs: Tensors, request: InferRequest) -> Tensors:
 # ---------------------------------------------------------------------------------------------- fitting specifications
 
 
-def _input_specs(source: ModelSource, backend: Backend, preprocess: Sequence[Op]) -> tuple[Specs, Specs]:
+def _input_specs(source: ModelSource, backend: LoadedModel, preprocess: Sequence[Op]) -> tuple[Specs, Specs]:
     """What callers see, and what is required of them: the declared inputs, or the model's own where nothing is
     declared.
 
@@ -272,7 +335,7 @@ def _input_specs(source: ModelSource, backend: Backend, preprocess: Sequence[Op]
     return seen, (seen if preprocess else takes)
 
 
-def _output_specs(source: ModelSource, backend: Backend, postprocess: Sequence[Op]) -> Specs:
+def _output_specs(source: ModelSource, backend: LoadedModel, postprocess: Sequence[Op]) -> Specs:
     given: Specs = {spec.name: spec for spec in backend.outputs}
     for op in postprocess:
         given = op.specs(given)

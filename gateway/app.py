@@ -99,7 +99,8 @@ class App:
 
     def __init__(self, config: Config, kinds: Registries) -> None:
         self.config = config
-        self.metrics = Metrics(self._loaded)
+        counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        self.metrics = Metrics(self._loaded, counting)
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref))
         options = config.dialects()
         grps: Any = options.get("grps")

@@ -7,7 +7,7 @@ never leave the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
@@ -215,12 +215,16 @@ def message(cls: type[T]) -> type[T]:
 
 
 class Lifeline:
-    """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up."""
+    """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up.
 
-    __slots__ = ("cut",)
+    `on_cut` is called then, on the event loop: it belongs to whoever computes the answer.
+    """
+
+    __slots__ = ("cut", "on_cut")
 
     def __init__(self) -> None:
         self.cut = False
+        self.on_cut: Callable[[], None] | None = None
 
 
 @message

@@ -81,10 +81,15 @@ class Requests:
 
 
 class Metrics(Collector):
-    """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked."""
+    """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked; `more`
+    gives what models count themselves.
+    """
 
-    def __init__(self, models: Callable[[], Iterable[Model]]) -> None:
+    def __init__(
+        self, models: Callable[[], Iterable[Model]], more: Iterable[Callable[[], Iterable[Metric]]] = ()
+    ) -> None:
         self._models = models
+        self._more = tuple(more)
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -121,6 +126,8 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()
         yield from self._collect_models()
+        for collect in self._more:
+            yield from collect()
 
     def _collect_requests(self) -> Iterator[Metric]:
         labels = ["dialect", "transport", "model", "version", "method"]

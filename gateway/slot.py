@@ -91,7 +91,7 @@ async def acompute(executor: Executor, batch: Batch) -> None:
 
 async def _steps(
     executor: Executor, requests: Sequence[InferRequest], batch: Batch
-) -> AsyncGenerator[Sequence[InferResponse], None]:
+) -> AsyncGenerator[Sequence[InferResponse | GatewayError], None]:
     async for responses in executor.arun(requests, batch.observe):
         yield responses
 
@@ -157,10 +157,12 @@ class Slot:
         behind.
         """
         (job,) = batch.jobs
-        steps: Iterator[Sequence[InferResponse]] = iter(())
+        steps: Iterator[Sequence[InferResponse | GatewayError]] = iter(())
         try:
             steps = iter(self.executor.run(batch.requests, batch.observe))
             for (response,) in steps:
+                if isinstance(response, GatewayError):
+                    raise response
                 if not job.wait_for_room():
                     break
                 self._tell(job.deliver, response)
@@ -184,6 +186,8 @@ class Slot:
         try:
             async with contextlib.aclosing(_steps(self.executor, batch.requests, batch)) as steps:
                 async for (response,) in steps:
+                    if isinstance(response, GatewayError):
+                        raise response
                     if not await job.await_room():
                         break
                     job.deliver(response)
