@@ -134,7 +134,8 @@ class Channel:
             self._closed = flags == FINAL
             self._sent += response is not None
         if response is not None and not self.request.lifeline.cut and not self.ended:
-            self._put(canonical(response, self.request, self._outputs, final=flags == FINAL))
+            final = flags == FINAL or not self.run.decoupled
+            self._put(canonical(response, self.request, self._outputs, final=final))
         if flags == FINAL:
             self._end()
 
