@@ -37,7 +37,7 @@ class Instance:
         self._current: Run | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ModelThread(self.name)
-        utils = make_utils(source.name, file.parent, self.calls)
+        utils = make_utils(source.name, self.calls)
         self._package = ModelPackage((file.parent, file.parent.parent), dict.fromkeys(NAMES, utils))
         self._requests: type[InferenceRequest] = utils.InferenceRequest
         try:

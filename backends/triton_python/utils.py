@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ NAMES: Final = ("triton_python_backend_utils", "c_python_backend_utils")
 """A model may import it by either; the second is the compiled half of Triton's."""
 
 
-def make_utils(model: str, folder: Path, calls: Calls) -> ModuleType:
+def make_utils(model: str, calls: Calls) -> ModuleType:
     """The module for one instance: its requests and its logger are its own."""
     module = ModuleType(NAMES[0], "What a Triton Python model needs of its server.")
     vars(module).update(_SHARED)
@@ -37,7 +36,6 @@ def make_utils(model: str, folder: Path, calls: Calls) -> ModuleType:
         is_model_ready=lambda model_name, model_version="": calls.is_ready(model_name, model_version),
         load_model=_refused("load"),
         unload_model=_refused("unload"),
-        get_model_dir=lambda: str(folder),
     )
     return module
 

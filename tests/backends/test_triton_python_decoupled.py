@@ -291,6 +291,30 @@ async def test_execute_may_be_async(world: Any) -> None:
     assert time.monotonic() - begun < 3  # one after the other takes six
 
 
+async def test_an_async_model_that_outruns_its_reader_is_stopped(world: Any) -> None:
+    world.model(
+        "m",
+        """
+        async def execute(self, requests):
+            (request,), sent = requests, 0
+            while not request.get_response_sender().is_cancelled() and sent < 20_000:
+                request.get_response_sender().send(y([sent := sent + 1]))
+        """,
+        decoupled=True,
+    )
+    await world.start()
+    job = world.submit("m")
+    await asyncio.sleep(0.5)
+    with pytest.raises(ModelFailed, match="4096 answers wait for the caller to read them"):
+        await outcome_of(job)
+
+
+async def outcome_of(job: Job) -> None:
+    async with asyncio.timeout(10):
+        async for _ in job:
+            pass
+
+
 async def test_a_plain_execute_has_an_event_loop_to_run(world: Any) -> None:
     world.model(
         "m",

@@ -90,7 +90,7 @@ def test_the_statement_in_all_its_forms(package: Any) -> None:
             "from pack import sub, word as w\nfrom pack.sub import *\nfrom . import beside\nfrom .beside import thing\n"
             "import json\nimport os.path as path\n",
             "1/pack/__init__.py": "import provided\nword = 'pack'\n",
-            "1/pack/sub.py": "from . import word\nfrom .deep.leaf import green\nimport beside as b\nstarred = b.thing\n",
+            "1/pack/sub.py": "from . import word\nfrom .deep.leaf import green\nimport beside as b\nstarred=b.thing\n",
             "1/pack/deep/__init__.py": "",
             "1/pack/deep/leaf.py": "from ...beside import thing\ngreen = 'leaf'\n",
             "1/beside.py": "thing = object()\n",
