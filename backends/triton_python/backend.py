@@ -98,6 +98,7 @@ class TritonPythonBackend:
         finally:
             for request in requests:
                 request.lifeline.on_cut = None
+            run.leave()
 
     def close(self) -> None:
         """The model's finalize, within its own thread."""

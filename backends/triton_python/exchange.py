@@ -53,11 +53,17 @@ class Run:
     def note_cut(self) -> None:
         """Somebody does not wait any more. On the loop."""
         for channel in self.channels:
-            channel.note_cut()
+            if channel.request.lifeline.cut:
+                channel.note_cut()
         if self.abandoned:
             for answers in tuple(self.children):
                 answers.abandon()
         self._wake()
+
+    def leave(self) -> None:
+        """Nobody takes outcomes any more. On the loop."""
+        for channel in self.channels:
+            channel.leave()
 
     def fail(self, error: GatewayError) -> None:
         """What execute raised is the answer to all that have none yet. In any thread."""
@@ -174,7 +180,7 @@ class Channel:
                 return False
             return True
         self._room.acquire()
-        if self.request.lifeline.cut:
+        if self.request.lifeline.cut or self.ended:
             self._room.release()  # for the next one who waits
             return False
         return True
@@ -209,8 +215,13 @@ class Channel:
         return self._answers.popleft()
 
     def note_cut(self) -> None:
-        if self.request.lifeline.cut:
-            self._room.release()
+        """Whoever waits for room looks again whether anybody reads."""
+        self._room.release()
+
+    def leave(self) -> None:
+        """Nobody reads any more, whatever the reason."""
+        self.ended = True
+        self._room.release()
 
 
 def _on_a_loop() -> bool:

@@ -14,7 +14,9 @@ import pytest
 
 from backends.triton_python import datatypes
 from backends.triton_python.modules import ModelPackage
+from backends.triton_python.tensor import Tensor, output_array
 from backends.triton_python.thread import ModelThread
+from gateway.canonical import DTYPES, TensorSpec
 from gateway.metrics import Metrics
 
 HELPED = """
@@ -233,6 +235,47 @@ def test_bytes_behind_their_lengths() -> None:
     for cut in (b"\2\0\0", b"\2\0\0\0a"):
         with pytest.raises(ValueError, match="the data ends within"):
             datatypes.deserialize_bytes_tensor(cut)
+
+
+class OnGpu:
+    """What CuPy would make of memory on a GPU."""
+
+    dtype, shape = np.dtype(np.float32), (2,)
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def get(self) -> Any:
+        return np.array([1, 2], np.float32)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 1
+
+
+def test_memory_of_a_gpu_is_taken_to_the_host_only_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = ModuleType("cupy")
+    cupy.from_dlpack = OnGpu  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+
+    class Theirs(OnGpu):
+        def __dlpack__(self) -> Any:
+            raise AssertionError("CuPy asks for it on its own stream")
+
+    tensor = Tensor.from_dlpack("y", Theirs(None))
+    assert (tensor.is_cpu(), tensor.shape(), tensor.triton_dtype()) == (False, [2], 11)
+    assert tensor.__dlpack_device__() == (2, 1)
+    with pytest.raises(TypeError, match="is stored in GPU and cannot be converted to NumPy"):
+        tensor.as_numpy()
+    assert output_array(tensor, TensorSpec("y", DTYPES["FP32"])).tolist() == [1, 2]
+
+
+def test_torch_takes_and_gives_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    for datatype in ("FP32", "INT64", "BOOL", "BF16"):
+        tensor = Tensor("x", np.array([[0, 1], [2, 3]], DTYPES[datatype]))
+        for theirs in (torch.from_dlpack(tensor), torch.utils.dlpack.from_dlpack(tensor.to_dlpack())):
+            back = Tensor.from_dlpack("y", torch.utils.dlpack.to_dlpack(theirs)).as_numpy()
+            assert (back.dtype, back.tolist()) == (tensor.as_numpy().dtype, tensor.as_numpy().tolist())
 
 
 def test_threads_that_a_model_starts_do_not_outlive_the_process() -> None:
