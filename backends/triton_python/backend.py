@@ -73,8 +73,9 @@ class TritonPythonBackend:
 
     def _take_specs(self, source: ModelSource, config: Mapping[str, Any], *, declared: bool) -> None:
         """What the YAML declares has whole shapes, so its max_batch_size stands; else the configuration says all."""
-        declared = declared and bool(source.inputs)
-        self.max_batch_size = source.max_batch_size if declared else int(config["max_batch_size"])
+        wanted = source.max_batch_size
+        declared = declared and bool(source.inputs) and isinstance(wanted, int)
+        self.max_batch_size = wanted if declared else int(config["max_batch_size"])
         batched = self.max_batch_size > 0
         self.inputs = source.inputs if declared else specs_of(config["input"], batched=batched)
         self.outputs = source.outputs if declared else specs_of(config["output"], batched=batched)

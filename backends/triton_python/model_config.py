@@ -101,9 +101,10 @@ def initial_config(source: ModelSource, given: Mapping[str, Any], *, decoupled: 
 
 
 def _from_yaml(source: ModelSource) -> dict[str, Any]:
-    batched = source.max_batch_size > 0
+    rows = source.max_batch_size if isinstance(source.max_batch_size, int) else 0  # the model may say it later
+    batched = rows > 0
     config: dict[str, Any] = {
-        "max_batch_size": source.max_batch_size,
+        "max_batch_size": rows,
         "input": [{**_tensor(spec, batched), "optional": spec.optional} for spec in source.inputs],
         "output": [_tensor(spec, batched) for spec in source.outputs],
         "parameters": {key: {"string_value": _text(value)} for key, value in source.parameters.items()},

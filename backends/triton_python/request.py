@@ -83,7 +83,7 @@ class InferenceRequest:
         own = cls(
             request.id,
             sequence.id if sequence else 0,
-            [Tensor.holding(name, array) for name, array in request.inputs.items()],
+            [Tensor.input(name, array) for name, array in request.inputs.items()],
             [output.name for output in request.outputs] or output_names,
             model_name,
             request.view.version,

@@ -39,6 +39,11 @@ class Tensor:
         tensor._foreign = foreign
         return tensor
 
+    @classmethod
+    def input(cls, name: str, array: Array) -> Tensor:
+        """A caller's tensor, on the host wherever it was."""
+        return cls.holding(name, array if isinstance(array, np.ndarray) else array.get())
+
     def name(self) -> str:
         return self._name
 

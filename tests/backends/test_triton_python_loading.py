@@ -1,10 +1,15 @@
 """From the folder to a loaded model and back: threads, arguments, completion, what is refused."""
 
+from dataclasses import replace
+from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import yaml
 
+from backends.triton_python.backend import TritonPythonBackend, TritonPythonOptions
 from gateway.canonical import DTYPES, TensorSpec
+from gateway.ports import ModelSource
 
 X = {"name": "x", "datatype": "FP32", "shape": [-1]}
 Y = {"name": "y", "datatype": "FP32", "shape": [-1]}
@@ -157,6 +162,18 @@ async def test_a_model_may_complete_its_configuration(world: Any) -> None:
     assert world.python("m").config["max_batch_size"] == 4
     assert await world.y("m", [[1, 2]]) == [[2, 4]]
     assert (world.view("stream").decoupled, world.view("stream").inputs["x"].datatype) == (True, "BYTES")
+
+
+def test_whether_it_batches_may_be_left_to_the_model(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    body = "import json\nclass TritonPythonModel:\n" + indent(AUTO, "    ")
+    (tmp_path / "1/model.py").write_text(body)
+    tensors = [(TensorSpec(name, DTYPES["FP32"], (2,)),) for name in ("x", "y")]
+    source: Any = ModelSource("m", 1, tmp_path / "1", "cpu", *tensors, 0, TritonPythonOptions())
+    for wanted, shape, size in (("auto", (-1, 2), 4), (0, (2,), 0)):
+        backend = TritonPythonBackend(replace(source, max_batch_size=wanted))
+        assert (backend.inputs[0].shape, backend.outputs[0].shape, backend.max_batch_size) == (shape, shape, size)
+        backend.close()
 
 
 CONTRADICTIONS = [

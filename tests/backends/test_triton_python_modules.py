@@ -267,6 +267,7 @@ def test_memory_of_a_gpu_is_taken_to_the_host_only_to_leave(monkeypatch: pytest.
     with pytest.raises(TypeError, match="is stored in GPU and cannot be converted to NumPy"):
         tensor.as_numpy()
     assert output_array(tensor, TensorSpec("y", DTYPES["FP32"])).tolist() == [1, 2]
+    assert Tensor.input("x", OnGpu(None)).as_numpy().tolist() == [1, 2]
 
 
 def test_torch_takes_and_gives_tensors() -> None:
