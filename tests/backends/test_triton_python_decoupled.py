@@ -295,16 +295,21 @@ async def test_an_async_model_that_outruns_its_reader_is_stopped(world: Any) -> 
     world.model(
         "m",
         """
+        def initialize(self, args):
+            self.done = threading.Event()
         async def execute(self, requests):
-            (request,), sent = requests, 0
-            while not request.get_response_sender().is_cancelled() and sent < 20_000:
-                request.get_response_sender().send(y([sent := sent + 1]))
+            sender = requests[0].get_response_sender()
+            try:
+                for number in range(5000):
+                    sender.send(y([number]))
+            finally:
+                self.done.set()
         """,
         decoupled=True,
     )
     await world.start()
     job = world.submit("m")
-    await asyncio.sleep(0.5)
+    assert await asyncio.to_thread(world.python("m").done.wait, 10)
     with pytest.raises(ModelFailed, match="4096 answers wait for the caller to read them"):
         await outcome_of(job)
 
