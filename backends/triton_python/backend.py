@@ -74,11 +74,14 @@ class TritonPythonBackend:
     def _take_specs(self, source: ModelSource, config: Mapping[str, Any], *, declared: bool) -> None:
         """What the YAML declares has whole shapes, so its max_batch_size stands; else the configuration says all."""
         wanted = source.max_batch_size
-        declared = declared and bool(source.inputs) and isinstance(wanted, int)
-        self.max_batch_size = wanted if declared else int(config["max_batch_size"])
-        batched = self.max_batch_size > 0
-        self.inputs = source.inputs if declared else specs_of(config["input"], batched=batched)
-        self.outputs = source.outputs if declared else specs_of(config["output"], batched=batched)
+        if declared and source.inputs and isinstance(wanted, int):
+            self.max_batch_size: int = wanted
+            self.inputs, self.outputs = source.inputs, source.outputs
+        else:
+            self.max_batch_size = int(config["max_batch_size"])
+            batched = self.max_batch_size > 0
+            self.inputs = specs_of(config["input"], batched=batched)
+            self.outputs = specs_of(config["output"], batched=batched)
         if not self.outputs:
             raise ValueError(
                 "nothing says what the model gives: neither outputs, nor triton_config, nor auto_complete_config"
