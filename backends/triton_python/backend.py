@@ -96,9 +96,12 @@ class TritonPythonBackend:
             request.lifeline.on_cut = run.note_cut
         try:
             self._instance.start(run)
-            async with contextlib.aclosing(run.outcomes()) as steps:
-                async for outcomes in steps:
-                    yield outcomes
+            if not self.decoupled:
+                yield await run.settled()
+                return
+            async with contextlib.aclosing(run.stream()) as answers:
+                async for answer in answers:
+                    yield (answer,)
         finally:
             for request in requests:
                 request.lifeline.on_cut = None

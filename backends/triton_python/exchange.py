@@ -85,17 +85,15 @@ class Run:
         if self.decoupled or self.executed:
             self.poke()
 
-    async def outcomes(self) -> AsyncGenerator[Sequence[Outcome], None]:
-        """As an executor's steps: one for a model that answers once, any number for a decoupled one."""
-        if self.decoupled:
-            async for outcome in self._stream(self.channels[0]):
-                yield (outcome,)
-            return
+    async def settled(self) -> list[Outcome]:
+        """What became of each request of a model that answers once."""
         while not (self.executed and all(channel.settled for channel in self.channels)):
             await self._change()
-        yield [channel.take() or ModelUnavailable(channel.request.view.name) for channel in self.channels]
+        return [channel.take() or ModelUnavailable(channel.request.view.name) for channel in self.channels]
 
-    async def _stream(self, channel: Channel) -> AsyncGenerator[InferResponse, None]:
+    async def stream(self) -> AsyncGenerator[InferResponse, None]:
+        """The answers to the one request of a decoupled model. Raises its error."""
+        (channel,) = self.channels
         while True:
             ended = channel.ended
             while (outcome := channel.take()) is not None:
@@ -129,7 +127,7 @@ class Channel:
         self._lock = threading.RLock()  # a garbage collection in its midst may find a producer that nobody holds
         self._closed = False
         self._sent = 0
-        self._room = threading.Semaphore(WINDOW)
+        self._room = threading.Semaphore(WINDOW) if run.decoupled else None  # a single answer has room
 
     # ------------------------------------------------------------------------------------------- in the model's threads
 
@@ -174,6 +172,8 @@ class Channel:
 
     def _wait_for_room(self) -> bool:
         """False once nobody reads any more."""
+        if self._room is None:
+            return True
         if _on_a_loop():
             if len(self._answers) >= LOOP_WINDOW:
                 self.fail(ModelFailed(f"{LOOP_WINDOW} answers wait for the caller to read them"))
@@ -211,17 +211,21 @@ class Channel:
     def take(self) -> Outcome | None:
         if not self._answers:
             return None
-        self._room.release()
+        self._make_room()
         return self._answers.popleft()
 
     def note_cut(self) -> None:
         """Whoever waits for room looks again whether anybody reads."""
-        self._room.release()
+        self._make_room()
 
     def leave(self) -> None:
         """Nobody reads any more, whatever the reason."""
         self.ended = True
-        self._room.release()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.release()
 
 
 def _on_a_loop() -> bool:

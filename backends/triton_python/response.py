@@ -9,7 +9,7 @@ from typing import Any
 from backends.triton_python.errors import TritonError, kind_of
 from backends.triton_python.tensor import Tensor, output_array
 from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, TensorSpec
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, ModelFailed
 
 
 class InferenceResponse:
@@ -92,4 +92,6 @@ def canonical(
         }
     except GatewayError as failure:
         return failure
+    except Exception as failure:  # text that is not UTF-8, memory that is gone: whatever it is, the caller hears of it
+        return ModelFailed(f"{type(failure).__name__}: {failure}")
     return InferResponse(tensors, response._parameters, final)

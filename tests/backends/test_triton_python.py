@@ -121,7 +121,8 @@ async def test_text_leaves_as_bytes(world: Any) -> None:
         "m",
         """
         def execute(self, requests):
-            kinds = {"U": np.array(["é", "b"]), "S": np.array([b"ab", b"c"]), "O": np.array(["é", b"\\xff"], object)}
+            kinds = {"U": np.array(["é", "b"]), "S": np.array([b"ab", b"c"]), "O": np.array(["é", b"\\xff"], object),
+                     "broken": np.array(["\\ud800"])}
             return [pb_utils.InferenceResponse([pb_utils.Tensor("y", kinds[json.loads(r.parameters())["kind"]])])
                     for r in requests]
         """,
@@ -129,6 +130,8 @@ async def test_text_leaves_as_bytes(world: Any) -> None:
     )
     await world.start()
     want = {"U": ["é".encode(), b"b"], "S": [b"ab", b"c"], "O": ["é".encode(), b"\xff"]}
+    broken = await world.error("m", parameters={"kind": "broken"})
+    assert str(broken).startswith("UnicodeEncodeError: 'utf-8' codec can't encode character")
     for kind, elements in want.items():
         assert await world.y("m", parameters={"kind": kind}) == elements
 
