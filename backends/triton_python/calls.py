@@ -84,16 +84,12 @@ class Calls:
         return asyncio.wrap_future(self._start(self._ask_all(question, self._parent())))
 
     def is_ready(self, name: str, version: str = "") -> bool:
-        """Whether a model (that version of it) can be asked."""
-
-        async def look() -> bool:
-            try:
-                self._view(name, int(version or -1))
-            except GatewayError:
-                return False
-            return True
-
-        return self._start(look()).result()
+        """Whether a model (that version of it) can be asked. Looks without the loop, so from initialize, too."""
+        try:
+            self._view(name, int(version or -1))
+        except GatewayError:
+            return False
+        return True
 
     def _start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         loop = self.loop

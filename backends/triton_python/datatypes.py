@@ -32,8 +32,11 @@ _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
         "BF16": 14,
     }
 )
-_BY_NUMBER: Final = {number: name for name, number in _NUMBERS.items()}
 _LENGTH: Final = struct.Struct("<I")
+
+
+TRITON_TO_NUMPY_TYPE: Final = {number: DTYPES[name].type for name, number in _NUMBERS.items()}
+NUMPY_TO_TRITON_TYPE: Final = {kind: number for number, kind in TRITON_TO_NUMPY_TYPE.items()}
 
 
 def config_name(datatype: str) -> str:
@@ -47,6 +50,9 @@ def dtype_of_config(name: str) -> np.dtype[Any]:
     if datatype not in DTYPES or (name != "TYPE_STRING" and datatype == "BYTES"):
         raise ValueError(f"'{name}' is no data_type of a model configuration")
     return DTYPES[datatype]
+
+
+TRITON_STRING_TO_NUMPY: Final = {config_name(name): dtype.type for name, dtype in DTYPES.items()}
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
@@ -65,10 +71,10 @@ def numpy_to_triton_type(data_type: Any) -> int:
 
 def triton_to_numpy_type(data_type: int) -> Any:
     """11 -> np.float32"""
-    name = _BY_NUMBER.get(int(data_type))
-    if name is None:
+    kind = TRITON_TO_NUMPY_TYPE.get(int(data_type))
+    if kind is None:
         raise ValueError(f"{data_type} is no datatype")
-    return DTYPES[name].type
+    return kind
 
 
 def serialize_byte_tensor(input_tensor: Array) -> Array:

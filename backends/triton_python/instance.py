@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from backends.triton_python.calls import Calls
@@ -41,7 +40,7 @@ class Instance:
         self._package = ModelPackage((file.parent, file.parent.parent), dict.fromkeys(NAMES, utils))
         self._requests: type[InferenceRequest] = utils.InferenceRequest
         try:
-            self.config = self._thread.call(lambda: self._load(file, config, utils))
+            self.config = self._thread.call(lambda: self._load(file, config))
             self.decoupled = is_decoupled(self.config)
             self._outputs = [tensor["name"] for tensor in self.config["output"]]
             self._thread.call(lambda: self._initialize(source, file, kind, device))
@@ -57,7 +56,7 @@ class Instance:
 
     # ---------------------------------------------------------------------------------------------------------- loading
 
-    def _load(self, file: Path, config: Mapping[str, Any], utils: ModuleType) -> dict[str, Any]:
+    def _load(self, file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         """Import the file, and let it complete its configuration."""
         module = self._package.load(file)
         model = getattr(module, "TritonPythonModel", None)

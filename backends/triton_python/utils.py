@@ -93,6 +93,9 @@ _SHARED: Final[dict[str, Any]] = {
     "triton_string_to_numpy": datatypes.triton_string_to_numpy,
     "numpy_to_triton_type": datatypes.numpy_to_triton_type,
     "triton_to_numpy_type": datatypes.triton_to_numpy_type,
+    "TRITON_STRING_TO_NUMPY": datatypes.TRITON_STRING_TO_NUMPY,
+    "TRITON_TO_NUMPY_TYPE": datatypes.TRITON_TO_NUMPY_TYPE,
+    "NUMPY_TO_TRITON_TYPE": datatypes.NUMPY_TO_TRITON_TYPE,
     "serialize_byte_tensor": datatypes.serialize_byte_tensor,
     "deserialize_bytes_tensor": datatypes.deserialize_bytes_tensor,
 }

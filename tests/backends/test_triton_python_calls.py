@@ -223,12 +223,15 @@ async def test_whether_another_is_ready(world: Any) -> None:
     world.model(
         "m",
         """
+        def initialize(self, args):
+            assert pb_utils.is_model_ready("double") and not pb_utils.is_model_ready("m")
         def execute(self, requests):
             ready = pb_utils.is_model_ready
             return [y([ready("double"), ready("double", "1"), ready("double", "2"), ready(model_name="nobody")])]
         """,
     )
     await world.start()
+    assert world.errors == {}
     assert await world.y("m") == [1, 1, 0, 0]
 
 

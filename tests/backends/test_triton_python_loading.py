@@ -86,7 +86,7 @@ LOADS = [
         "auto_complete_config must return the ModelConfig that it was given",
     ),
     (
-        "def initialize(self, args):\n    pb_utils.is_model_ready('x')\ndef execute(self, r): ...",
+        "def initialize(self, args):\n    pb_utils.InferenceRequest(model_name='m').exec()\ndef execute(self, r): ...",
         "other models can be asked only once requests come in, not from initialize",
     ),
 ]

@@ -104,6 +104,7 @@ def test_the_statement_in_all_its_forms(package: Any) -> None:
     assert (model.pack.deep.leaf.green, model.sub.green, model.w, model.above.floor) == ("leaf", "leaf", "pack", 2)
     assert model.starred is model.beside.thing is model.thing is model.pack.deep.leaf.thing
     assert model.numpy is np
+    assert [Path(each.__file__).name for each in (model, model.beside)] == ["model.py", "beside.py"]
     assert model.provided is model.pack.provided
     assert model.path.join("a", "b") == "a/b"
 
@@ -217,6 +218,7 @@ def test_names_numbers_and_types() -> None:
         assert datatypes.triton_string_to_numpy(name) is kind
         assert datatypes.numpy_to_triton_type(kind) == number
         assert datatypes.triton_to_numpy_type(number) is kind
+        assert (datatypes.TRITON_STRING_TO_NUMPY[name], datatypes.NUMPY_TO_TRITON_TYPE[kind]) == (kind, number)
     assert datatypes.numpy_to_triton_type(bool) == 1
     assert datatypes.numpy_to_triton_type(np.dtype("S3")) == 13
     for wrong in ("FP33", "TYPE_BYTES", "TYPE_INVALID"):
