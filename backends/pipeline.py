@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from gateway.ports import (
     Backend,
     BackendKind,
     Computation,
-    Executor,
     LoadedModel,
     ModelSource,
     Observe,
@@ -48,8 +47,11 @@ def load(
         inputs, required = _input_specs(source, first, preprocess)
         outputs = _output_specs(source, first, postprocess)
         # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
+        executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
+        if executor is RequestPipeline and (preprocess or postprocess):
+            raise ValueError("this backend takes requests as they are: preprocess and postprocess have no place here")
         executors = tuple(
-            _executor(backend, preprocess, postprocess, tuple(outputs), source.max_batch_size, owner=number == 0)
+            executor(backend, preprocess, postprocess, tuple(outputs), source.max_batch_size, owner=number == 0)
             for number in range(first.in_flight)
             for backend in backends
         )
@@ -64,22 +66,6 @@ def load(
     )
 
 
-def _executor(
-    backend: Backend | RequestBackend,
-    preprocess: Sequence[Op],
-    postprocess: Sequence[Op],
-    outputs: tuple[str, ...],
-    max_batch_size: int,
-    *,
-    owner: bool,
-) -> Executor:
-    if not hasattr(backend, "infer_each"):
-        return Pipeline(backend, preprocess, postprocess, outputs, max_batch_size, owner=owner)
-    if preprocess or postprocess:
-        raise ValueError("this backend takes requests as they are: preprocess and postprocess cannot stand before it")
-    return RequestPipeline(cast("RequestBackend", backend), owner=owner)
-
-
 class Pipeline:
     """The executor that a scheduler drives; one at a time, from one thread.
 
@@ -88,7 +74,7 @@ class Pipeline:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Backend | RequestBackend,
         preprocess: Sequence[Op],
         postprocess: Sequence[Op],
         outputs: tuple[str, ...],
@@ -96,7 +82,7 @@ class Pipeline:
         *,
         owner: bool = True,
     ) -> None:
-        self._backend = backend
+        self._backend = cast("Backend", backend)
         self._owner = owner
         self._device: Device = backend.device
         self._preprocess = preprocess
@@ -151,7 +137,9 @@ class Pipeline:
             if close is not None:
                 close()
 
-    async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+    async def arun(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
         wanted = self._wanted(requests)
         tensors = self._before(requests, observe)
         begun = time.perf_counter()
@@ -211,34 +199,19 @@ class Pipeline:
         return responses
 
 
-class RequestPipeline:
-    """The executor over a backend that takes requests as they are. Of several over one backend, the owner closes it."""
-
-    runs_on: Literal["thread", "loop"] = "loop"
-    inline = False
-
-    def __init__(self, backend: RequestBackend, *, owner: bool) -> None:
-        self._backend = backend
-        self._owner = owner
-        self.decoupled = backend.decoupled
-        self.merges = backend.merges
-
-    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[InferResponse]]:
-        raise NotImplementedError("it runs on the loop")
+class RequestPipeline(Pipeline):
+    """The executor over a backend that takes requests as they are: nothing is joined, nothing split."""
 
     async def arun(
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
         begun = time.perf_counter()
-        async with contextlib.aclosing(cast("Any", self._backend.infer_each(requests))) as steps:
+        answers = cast("RequestBackend", self._backend).infer_each(requests)
+        async with contextlib.aclosing(cast("Any", answers)) as steps:
             async for outcomes in steps:
                 observe("infer", time.perf_counter() - begun)
                 yield outcomes
                 begun = time.perf_counter()
-
-    def close(self) -> None:
-        if self._owner:
-            self._backend.close()
 
 
 def last_line(error: BaseException) -> str:

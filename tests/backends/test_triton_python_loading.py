@@ -104,7 +104,7 @@ async def test_what_cannot_be_loaded_is_explained(world: Any) -> None:
         assert "Traceback" not in world.errors[f"m{number}"]
     assert "there is no other.py in" in world.errors["nowhere"]
     assert "nothing says what the model gives" in world.errors["untold"]
-    assert "preprocess and postprocess cannot stand before it" in world.errors["ops"]
+    assert "preprocess and postprocess have no place here" in world.errors["ops"]
 
 
 AUTO = """
