@@ -154,11 +154,11 @@ class InferenceRequest:
 
     # ---------------------------------------------------------------------------------------------------------- to ask
 
-    def exec(self, decoupled: bool = False, **execution: Any) -> Any:
+    def exec(self, decoupled: bool = False) -> Any:
         """The other model's InferenceResponse; decoupled: an iterator over its responses. Blocks the calling thread."""
         return self.calls.ask_all(self._question()) if decoupled else self.calls.ask(self._question())
 
-    def async_exec(self, decoupled: bool = False, **execution: Any) -> asyncio.Future[Any]:
+    def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
         """The same to be awaited; it is under way at once."""
         return self.calls.aask_all(self._question()) if decoupled else self.calls.aask(self._question())
 
