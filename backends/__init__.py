@@ -7,4 +7,5 @@ BACKENDS = {
     "ensemble": "backends.ensemble:KIND",
     "onnx": "backends.onnx_runtime:KIND",
     "python": "backends.python_model:KIND",
+    "triton_python": "backends.triton_python:KIND",
 }

@@ -10,6 +10,7 @@ arrays pass through as they are.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,16 @@ from backends.regions import place_outputs
 from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
 from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TensorSpec, TopK, common_rows
 from gateway.errors import GatewayError, ModelFailed
-from gateway.ports import Backend, BackendKind, Computation, ModelSource, Observe, Op
+from gateway.ports import (
+    Backend,
+    BackendKind,
+    Computation,
+    LoadedModel,
+    ModelSource,
+    Observe,
+    Op,
+    RequestBackend,
+)
 
 Specs = Mapping[str, TensorSpec]
 Outcome = InferResponse | GatewayError
@@ -34,18 +44,27 @@ def load(
     kind: BackendKind, source: ModelSource, instances: int, preprocess: Sequence[Op], postprocess: Sequence[Op]
 ) -> Computation:
     """Load every instance and fit its operators to it. Raises ValueError naming what does not fit."""
-    backends = [kind.load(source) for _ in range(instances)]
-    first = backends[0]
-    source = _with_rows(source, first.max_batch_size)
-    inputs, required = _input_specs(source, first, preprocess)
-    outputs = _output_specs(source, first, postprocess)
-    pipelines = tuple(
-        Pipeline(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, owner=number == 0)
-        for backend in backends
-        for number in range(backend.in_flight)
-    )
+    with contextlib.ExitStack() as undo:
+        backends = []
+        for _ in range(instances):
+            backends.append(kind.load(source))
+            undo.callback(backends[-1].close)
+        first = backends[0]
+        source = _with_rows(source, first.max_batch_size)
+        inputs, required = _input_specs(source, first, preprocess)
+        outputs = _output_specs(source, first, postprocess)
+        # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
+        executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
+        if executor is RequestPipeline and (preprocess or postprocess):
+            raise ValueError("this backend takes requests as they are: preprocess and postprocess have no place here")
+        executors = tuple(
+            executor(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, owner=number == 0)
+            for number in range(first.in_flight)
+            for backend in backends
+        )
+        undo.pop_all()
     return Computation(
-        pipelines,
+        executors,
         tuple(inputs.values()),
         tuple(outputs.values()),
         tuple(required.values()),
@@ -63,7 +82,7 @@ class Pipeline:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Backend | RequestBackend,
         preprocess: Sequence[Op],
         postprocess: Sequence[Op],
         outputs: tuple[str, ...],
@@ -71,7 +90,7 @@ class Pipeline:
         *,
         owner: bool = True,
     ) -> None:
-        self._backend = backend
+        self._backend = cast("Backend", backend)
         self._owner = owner
         self._device: Device = backend.device
         self._preprocess = preprocess
@@ -219,6 +238,36 @@ class Pipeline:
         return TopK(self._device.get(best.values), self._device.get(best.indices))
 
 
+class RequestPipeline(Pipeline):
+    """The executor over a backend that takes requests as they are: nothing is joined, nothing split."""
+
+    async def arun(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
+        begun = time.perf_counter()
+        answers = cast("RequestBackend", self._backend).infer_each(requests)
+        async with contextlib.aclosing(cast("Any", answers)) as steps:
+            async for outcomes in steps:
+                observe("infer", time.perf_counter() - begun)
+                yield [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
+                begun = time.perf_counter()
+
+    def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
+        """The best classes of outputs, or outputs put where their caller wants them, if that was asked for."""
+        if isinstance(outcome, GatewayError) or not (request.into or asks_for_classes(request)):
+            return outcome
+        missing = [output.name for output in request.outputs if output.name not in outcome.outputs]
+        if missing:
+            return ModelFailed(f"the model gave no output '{missing[0]}'")
+        try:
+            (own,) = self._after(outcome.outputs, tuple(outcome.outputs), (request,), observe)
+        except GatewayError as error:
+            return error
+        if isinstance(own, GatewayError):
+            return own
+        return InferResponse(own.outputs, outcome.parameters, outcome.final, own.classes)
+
+
 def last_line(error: BaseException) -> str:
     """What a user's exception says for itself, without a traceback: "ValueError: no such word"."""
     text = str(error)
@@ -332,7 +381,7 @@ def _with_rows(source: ModelSource, max_batch_size: int) -> ModelSource:
     return replace(source, inputs=inputs, outputs=outputs)
 
 
-def _input_specs(source: ModelSource, backend: Backend, preprocess: Sequence[Op]) -> tuple[Specs, Specs]:
+def _input_specs(source: ModelSource, backend: LoadedModel, preprocess: Sequence[Op]) -> tuple[Specs, Specs]:
     """What callers see, and what is required of them: the declared inputs, or the model's own where nothing is
     declared.
 
@@ -355,7 +404,7 @@ def _input_specs(source: ModelSource, backend: Backend, preprocess: Sequence[Op]
     return seen, (seen if preprocess else takes)
 
 
-def _output_specs(source: ModelSource, backend: Backend, postprocess: Sequence[Op]) -> Specs:
+def _output_specs(source: ModelSource, backend: LoadedModel, postprocess: Sequence[Op]) -> Specs:
     given: Specs = {spec.name: spec for spec in backend.outputs}
     for op in postprocess:
         given = op.specs(given)

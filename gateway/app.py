@@ -152,7 +152,8 @@ class App:
         self.config = config
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
-        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton)
+        counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting)
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref), say)
         options = config.dialects()
         grps: Any = options.get("grps")

@@ -227,12 +227,16 @@ def message(cls: type[T]) -> type[T]:
 
 
 class Lifeline:
-    """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up."""
+    """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up.
 
-    __slots__ = ("cut",)
+    `on_cut` is called then, on the event loop: it belongs to whoever computes the answer.
+    """
+
+    __slots__ = ("cut", "on_cut")
 
     def __init__(self) -> None:
         self.cut = False
+        self.on_cut: Callable[[], None] | None = None
 
 
 @message

@@ -519,6 +519,46 @@ class ModelFailed(GatewayError):
         self.text = text
 
 
+class Unknown(GatewayError):
+    """A model says that a request failed, and not of what kind the failure is; `text` reaches the caller as it is."""
+
+    code = Code.UNKNOWN
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Unavailable(GatewayError):
+    """A model says that it cannot answer now; `text` reaches the caller as it is."""
+
+    code = Code.UNAVAILABLE
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class AlreadyExists(GatewayError):
+    """A model says that what the request would make is there; `text` reaches the caller as it is."""
+
+    code = Code.ALREADY_EXISTS
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Cancelled(GatewayError):
+    """A model says that it has stopped working on a request; `text` reaches the caller as it is."""
+
+    code = Code.CANCELLED
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 class EncodingFailed(GatewayError):
     """The answer has a tensor that this encoding cannot carry; `text` reaches the caller as it is."""
 

@@ -117,7 +117,10 @@ class Job(AsyncIterator[InferResponse]):
         if self.finished:
             return
         self.finished = True
-        self.request.lifeline.cut = True
+        lifeline = self.request.lifeline
+        lifeline.cut = True
+        if lifeline.on_cut is not None:
+            lifeline.on_cut()
         if last is not None:
             self._answers.append(last)
             if isinstance(last, GatewayError):

@@ -86,7 +86,8 @@ class Requests:
 class Metrics(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
-    `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw.
+    `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
+    `more` gives what models count themselves.
     """
 
     def __init__(
@@ -94,10 +95,12 @@ class Metrics(Collector):
         models: Callable[[], Iterable[Model]],
         tracing: Tracing | None = None,
         triton: TritonMetrics | None = None,
+        more: Iterable[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
         self._models = models
         self._tracing = tracing or Tracing()
         self._triton = triton
+        self._more = tuple(more)
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -144,6 +147,8 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()
         yield from self._collect_models()
+        for collect in self._more:
+            yield from collect()
 
     def _collect_requests(self) -> Iterator[Metric]:
         labels = ["dialect", "transport", "model", "version", "method"]

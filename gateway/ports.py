@@ -278,15 +278,15 @@ class ModelSource:
     resolve: Resolve | None = None
 
 
-class Backend(Protocol):
-    """One loaded instance of a model's computation. Tensors in and out live on its `device` (see backends.device).
+class LoadedModel(Protocol):
+    """One loaded instance of a model's computation.
 
     `inputs` and `outputs` are what the computation itself takes and gives (before any pre- or after any
     postprocessing). `max_batch_size` is the wanted one, or what "auto" turned out to be; 0: no batch dimension.
-    `runs_on`: infer is called on the model's own thread, or it is an async iterator that runs on the
-    event loop. `inline`: infer may be called on the event loop when it has been measured to be quick. `decoupled`:
-    zero to many answers, one request at a time. `merges`: the rows of several requests may come in one call.
-    `in_flight`: how many calls of infer may overlap, 1 unless the backend itself keeps them apart.
+    `runs_on`: it is called on the model's own thread, or it is an async iterator that runs on the event loop. `inline`:
+    it may be called on the event loop when it has been measured to be quick. `decoupled`: zero to many answers, one
+    request at a time. `merges`: several requests may come in one call. `in_flight`: how many calls may overlap, 1
+    unless the backend itself keeps them apart.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -300,6 +300,14 @@ class Backend(Protocol):
     merges: bool
     in_flight: int
 
+    def close(self) -> None:
+        """Give back memory and devices."""
+        ...
+
+
+class Backend(LoadedModel, Protocol):
+    """A computation on tensors, which live on its `device` (see backends.device); the rows of requests are joined."""
+
     def infer(
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
     ) -> Iterable[Tensors] | AsyncIterator[Tensors]:
@@ -308,12 +316,18 @@ class Backend(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Give back memory and devices."""
+
+class RequestBackend(LoadedModel, Protocol):
+    """A computation on requests as they are, each with rows of its own. It runs on the loop."""
+
+    def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
+        """Requests of one batch -> what becomes of each, in their order, with the outputs that it asked for as host
+        arrays; once for most models, zero to many times for decoupled ones.
+        """
         ...
 
 
-LoadBackend: TypeAlias = Callable[[ModelSource], Backend]
+LoadBackend: TypeAlias = Callable[[ModelSource], Backend | RequestBackend]
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,12 +335,14 @@ class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
     `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
+    `collect` gives what its models count, as Prometheus' families; called in any thread.
     """
 
     options: type[Options]
     load: LoadBackend
     versioned: bool = True
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
+    collect: Callable[[], Iterable[Any]] | None = None
 
 
 class Op(Protocol):

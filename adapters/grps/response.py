@@ -92,15 +92,23 @@ def encode_predict(answer: InferResponse, question: InferRequest) -> Reply:
     """One answer -> one reply, or one document of a stream. Raises EncodingFailed for what grps cannot carry."""
     form: ReplyForm = question.wire
     if form.form == "ndarray":
-        printed = success("ndarray", _ndarray(answer.outputs[form.output], form.indent), form.indent)
-    elif form.output and (answer.outputs[form.output].size == 1 or not form.if_single):
-        data = _single(form, answer.outputs[form.output])
+        printed = success("ndarray", _ndarray(_given(answer, form), form.indent), form.indent)
+    elif form.output and not (form.if_single and np.size(answer.outputs.get(form.output, ())) != 1):
+        data = _single(form, _given(answer, form))
         if form.form == "bin_data" and data:
             return Reply(data, headers=BYTES_HEADERS, streamed=form.stream)
         printed = success(form.form, [printed_text(_utf8(data, form.output))], form.indent)
     else:
         printed = success("gtensors", _gtensors(answer.outputs, form.indent), form.indent)
     return Reply(printed, headers=BYTES_HEADERS if form.stream else HEADERS, streamed=form.stream)
+
+
+def _given(answer: InferResponse, form: ReplyForm) -> Array:
+    """A model may leave an output out; a reply of one output cannot."""
+    array: Array | None = answer.outputs.get(form.output)
+    if array is None:
+        raise EncodingFailed(f"The model gave no output {form.output}.")
+    return array
 
 
 def _single(form: ReplyForm, array: Array) -> bytes:

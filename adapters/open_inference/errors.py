@@ -300,6 +300,10 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.DeadlineExceeded: Answer(504, Code.DEADLINE_EXCEEDED, _always("Deadline Exceeded")),
         errors.ModelUnavailable: Answer(503, Code.UNAVAILABLE, _model_unavailable, headers=_RETRY),
         errors.ModelFailed: Answer(500, Code.INTERNAL, _own_text),
+        errors.Unknown: Answer(400, Code.UNKNOWN, _own_text),
+        errors.Unavailable: Answer(503, Code.UNAVAILABLE, _own_text, headers=_RETRY),
+        errors.AlreadyExists: Answer(400, Code.ALREADY_EXISTS, _own_text),
+        errors.Cancelled: Answer(400, Code.CANCELLED, _own_text),
         errors.EncodingFailed: Answer(400, Code.INVALID_ARGUMENT, _own_text),
         errors.Internal: Answer(500, Code.INTERNAL, _always("internal error")),
     }

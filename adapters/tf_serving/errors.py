@@ -143,6 +143,10 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.DeadlineExceeded: Answer(Code.DEADLINE_EXCEEDED, lambda e: "Timed out waiting for notification"),
     errors.ModelUnavailable: Answer(Code.UNAVAILABLE, lambda e: f"Model {e.model} is being unloaded"),
     errors.ModelFailed: Answer(Code.INTERNAL, _finished),
+    errors.Unknown: Answer(Code.UNKNOWN, _finished),
+    errors.Unavailable: Answer(Code.UNAVAILABLE, _finished),
+    errors.AlreadyExists: Answer(Code.ALREADY_EXISTS, _finished),
+    errors.Cancelled: Answer(Code.CANCELLED, _finished),
     errors.EncodingFailed: Answer(Code.INVALID_ARGUMENT, _finished),
     errors.Internal: Answer(Code.INTERNAL, lambda e: "Internal error"),
 }

@@ -31,12 +31,20 @@ _MEMBER: Final = INDENT * 3
 def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     """Outputs under the caller's names -> JSON. Raises EncodingFailed for what this format cannot carry."""
     asked: Asked = request.wire
-    outputs = {name: response.outputs[inner] for name, inner in asked.signature.outputs.items()}
+    outputs = {name: _given(response, inner) for name, inner in asked.signature.outputs.items()}
     for tensor in outputs.values():
         if tensor.dtype in WITHOUT_JSON:
             raise EncodingFailed(f"Failed to write JSON value for tensor type: {TYPE_NAMES[tensor.dtype]}")
     text = _rows(outputs) if asked.rows else _columns(outputs)
     return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
+
+
+def _given(response: InferResponse, output: str) -> Tensor:
+    """A model may leave an output out; in this format every output of the signature has its place."""
+    tensor: Tensor | None = response.outputs.get(output)
+    if tensor is None:
+        raise EncodingFailed(f"The model gave no output {output}")
+    return tensor
 
 
 # ---------------------------------------------------------------------------------------------------------- row format

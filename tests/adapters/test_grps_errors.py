@@ -105,6 +105,10 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.DeadlineExceeded("m"), 503, Code.DEADLINE_EXCEEDED, "Model m did not answer in time."),
     (kind.ModelUnavailable("m"), 503, Code.OK, "Model m is unavailable."),
     (kind.ModelFailed("KeyError: 'x'"), 500, Code.OK, "KeyError: 'x'"),
+    (kind.Unknown("who knows"), 500, Code.OK, "who knows"),
+    (kind.Unavailable("not now"), 503, Code.OK, "not now"),
+    (kind.AlreadyExists("it is there"), 500, Code.OK, "it is there"),
+    (kind.Cancelled("stopped"), 500, Code.OK, "stopped"),
     (kind.EncodingFailed("Output y is BOOL."), 500, Code.OK, "Output y is BOOL."),
     (kind.Internal("secret"), 500, Code.OK, "Internal error."),
 ]

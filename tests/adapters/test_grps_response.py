@@ -184,6 +184,13 @@ def test_more_than_one_element_is_gtensors_unless_the_mapping_wants_it() -> None
         encode({"said": array([b"\xff"], "BYTES")}, ReplyForm("str_data", "said"))
 
 
+def test_an_output_that_the_model_left_out() -> None:
+    for form in (ReplyForm("str_data", "said"), ReplyForm("bin_data", "said"), ReplyForm("ndarray", "said")):
+        with pytest.raises(EncodingFailed, match="The model gave no output said"):
+            encode({}, form)
+    assert text(encode({}, ReplyForm("str_data", "said", if_single=True))) == OK + b',\n "gtensors": {}\n}'
+
+
 def test_a_stream_is_one_document_or_raw_chunk_per_answer() -> None:
     reply = encode({"said": array([b"a"], "BYTES")}, ReplyForm("str_data", "said", stream=True))
     assert reply.streamed

@@ -638,6 +638,10 @@ LATE: list[tuple[GatewayError, int, str]] = [
     (errors.LabelNotFound("m", "canary"), 404, "Request for unknown model: 'm' label 'canary' is not found"),
     (errors.SignatureNotFound("m", "s"), 400, "model 'm' has no signature 's'"),
     (errors.EncodingFailed("no"), 400, "no"),
+    (errors.Unknown("who knows"), 400, "who knows"),
+    (errors.Unavailable("not now"), 503, "not now"),
+    (errors.AlreadyExists("it is there"), 400, "it is there"),
+    (errors.Cancelled("stopped"), 400, "stopped"),
 ]
 
 

@@ -468,6 +468,10 @@ ANSWERED: list[tuple[GatewayError, int, Code, str]] = [
     (errors.DeadlineExceeded("m"), 504, Code.DEADLINE_EXCEEDED, "Timed out waiting for notification"),
     (errors.ModelUnavailable("m"), 503, Code.UNAVAILABLE, "Model m is being unloaded"),
     (errors.ModelFailed("boom"), 500, Code.INTERNAL, "boom"),
+    (errors.Unknown("who knows"), 500, Code.UNKNOWN, "who knows"),
+    (errors.Unavailable("not now"), 503, Code.UNAVAILABLE, "not now"),
+    (errors.AlreadyExists("it is there"), 409, Code.ALREADY_EXISTS, "it is there"),
+    (errors.Cancelled("stopped"), 499, Code.CANCELLED, "stopped"),
     (errors.Internal("secret"), 500, Code.INTERNAL, "Internal error"),
     (errors.EncodingFailed("half"), 400, Code.INVALID_ARGUMENT, "half"),
     (

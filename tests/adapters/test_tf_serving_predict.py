@@ -399,6 +399,14 @@ def test_layout(rows: bool, outputs: dict[str, Any], want: bytes, make_model: Ma
     assert encode(view, outputs, rows=rows) == want
 
 
+@pytest.mark.parametrize("rows", [False, True])
+def test_an_output_that_the_model_left_out(rows: bool, make_model: MakeModel) -> None:
+    view = make_model("m", {}, {"y": ("FP32", None), "z": ("FP32", None)})
+    with pytest.raises(EncodingFailed) as caught:
+        encode(view, {"y": np.zeros(2, F32)}, rows=rows)
+    assert caught.value.text == "The model gave no output z"
+
+
 @pytest.mark.parametrize(
     ("outputs", "text"),
     [

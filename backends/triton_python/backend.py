@@ -1,0 +1,129 @@
+"""The backend `triton_python`: a Triton Python model, unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from pydantic import ConfigDict, Field
+
+from backends.device import Device, open_device
+from backends.triton_python.exchange import Run
+from backends.triton_python.instance import Instance
+from backends.triton_python.metrics import collect
+from backends.triton_python.model_config import initial_config, specs_of
+from gateway.canonical import InferRequest, InferResponse
+from gateway.errors import GatewayError
+from gateway.ports import BackendKind, ModelSource, Options
+
+IN_FLIGHT: Final = 256
+"""Requests of a decoupled model that may be open at once; execute is called for one at a time all the same."""
+
+_lock: Final = threading.Lock()
+_numbers: Final[set[tuple[str, int]]] = set()
+
+
+class TritonPythonOptions(Options):
+    """A Python model as Triton runs it."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    file: str = "model.py"
+    """The file with the class TritonPythonModel, in each version's folder."""
+    decoupled: bool = False
+    """Whether a request may have any number of answers, sent through response senders."""
+    triton_config: dict[str, Any] = Field(default_factory=dict)
+    """The model's configuration in the field names of Triton's ModelConfig; empty is what the rest of the YAML says."""
+
+
+class TritonPythonBackend:
+    """One instance. The model's own configuration says what it takes and gives.
+
+    `max_batch_size` is what that configuration says in the end, completed by the model itself. Raises ValueError if
+    the model cannot be loaded or nothing says its inputs and outputs.
+    """
+
+    runs_on: Literal["thread", "loop"] = "loop"
+    inline = False
+    platform = "python"
+
+    def __init__(self, source: ModelSource) -> None:
+        options: Any = source.options
+        file = source.path / options.file
+        if not file.is_file():
+            raise ValueError(f"there is no {options.file} in {source.path}")
+        # In Triton, too, Python models are on the CPU unless their configuration says otherwise.
+        self.device = Device() if source.device == "auto" else open_device(source.device)
+        kind = "CPU" if self.device.name == "cpu" else "GPU"
+        config = initial_config(source, options.triton_config, decoupled=options.decoupled)
+        self._name, self._number = source.name, _take_number(source.name)
+        with contextlib.ExitStack() as undo:
+            undo.callback(_give_number, self._name, self._number)
+            self._instance = Instance(source, file, config, self._number, kind, self.device.index)
+            undo.callback(self._instance.close)
+            config = self._instance.config
+            self._take_specs(source, config, declared=not options.triton_config)
+            undo.pop_all()
+        self.decoupled = self._instance.decoupled
+        self.merges = not self.decoupled and "dynamic_batching" in config
+        self.in_flight = IN_FLIGHT if self.decoupled else 1
+        self._specs = {spec.name: spec for spec in self.outputs}
+
+    def _take_specs(self, source: ModelSource, config: Mapping[str, Any], *, declared: bool) -> None:
+        """What the YAML declares has whole shapes, so its max_batch_size stands; else the configuration says all."""
+        wanted = source.max_batch_size
+        if declared and source.inputs and isinstance(wanted, int):
+            self.max_batch_size: int = wanted
+            self.inputs, self.outputs = source.inputs, source.outputs
+        else:
+            self.max_batch_size = int(config["max_batch_size"])
+            batched = self.max_batch_size > 0
+            self.inputs = specs_of(config["input"], batched=batched)
+            self.outputs = specs_of(config["output"], batched=batched)
+        if not self.outputs:
+            raise ValueError(
+                "nothing says what the model gives: neither outputs, nor triton_config, nor auto_complete_config"
+            )
+
+    async def infer_each(
+        self, requests: Sequence[InferRequest]
+    ) -> AsyncGenerator[Sequence[InferResponse | GatewayError], None]:
+        """See RequestBackend."""
+        run = Run(requests, self._specs, decoupled=self.decoupled)
+        for request in requests:
+            request.lifeline.on_cut = run.note_cut
+        try:
+            self._instance.start(run)
+            if not self.decoupled:
+                yield await run.settled()
+                return
+            async with contextlib.aclosing(run.stream()) as answers:
+                async for answer in answers:
+                    yield (answer,)
+        finally:
+            for request in requests:
+                request.lifeline.on_cut = None
+            run.leave()
+
+    def close(self) -> None:
+        """The model's finalize, within its own thread."""
+        self._instance.close()
+        _give_number(self._name, self._number)
+
+
+def _take_number(model: str) -> int:
+    """The lowest number that no loaded instance of this model has."""
+    with _lock:
+        number = next(number for number in range(len(_numbers) + 1) if (model, number) not in _numbers)
+        _numbers.add((model, number))
+    return number
+
+
+def _give_number(model: str, number: int) -> None:
+    with _lock:
+        _numbers.discard((model, number))
+
+
+KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, collect=collect)

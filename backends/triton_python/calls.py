@@ -1,0 +1,245 @@
+"""What a model asks of other models: business logic scripting, in Triton's words.
+
+A model calls from its own threads; models are resolved and asked on the gateway's event loop, so every call crosses
+over and back. Who calls on behalf of requests that nobody waits for any more gets an error at once, and a call has no
+more time than those requests have: so a ring of models that wait for each other breaks when their callers leave. A
+model that calls itself while all its instances wait for that is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from backends.triton_python.errors import TritonModelException, told
+from backends.triton_python.exchange import Run
+from backends.triton_python.response import InferenceResponse
+from backends.triton_python.tensor import Tensor
+from gateway.canonical import (
+    InferRequest,
+    InferResponse,
+    ModelRef,
+    OutputRequest,
+    ParameterValue,
+    Sequence,
+    Tensors,
+    check_inputs,
+)
+from gateway.errors import Cancelled, GatewayError, ModelDecoupled, ModelFailed, UnknownOutput, Unsupported
+from gateway.ports import Answers, ModelView, Resolve
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """A request for another model. `version` below 1: the newest."""
+
+    model: str
+    version: int
+    inputs: Tensors
+    outputs: tuple[str, ...]
+    id: str
+    correlation_id: int | str
+    start: bool
+    end: bool
+    timeout_us: int
+    parameters: Mapping[str, ParameterValue]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """The models that wait for a request, outermost first, by their handles. Travels as the request's `wire`."""
+
+    waiting: tuple[object, ...]
+
+
+class Calls:
+    """How one instance of a model reaches others. `parent` tells, in the calling thread, which run waits for a call.
+
+    `loop` is known from the first request on.
+    """
+
+    def __init__(self, resolve: Resolve | None, parent: Callable[[], Run | None]) -> None:
+        self._resolve = resolve
+        self._parent = parent
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    # ------------------------------------------------------------------------------------------- in the model's threads
+
+    def ask(self, question: Question) -> InferenceResponse:
+        return self._start(self._ask(question, self._parent())).result()
+
+    def aask(self, question: Question) -> asyncio.Future[InferenceResponse]:
+        return asyncio.wrap_future(self._start(self._ask(question, self._parent())))
+
+    def ask_all(self, question: Question) -> Responses:
+        return self._start(self._ask_all(question, self._parent())).result()
+
+    def aask_all(self, question: Question) -> asyncio.Future[Responses]:
+        return asyncio.wrap_future(self._start(self._ask_all(question, self._parent())))
+
+    def is_ready(self, name: str, version: str = "") -> bool:
+        """Whether a model (that version of it) can be asked. Looks without the loop, so from initialize, too."""
+        try:
+            self._view(name, int(version or -1))
+        except GatewayError:
+            return False
+        return True
+
+    def _start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        loop = self.loop
+        if loop is None:
+            coroutine.close()
+            raise TritonModelException("other models can be asked only once requests come in, not from initialize")
+        return asyncio.run_coroutine_threadsafe(coroutine, loop)
+
+    # ------------------------------------------------------------------------------------------------------ on the loop
+
+    async def _ask(self, question: Question, parent: Run | None) -> InferenceResponse:
+        try:
+            answers = self._submit(question, parent, stream=False)
+            try:
+                async for answer in answers:
+                    return _heard(question, answer)
+            finally:
+                _let_go(answers, parent)
+        except GatewayError as error:
+            return InferenceResponse(error=told(error))
+        return InferenceResponse(error=told(Cancelled("nobody waits for the answer any more")))
+
+    async def _ask_all(self, question: Question, parent: Run | None) -> Responses:
+        try:
+            answers = self._submit(question, parent, stream=True)
+        except GatewayError as error:
+            return Responses(self, question, None, parent, InferenceResponse(error=told(error)))
+        return Responses(self, question, answers, parent)
+
+    def _submit(self, question: Question, parent: Run | None, *, stream: bool) -> Answers:
+        view = self._view(question.model, question.version)
+        if view.decoupled and not stream:
+            raise ModelDecoupled(view.name)
+        check_inputs(view.name, question.inputs, view.inputs, view.max_batch_size)
+        for name in question.outputs:
+            if name not in view.outputs:
+                raise UnknownOutput(name, view.name)
+        sequence = Sequence(question.correlation_id, question.start, question.end) if question.correlation_id else None
+        answers = view.handle.submit(
+            InferRequest(
+                view,
+                question.inputs,
+                id=question.id,
+                outputs=tuple(OutputRequest(name) for name in question.outputs),
+                parameters=question.parameters,
+                sequence=sequence,
+                deadline=_deadline(parent),
+                queue_timeout_us=question.timeout_us,
+                stream=stream,
+                wire=_chain(view, parent),
+            )
+        )
+        if parent is not None:
+            parent.children.add(answers)
+        return answers
+
+    def _view(self, name: str, version: int) -> ModelView:
+        if self._resolve is None:
+            raise Unsupported("this model cannot ask others")
+        return self._resolve(ModelRef(name, version if version > 0 else None))
+
+
+def _deadline(parent: Run | None) -> float | None:
+    """The last moment at which anybody could want the answer."""
+    if parent is None:
+        return None
+    if parent.abandoned:
+        raise Cancelled("nobody waits for the answer any more")
+    deadlines = [request.deadline for request in parent.requests]
+    return None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None)
+
+
+def _chain(view: ModelView, parent: Run | None) -> Chain:
+    """Who waits for this request. Raises ModelFailed if nobody would be left to answer it."""
+    if parent is None:
+        return Chain(())
+    above = [request.wire.waiting for request in parent.requests if isinstance(request.wire, Chain)]
+    waiting = (*max(above, key=len, default=()), parent.requests[0].view.handle)
+    instances = view.configuration.get("instances", 1)
+    if waiting.count(view.handle) >= instances:
+        raise ModelFailed(
+            f"model '{view.name}' is asked by itself while all its instances ({instances}) wait for the answer"
+        )
+    return Chain(waiting)
+
+
+def _let_go(answers: Answers, parent: Run | None) -> None:
+    answers.abandon()
+    if parent is not None:
+        parent.children.discard(answers)
+
+
+def _heard(question: Question, answer: InferResponse) -> InferenceResponse:
+    """The arrays are another model's: this one gets a copy when it looks at one."""
+    tensors = []
+    for name, array in answer.outputs.items():
+        view = array.view()
+        view.flags.writeable = False
+        tensors.append(Tensor.holding(name, view))
+    return InferenceResponse.heard(question.id, tensors, answer.parameters, last=answer.final)
+
+
+class Responses:
+    """The answers of a decoupled model, one at a time. `cancel`, or forgetting the iterator, ends the request."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        question: Question,
+        answers: Answers | None,
+        parent: Run | None,
+        only: InferenceResponse | None = None,
+    ) -> None:
+        self._calls = calls
+        self._question = question
+        self._answers = answers
+        self._parent = parent
+        self._only = only
+
+    def __iter__(self) -> Iterator[InferenceResponse]:
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        if self._only is not None:
+            only, self._only = self._only, None
+            return only
+        if self._answers is None:
+            raise StopIteration
+        response = self._calls._start(self._next(self._answers)).result()
+        if response is None or response.has_error():
+            self._answers = None
+        if response is None:
+            raise StopIteration
+        return response
+
+    async def _next(self, answers: Answers) -> InferenceResponse | None:
+        try:
+            return _heard(self._question, await anext(answers))
+        except StopAsyncIteration:
+            _let_go(answers, self._parent)
+            return None
+        except GatewayError as error:
+            _let_go(answers, self._parent)
+            return InferenceResponse(error=told(error))
+
+    def cancel(self) -> None:
+        answers, self._answers = self._answers, None
+        if answers is not None and self._calls.loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._calls.loop.call_soon_threadsafe(_let_go, answers, self._parent)
+
+    def __del__(self) -> None:
+        self.cancel()

@@ -1,0 +1,213 @@
+"""One instance of a user's TritonPythonModel: loaded, initialized, executed and finalized in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from backends.triton_python.calls import Calls
+from backends.triton_python.exchange import Run
+from backends.triton_python.model_config import ModelConfig, is_decoupled
+from backends.triton_python.modules import ModelPackage
+from backends.triton_python.request import InferenceRequest
+from backends.triton_python.response import InferenceResponse
+from backends.triton_python.thread import ModelThread
+from backends.triton_python.utils import NAMES, make_utils
+from gateway.errors import ModelFailed
+from gateway.ports import ModelSource
+
+log: Final = logging.getLogger(__name__)
+FINALIZE_WITHIN_S: Final = 10.0
+"""A model that takes longer to finalize is left to itself."""
+
+
+class Instance:
+    """A loaded model. Raises ValueError, with what the model raised, if it cannot be loaded."""
+
+    def __init__(self, source: ModelSource, file: Path, config: Mapping[str, Any], number: int, kind: str, device: int):
+        self.name = f"{source.name}_0_{number}"
+        self._model_name = source.name
+        self.calls = Calls(source.resolve, self._parent)
+        self._current: Run | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = ModelThread(self.name)
+        utils = make_utils(source.name, self.calls)
+        self._package = ModelPackage((file.parent, file.parent.parent), dict.fromkeys(NAMES, utils))
+        self._requests: type[InferenceRequest] = utils.InferenceRequest
+        try:
+            self.config = self._thread.call(lambda: self._load(file, config))
+            self.decoupled = is_decoupled(self.config)
+            self._outputs = [tensor["name"] for tensor in self.config["output"]]
+            self._thread.call(lambda: self._initialize(source, file, kind, device))
+        except BaseException as error:
+            self._thread.stop()
+            self._package.forget()
+            if isinstance(error, Exception):
+                raise ValueError(f"{file.name} failed: {_said(error)}") from error
+            raise ValueError(f"{file.name} failed: {type(error).__name__}") from error
+        self.is_async = inspect.iscoroutinefunction(self._model.execute)
+        if self.is_async:
+            self._thread.become_loop()
+
+    # ---------------------------------------------------------------------------------------------------------- loading
+
+    def _load(self, file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Import the file, and let it complete its configuration."""
+        module = self._package.load(file)
+        model = getattr(module, "TritonPythonModel", None)
+        if not callable(getattr(model, "execute", None)):
+            raise ValueError("it has no class TritonPythonModel with a method execute(self, requests)")
+        self._model: Any = model
+        complete = getattr(model, "auto_complete_config", None)
+        if complete is None:
+            return dict(config)
+        completed = complete(ModelConfig(config))
+        if not isinstance(completed, ModelConfig):
+            raise ValueError("auto_complete_config must return the ModelConfig that it was given")
+        return completed.as_dict()
+
+    def _initialize(self, source: ModelSource, file: Path, kind: str, device: int) -> None:
+        self._model = self._model()
+        initialize = getattr(self._model, "initialize", None)
+        if initialize is not None:
+            initialize(
+                {
+                    "model_config": json.dumps(self.config),
+                    "model_instance_kind": kind,
+                    "model_instance_name": self.name,
+                    "model_instance_device_id": str(device),
+                    "model_repository": str(file.parent.parent),
+                    "model_version": str(source.version),
+                    "model_name": source.name,
+                }
+            )
+
+    # -------------------------------------------------------------------------------------------------------- executing
+
+    def start(self, run: Run) -> None:
+        """Execute in the model's thread; answers come through the run's channels. On the loop."""
+        self.calls.loop = run.loop
+        if self.is_async:
+            self._thread.post(lambda: self._start_task(run))
+        else:
+            self._thread.post(lambda: self._execute(run))
+
+    def _execute(self, run: Run) -> None:
+        run.begun = True
+        if not run.abandoned:
+            self._current = run
+            try:
+                received = self._received(run)
+                self._settle(run, self._model.execute(received))
+            except BaseException as error:  # a model may even raise SystemExit: its thread must outlive it
+                self._failed(run, error)
+            self._current = None
+        run.finish()
+
+    def _start_task(self, run: Run) -> None:
+        run.begun = True
+        if run.abandoned:
+            run.finish()
+            return
+        task = asyncio.get_running_loop().create_task(self._aexecute(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _aexecute(self, run: Run) -> None:
+        if not self.decoupled:
+            self._current = run
+        try:
+            received = self._received(run)
+            self._settle(run, await self._model.execute(received))
+        except BaseException as error:
+            self._failed(run, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if not self.decoupled:
+                self._current = None
+            run.finish()
+
+    def _received(self, run: Run) -> list[InferenceRequest]:
+        """To be held until they are answered or execute has returned, and then by nobody but the model: so the gateway
+        learns when it lets go of one.
+        """
+        return [self._requests.received(channel, self._model_name, self._outputs) for channel in run.channels]
+
+    def _settle(self, run: Run, returned: Any) -> None:
+        """What execute returned -> the channels. A model that answers through response senders returns None, for all
+        requests or for some.
+        """
+        if returned is None:
+            return
+        if self.decoupled:
+            raise _Refused(
+                f"Python model '{self.name}' is using the decoupled mode and the execute function must return None."
+            )
+        if not isinstance(returned, list):
+            raise _Refused("Expected a list in the execute return value")
+        if len(returned) != len(run.channels):
+            raise _Refused(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(run.channels)}, and InferenceResponse(s) size is:{len(returned)}\n"
+            )
+        for response, channel in zip(returned, run.channels, strict=True):
+            if not isinstance(response, InferenceResponse) and (response is not None or not channel.sender_taken):
+                raise _Refused(
+                    "Expected an 'InferenceResponse' object in the execute function return list, "
+                    f"found type '{type(response)}'."
+                )
+        for response, channel in zip(returned, run.channels, strict=True):
+            if response is not None:
+                channel.send(response, 0)
+
+    def _failed(self, run: Run, error: BaseException) -> None:
+        log.error("execute of %s failed", self.name, exc_info=None if isinstance(error, _Refused) else error)
+        run.fail(
+            ModelFailed(f"Failed to process the request(s) for model instance '{self.name}', message: {_said(error)}")
+        )
+
+    def _parent(self) -> Run | None:
+        """The run that waits for what the calling thread asks of other models.
+
+        One that answers once holds its instance until it is answered, so whoever calls, calls for it. Of a decoupled
+        one that is known only in the thread of execute.
+        """
+        return self._current if not self.decoupled or self._thread.is_current else None
+
+    # ---------------------------------------------------------------------------------------------------------- closing
+
+    def close(self) -> None:
+        """Finalize, and forget the model's modules. What finalize raises is logged."""
+        self._thread.leave_loop()
+        try:
+            self._thread.call(self._finalize, FINALIZE_WITHIN_S)
+        except TimeoutError:
+            log.error("finalize of %s did not end within %g s", self.name, FINALIZE_WITHIN_S)
+        except BaseException as error:
+            log.error("finalize of %s failed", self.name, exc_info=error)
+        self._thread.stop()
+        self._package.forget()
+
+    def _finalize(self) -> None:
+        finalize = getattr(self._model, "finalize", None)
+        if finalize is not None:
+            finalize()
+        self._model = None
+
+
+class _Refused(Exception):
+    """What execute returned is not what it has to return."""
+
+
+def _said(error: BaseException) -> str:
+    """What an exception says for itself, without a traceback and its paths: "ValueError: no such word"."""
+    if isinstance(error, _Refused):
+        return str(error)
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

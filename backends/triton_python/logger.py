@@ -1,0 +1,59 @@
+"""pb_utils.Logger: what a model logs, under its name in Python's logging."""
+
+from __future__ import annotations
+
+import logging
+from enum import IntEnum
+from typing import ClassVar, Final
+
+
+class LogLevel(IntEnum):
+    """Triton's levels; verbose is Python's debug."""
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+    VERBOSE = 3
+
+
+_LEVELS: Final = {
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.ERROR: logging.ERROR,
+    LogLevel.VERBOSE: logging.DEBUG,
+}
+
+
+class Logger:
+    """Used as a class, never made. Each model has a subclass of its own, with its own log."""
+
+    INFO: ClassVar = LogLevel.INFO
+    WARNING: ClassVar = LogLevel.WARNING
+    ERROR: ClassVar = LogLevel.ERROR
+    VERBOSE: ClassVar = LogLevel.VERBOSE
+    target: ClassVar[logging.Logger]
+
+    @classmethod
+    def log(cls, message: str, level: LogLevel = LogLevel.INFO) -> None:
+        cls.target.log(_LEVELS[LogLevel(level)], "%s", message)
+
+    @classmethod
+    def log_info(cls, message: str) -> None:
+        cls.log(message, LogLevel.INFO)
+
+    @classmethod
+    def log_warn(cls, message: str) -> None:
+        cls.log(message, LogLevel.WARNING)
+
+    @classmethod
+    def log_error(cls, message: str) -> None:
+        cls.log(message, LogLevel.ERROR)
+
+    @classmethod
+    def log_verbose(cls, message: str) -> None:
+        cls.log(message, LogLevel.VERBOSE)
+
+
+def logger_of(model: str) -> type[Logger]:
+    """The Logger of one model."""
+    return type("Logger", (Logger,), {"target": logging.getLogger(f"tensorgate.model.{model}")})

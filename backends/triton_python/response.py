@@ -1,0 +1,97 @@
+"""pb_utils.InferenceResponse, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backends.triton_python.errors import TritonError, kind_of
+from backends.triton_python.tensor import Tensor, output_array
+from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, TensorSpec
+from gateway.errors import GatewayError, ModelFailed
+
+
+class InferenceResponse:
+    """Outputs or an error. A model makes them, and gets them from other models that it calls."""
+
+    def __init__(
+        self,
+        output_tensors: Sequence[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
+    ) -> None:
+        for tensor in output_tensors:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"output_tensors has a {type(tensor).__name__} among its tensors")
+        if error is not None and not isinstance(error, TritonError):
+            raise TypeError(f"error is a TritonError, not a {type(error).__name__}")
+        self._tensors = list(output_tensors)
+        self._error = error
+        self._parameters = checked_parameters(parameters)
+        self._id = ""
+        self._is_last = True
+
+    @classmethod
+    def heard(
+        cls, id: str, tensors: Sequence[Tensor], parameters: Mapping[str, ParameterValue], *, last: bool
+    ) -> InferenceResponse:
+        """What another model has answered."""
+        response = cls(tensors)
+        response._parameters = parameters
+        response._id = id
+        response._is_last = last
+        return response
+
+    def output_tensors(self) -> list[Tensor]:
+        return self._tensors
+
+    def has_error(self) -> bool:
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        return self._error
+
+    def parameters(self) -> str:
+        """A JSON object."""
+        return json.dumps(dict(self._parameters))
+
+    def id(self) -> str:
+        return self._id
+
+    def is_last_response(self) -> bool:
+        return self._is_last
+
+
+def checked_parameters(parameters: Mapping[str, Any] | None) -> Mapping[str, ParameterValue]:
+    """Raises TypeError for what no dialect could carry."""
+    if not parameters:
+        return NOTHING
+    for key, value in parameters.items():
+        if not isinstance(key, str) or not isinstance(value, (bool, int, float, str)):
+            raise TypeError(f"parameter {key!r} must be text with a value that is bool, int, float or text")
+    return dict(parameters)
+
+
+def canonical(
+    response: InferenceResponse, request: InferRequest, outputs: Mapping[str, TensorSpec], *, final: bool
+) -> InferResponse | GatewayError:
+    """A model's answer -> what its caller asked for of it, in the order of the configuration.
+
+    Outputs that nobody asked for or that the configuration does not know are left out, and a model may leave any out
+    itself; both are Triton's ways.
+    """
+    error = response.error()
+    if error is not None:
+        return kind_of(error)
+    given = {tensor.name(): tensor for tensor in response.output_tensors()}
+    asked = {output.name for output in request.outputs} or outputs.keys()
+    try:
+        tensors = {
+            name: output_array(given[name], spec) for name, spec in outputs.items() if name in given and name in asked
+        }
+    except GatewayError as failure:
+        return failure
+    except Exception as failure:  # text that is not UTF-8, memory that is gone: whatever it is, the caller hears of it
+        return ModelFailed(f"{type(failure).__name__}: {failure}")
+    return InferResponse(tensors, response._parameters, final)
