@@ -175,7 +175,7 @@ class Pipeline:
         get = self._device.get
         responses = split_rows({name: get(raw[name]) for name in wanted}, requests, self._max_batch_size)
         observe("postprocess", time.perf_counter() - begun)
-        return responses
+        return [replace(each, final=False) for each in responses] if self.decoupled else responses
 
 
 def last_line(error: BaseException) -> str:

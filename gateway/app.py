@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters import DIALECTS
+from adapters import pb as descriptors
 from backends import BACKENDS
 from backends import pipeline as pipelines
 from backends.ops import OPS
@@ -198,7 +199,9 @@ class App:
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
 
     async def _listen_grpc(self, listener: Listener) -> None:
-        server = GrpcListener(self.service, self._speaking(listener), self.config.limits.max_body_bytes)
+        server = GrpcListener(
+            self.service, self._speaking(listener), self.config.limits.max_body_bytes, descriptors.pool()
+        )
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:
             port = await server.start(f"{host}:{listener.port}")

@@ -38,7 +38,7 @@ class Call:
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
     `time.monotonic()`. `max_body_bytes` bounds what a dialect may inflate the body to, `max_json_depth` how deep its
     JSON may nest. `notes` is the dialect's own: what its decode learned that a later error must repeat, such as the
-    request's id.
+    request's id. `accepted`: the question is a model's to answer, and an error from here on is an answer, too.
     """
 
     body: Buffer
@@ -51,6 +51,7 @@ class Call:
     max_body_bytes: int = 64 << 20
     max_json_depth: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    accepted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +79,8 @@ Calls resolve where the contract says, once; raises GatewayError and nothing els
 Encode: TypeAlias = Callable[[Any, Any], Reply]
 """(answer, the question it answers) -> Reply. May raise EncodingFailed."""
 EncodeError: TypeAlias = Callable[[GatewayError, Call], Reply]
+EncodeEnd: TypeAlias = Callable[[InferResponse | None, InferRequest], Reply | None]
+"""(last answer, its question) -> what is sent after it, if anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Endpoint:
 
     `stream`: unary, server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it
     changes the server's state, so that it needs the administrator's rights where the configuration sets any.
+    `encode_end` has the word after a model's last answer.
     """
 
     address: str
@@ -96,6 +100,7 @@ class Endpoint:
     encode_error: EncodeError
     stream: Literal["unary", "server", "bidi"] = "unary"
     admin: bool = False
+    encode_end: EncodeEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import isawaitable
 from typing import Any, Final
 
-from gateway.canonical import InferRequest
+from gateway.canonical import InferRequest, ModelRef
 from gateway.config import Config
 from gateway.errors import Code, GatewayError, Internal, ModelDecoupled, ModelNotFound
 from gateway.metrics import Metrics
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Reply], Awaitable[None]]
 """Takes a reply away, and waits while the client is slow. Raises ConnectionError once the client has left."""
+
+Accepted = Callable[[InferRequest], None]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
@@ -83,8 +85,11 @@ class Service:
         complete = self._config.readiness == "lenient" or self._repository.all_available()
         return self.started and not self.draining and complete
 
-    async def handle(self, dialect: str, endpoint: Endpoint, call: Call, send: Send) -> None:
-        """Answer one call: `send` gets each reply, one at least unless a streaming model has nothing to say.
+    async def handle(
+        self, dialect: str, endpoint: Endpoint, call: Call, send: Send, accepted: Accepted | None = None
+    ) -> None:
+        """Answer one call: `send` gets each reply, one at least unless a streaming model has nothing to say. `accepted`
+        is told of a request that has been submitted, before any of its answers.
 
         Raises nothing but what ends a call from outside: its cancellation, or `send`'s word that the client has left.
         """
@@ -103,6 +108,10 @@ class Service:
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
                 answers = self._submit(endpoint, question)
+                call.accepted = True
+                if accepted is not None:
+                    accepted(question)
+                answer = None
                 try:
                     async for answer in answers:
                         answered = time.perf_counter()
@@ -111,6 +120,8 @@ class Service:
                         await send(reply)
                 finally:
                     answers.abandon()
+                if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, question)) is not None:
+                    await send(end)
             else:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
@@ -134,6 +145,12 @@ class Service:
         if request.view.decoupled and endpoint.stream == "unary":
             raise ModelDecoupled(request.view.name)
         return request.view.handle.submit(request)
+
+    def serves(self, name: str) -> bool:
+        """Whether traffic should come here for a model of that name; any other name stands for the server."""
+        if name in self._router.names():
+            return self._model_ready(ModelReady(ModelRef(name)))
+        return self.ready
 
     # ------------------------------------------------------------------------------------------------- other questions
 

@@ -1,12 +1,15 @@
 """Open Inference V2 with Triton's extensions: what its clients send, and what they get to read.
 
 `routes` says which address is which question, `request` turns bodies into canonical requests, `response` answers into
-bodies, `errors` has the one table of kinds. Source: the Open Inference Protocol; where it is silent, Triton.
+bodies; `proto_routes`, `proto_request` and `proto_response` do the same for gRPC, `proto_control` for every other
+question. `errors` has the one table of kinds, for both. Source: the Open Inference Protocol; where it is silent,
+Triton.
 """
 
 from __future__ import annotations
 
 from adapters.open_inference.example import example
+from adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from adapters.open_inference.request import MAX_JSON_DEPTH
 from adapters.open_inference.routes import match
 from gateway.ports import Dialect, DialectKind, Options
@@ -23,6 +26,7 @@ def make(options: OpenInferenceOptions) -> Dialect:
         prefix="/v2",
         match=match,
         example=example,
+        grpc=GRPC_ENDPOINTS,
         max_json_depth=MAX_JSON_DEPTH,
     )
 

@@ -21,7 +21,7 @@ from gateway.ports import Call
 
 _INT64_MAX: Final = 2**63 - 1
 _EMPTY: Final = memoryview(b"")
-_MAX_RANK: Final = 64
+MAX_RANK: Final = 64
 """NumPy's."""
 _WRONG_LEAF: Final = {
     "b": "attempt to access JSON non-boolean as boolean",
@@ -65,11 +65,15 @@ class Inputs:
             fields = fields_of(item)
             source = _source(item, fields)
             declared = _declared(item, fields)
-            if declared.name in self.arrays:
-                raise InvalidArgument(with_id(self._call, f"input '{declared.name}' already exists in request"))
+            self.check_new(declared.name)
             self.arrays[declared.name] = self._data(item, source, declared)
         if self._tail:
             raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
+
+    def check_new(self, name: str) -> None:
+        """Raises InvalidArgument if an input of that name has been read."""
+        if name in self.arrays:
+            raise InvalidArgument(with_id(self._call, f"input '{name}' already exists in request"))
 
     def _data(self, item: Any, source: str, declared: Declared) -> Array:
         if source == "data":
@@ -98,11 +102,7 @@ class Inputs:
                 return raw.strings_of(data, shape, count, name, self._model)
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
-            complaint = (
-                f"input byte size mismatch for input '{name}' for model '{self._model}'. "
-                f"Expected {error.want}, got {error.got}"
-            )
-            return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
+            return self._missized(declared, error.want, error.got)
         except InvalidArgument as error:
             return self._postpone(error, declared)
 
@@ -133,6 +133,11 @@ class Inputs:
                 f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
                 f"{limit} bytes. Use --http-max-input-size to increase the limit."
             )
+
+    def _missized(self, declared: Declared, want: int, got: int) -> Array:
+        where = f"for input '{declared.name}' for model '{self._model}'"
+        complaint = f"input byte size mismatch {where}. Expected {want}, got {got}"
+        return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
 
     def _miscounted(self, declared: Declared, got: int) -> Array:
         """Strings are counted when all else about the request is known to be right."""
@@ -169,14 +174,14 @@ def _declared(item: Any, fields: list[str]) -> Declared:
     for size in shape:
         if type(size) is not int or size < 0:
             unsigned(size, "Unable to parse 'shape'")
-    return Declared(name, dtype, shape, _count(name, dtype, shape))
+    return Declared(name, dtype, shape, elements_of(name, dtype, shape))
 
 
-def _count(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+def elements_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     """The number of elements of a claimed shape, in Python's integers, before anything is allocated for it."""
     problem = f"invalid shape for input '{name}': shape"
-    if len(shape) > _MAX_RANK:
-        raise InvalidArgument(f"{problem} has {len(shape)} dimensions, at most {_MAX_RANK} are possible")
+    if len(shape) > MAX_RANK:
+        raise InvalidArgument(f"{problem} has {len(shape)} dimensions, at most {MAX_RANK} are possible")
     count = math.prod(shape)
     extent = count or math.prod([size for size in shape if size])
     if extent > _INT64_MAX:

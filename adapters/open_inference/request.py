@@ -62,11 +62,11 @@ def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
 
 
 def _ref(call: Call) -> ModelRef:
-    return _model_ref(call.args["model"], call.args.get("version"))
+    return model_ref(call.args["model"], call.args.get("version"))
 
 
 @lru_cache(maxsize=1024)
-def _model_ref(name: str, version: str | None) -> ModelRef:
+def model_ref(name: str, version: str | None) -> ModelRef:
     if version is None:
         return ModelRef(name)
     digits = version.lstrip("0") or "0"
@@ -142,7 +142,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
-    _check(inputs, view)
+    check_against(inputs, view)
     return InferRequest(
         view,
         inputs.arrays,
@@ -157,7 +157,8 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
     )
 
 
-def _check(inputs: Inputs, view: ModelView) -> None:
+def check_against(inputs: Inputs, view: ModelView) -> None:
+    """The inputs against what the model declares, and then what else is wrong with them."""
     check_inputs(view.name, inputs.arrays, view.inputs, view.max_batch_size)
     if inputs.late:
         raise inputs.late[0]
@@ -210,7 +211,7 @@ def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
     else:
         shape = _raw_shape(spec, view, len(body))
         inputs.arrays[spec.name] = inputs.from_raw(body, Declared(spec.name, spec.dtype, shape, math.prod(shape)))
-    _check(inputs, view)
+    check_against(inputs, view)
     wire = _wire(call, dict.fromkeys(view.outputs, True))
     return InferRequest(view, inputs.arrays, deadline=call.deadline, wire=wire)
 

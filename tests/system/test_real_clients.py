@@ -62,7 +62,7 @@ def configuration() -> str:
     for datatype in DTYPES:
         config["models"][f"echo_{datatype}"] = _echo(x=datatype)
     config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
-    config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
+    config["listen"] = {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]}
     return yaml.safe_dump(config, sort_keys=False)
 
 
@@ -86,10 +86,9 @@ class Gateway:
     def said(self) -> str:
         return self.log.read_text()
 
-    @property
-    def address(self) -> str:
+    def address(self, scheme: str) -> str:
         """HOST:PORT, from the first line that it printed."""
-        return self.said.partition("listens on http://")[2].split()[0]
+        return self.said.partition(f" {scheme}://")[2].split()[0]
 
     def wait_for(self, text: str) -> None:
         give_up = time.monotonic() + STARTS_WITHIN_S
@@ -134,7 +133,7 @@ def outcomes_of(gateway: Gateway) -> Callable[[str], Outcomes]:
 
     def outcomes(script: str) -> Outcomes:
         if script not in known:
-            known[script] = run_script(script, gateway.address)
+            known[script] = run_script(script, gateway.address("grpc" if "_grpc" in script else "http"))
         return known[script]
 
     return outcomes
