@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -99,14 +100,22 @@ class _Pools:
         house = descriptor_pool.Default()
         self._pools = [house] if descriptors is None else [descriptors, house]
 
-    def __getattr__(self, name: str) -> Any:
-        def ask(*args: Any) -> Any:
-            for pool in self._pools[:-1]:
-                with contextlib.suppress(KeyError):
-                    return getattr(pool, name)(*args)
-            return getattr(self._pools[-1], name)(*args)
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - protobuf's name
+        """Of methods, too, which protobuf's pools do not find by their names."""
+        try:
+            return self._ask("FindFileContainingSymbol", symbol)
+        except KeyError:
+            service, _, method = symbol.rpartition(".")
+            return self._ask("FindServiceByName", service).methods_by_name[method].containing_service.file
 
-        return ask
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._ask, name)
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        for pool in self._pools[:-1]:
+            with contextlib.suppress(KeyError):
+                return getattr(pool, name)(*args)
+        return getattr(self._pools[-1], name)(*args)
 
 
 async def _read(kind: Any, body: bytes, context: Any) -> Any:

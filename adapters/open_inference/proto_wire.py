@@ -32,25 +32,22 @@ MOST_FIELDS: Final = 1 << 14
 """No model has as many tensors; and each field costs a microsecond, and more memory than it has bytes."""
 
 
-class Malformed(InvalidArgument):
-    """These bytes are not the message that they should be."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(f"failed to parse the request: it is no valid {kind}")
+def malformed(kind: str) -> InvalidArgument:
+    return InvalidArgument(f"failed to parse the request: it is no valid {kind}")
 
 
 def parse(kind: str, body: Buffer) -> Any:
-    """Bytes -> the message of that full name. Raises Malformed."""
+    """Bytes -> the message of that full name. Raises InvalidArgument."""
     try:
         return message(kind).FromString(body)
     except DecodeError:
-        raise Malformed(kind) from None
+        raise malformed(kind) from None
 
 
 def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
     """A ModelInferRequest -> the same without raw_input_contents, and these, as views of it.
 
-    Raises Malformed for what upb refuses, as far as it can be seen from outside: the fields themselves are left to it.
+    Raises InvalidArgument for what upb refuses, as far as it can be seen from outside; the fields are left to it.
     """
     view, end = memoryview(body), len(body)
     head: list[memoryview] = []
@@ -61,14 +58,14 @@ def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
         start = at
         tag, at = _varint(body, at, end, _TAG_BYTES, kind)
         if tag >> 3 == 0 or tag >> 32:
-            raise Malformed(kind)
+            raise malformed(kind)
         if tag & 7 != _BYTES:
             at = _skip(body, at, end, tag, groups, kind)
         else:
             size, at = _varint(body, at, end, _LENGTH_BYTES, kind)
             at += size
             if size > _MOST_BYTES or at > end:
-                raise Malformed(kind)
+                raise malformed(kind)
             if tag == _RAW_CONTENTS and not groups:
                 head.append(view[kept:start])
                 raw.append(view[at - size : at])
@@ -77,7 +74,7 @@ def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
         if fields > MOST_FIELDS:
             raise InvalidArgument(f"failed to parse the request: it has more than {MOST_FIELDS} fields")
     if groups:
-        raise Malformed(kind)
+        raise malformed(kind)
     head.append(view[kept:])
     return b"".join(head), raw
 
@@ -94,9 +91,9 @@ def _skip(body: Buffer, at: int, end: int, tag: int, groups: list[int], kind: st
         case 4 if groups and groups[-1] == tag >> 3:
             groups.pop()
         case _:
-            raise Malformed(kind)
+            raise malformed(kind)
     if at > end:
-        raise Malformed(kind)
+        raise malformed(kind)
     return at
 
 
@@ -109,7 +106,7 @@ def _varint(body: Buffer, at: int, end: int, most: int, kind: str) -> tuple[int,
         if byte < 0x80:
             return value, place + 1
         shift += 7
-    raise Malformed(kind)
+    raise malformed(kind)
 
 
 def varint(number: int) -> bytes:
