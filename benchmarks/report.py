@@ -61,7 +61,7 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(words + figures)
 
 
-def save(results: Rounds, options: Mapping[str, Any]) -> Path:
+def save(results: Rounds, options: Mapping[str, Any], name: str = "json_http") -> Path:
     """Every round and what made it, below benchmarks/results/. -> the file"""
     now = datetime.now(UTC)
     content = {
@@ -79,13 +79,13 @@ def save(results: Rounds, options: Mapping[str, Any]) -> Path:
         },
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"json_http-{now:%Y%m%d-%H%M%S}.json"
+    path = RESULTS / f"{name}-{now:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 
 
 def machine() -> dict[str, Any]:
-    packages = ("aiohttp", "uvloop", "orjson", "numpy")
+    packages = ("aiohttp", "grpcio", "protobuf", "uvloop", "orjson", "numpy")
     return {
         "cpu": _cpu(),
         "system": platform.platform(),
