@@ -13,7 +13,7 @@ from typing import Any, Final
 from adapters.open_inference.errors import encode_error
 from adapters.open_inference.proto_config import model_config
 from adapters.open_inference.proto_request import version_ref
-from adapters.open_inference.proto_wire import parse
+from adapters.open_inference.proto_wire import MOST_HEAD_BYTES, parse, too_large
 from adapters.open_inference.response import EXTENSIONS
 from adapters.pb import message
 from gateway.canonical import TensorSpec
@@ -54,6 +54,13 @@ _LOG_TYPES: Final[Mapping[str, tuple[str, str]]] = {
 """A log setting -> the field that it comes in, and that type in words. Others are ignored."""
 
 
+def _asked(method: str, call: Call) -> Any:
+    """The request message of a method. Raises InvalidArgument."""
+    if len(call.body) > MOST_HEAD_BYTES:
+        raise too_large()
+    return parse(f"inference.{method}Request", call.body)
+
+
 def _reply(kind: str, **fields: Any) -> Reply:
     return Reply(message(f"inference.{kind}")(**fields).SerializeToString())
 
@@ -75,7 +82,7 @@ def _choice(item: Any, key: str, wanted: str) -> Any:
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
-    parse("inference.ServerLiveRequest", call.body)
+    _asked("ServerLive", call)
     return ServerLive()
 
 
@@ -84,7 +91,7 @@ def encode_live(live: bool, question: Any) -> Reply:
 
 
 def decode_ready(call: Call, resolve: Resolve) -> ServerReady:
-    parse("inference.ServerReadyRequest", call.body)
+    _asked("ServerReady", call)
     return ServerReady()
 
 
@@ -93,7 +100,7 @@ def encode_ready(ready: bool, question: Any) -> Reply:
 
 
 def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
-    asked = parse("inference.ModelReadyRequest", call.body)
+    asked = _asked("ModelReady", call)
     return ModelReady(version_ref(asked.name, asked.version))
 
 
@@ -102,7 +109,7 @@ def encode_model_ready(ready: bool, question: Any) -> Reply:
 
 
 def decode_server_metadata(call: Call, resolve: Resolve) -> ServerMetadata:
-    parse("inference.ServerMetadataRequest", call.body)
+    _asked("ServerMetadata", call)
     return ServerMetadata()
 
 
@@ -112,7 +119,7 @@ def encode_server_metadata(server: ServerDescription, question: Any) -> Reply:
 
 def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
     """Of the versions, only the one that was asked for, if one was."""
-    asked = parse("inference.ModelMetadataRequest", call.body)
+    asked = _asked("ModelMetadata", call)
     ref = version_ref(asked.name, asked.version)
     view = resolve(ref)
     return ModelMetadata(view if ref.version is None else replace(view, versions=(view.version,)))
@@ -134,7 +141,7 @@ def _spec(spec: TensorSpec) -> dict[str, Any]:
 
 
 def decode_config(call: Call, resolve: Resolve) -> ModelMetadata:
-    asked = parse("inference.ModelConfigRequest", call.body)
+    asked = _asked("ModelConfig", call)
     return ModelMetadata(resolve(version_ref(asked.name, asked.version)))
 
 
@@ -146,7 +153,7 @@ def encode_config(view: ModelView, question: Any) -> Reply:
 
 
 def decode_statistics(call: Call, resolve: Resolve) -> ModelStatistics:
-    asked = parse("inference.ModelStatisticsRequest", call.body)
+    asked = _asked("ModelStatistics", call)
     return ModelStatistics(version_ref(asked.name, asked.version) if asked.name else None)
 
 
@@ -184,7 +191,7 @@ def encode_statistics_error(error: GatewayError, call: Call) -> Reply:
 
 
 def decode_index(call: Call, resolve: Resolve) -> RepositoryIndex:
-    asked = parse("inference.RepositoryIndexRequest", call.body)
+    asked = _asked("RepositoryIndex", call)
     if asked.repository_name:
         raise Unsupported(_REPOSITORY_NAME)
     return RepositoryIndex(asked.ready)
@@ -200,7 +207,7 @@ def _index_entry(entry: IndexEntry) -> dict[str, str]:
 
 
 def decode_load(call: Call, resolve: Resolve) -> LoadModel:
-    asked = parse("inference.RepositoryModelLoadRequest", call.body)
+    asked = parse("inference.RepositoryModelLoadRequest", call.body)  # may bring whole models
     if asked.repository_name:
         raise Unsupported(_REPOSITORY_NAME)
     configuration = None
@@ -223,7 +230,7 @@ def encode_load_error(error: GatewayError, call: Call) -> Reply:
 
 
 def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
-    asked = parse("inference.RepositoryModelUnloadRequest", call.body)
+    asked = _asked("RepositoryModelUnload", call)
     if asked.repository_name:
         raise Unsupported(_REPOSITORY_NAME)
     dependents = False
@@ -238,7 +245,7 @@ def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
 
 
 def decode_trace(call: Call, resolve: Resolve) -> TraceSettings:
-    asked = parse("inference.TraceSettingRequest", call.body)
+    asked = _asked("TraceSetting", call)
     if "trace_file" in asked.settings:
         raise Unsupported("trace file location can not be updated through network protocol")
     changes = {key: tuple(setting.value) or None for key, setting in asked.settings.items()}
@@ -256,7 +263,7 @@ def encode_trace_error(error: GatewayError, call: Call) -> Reply:
 
 
 def decode_log(call: Call, resolve: Resolve) -> LogSettings:
-    asked = parse("inference.LogSettingsRequest", call.body)
+    asked = _asked("LogSettings", call)
     changes: dict[str, bool | int | str] = {}
     for key, setting in asked.settings.items():
         field, words = _LOG_TYPES.get(key, ("", ""))
@@ -278,8 +285,8 @@ def encode_log(settings: Mapping[str, bool | int | str], question: Any) -> Reply
 
 
 def decode_region_status(kind: MemoryKind) -> Decode:
-    wire = f"inference.{kind.capitalize()}SharedMemoryStatusRequest"
-    return lambda call, resolve: RegionStatus(kind, parse(wire, call.body).name)
+    method = f"{kind.capitalize()}SharedMemoryStatus"
+    return lambda call, resolve: RegionStatus(kind, _asked(method, call).name)
 
 
 def encode_region_status(regions: tuple[Region, ...], question: RegionStatus) -> Reply:
@@ -299,16 +306,16 @@ def _cuda_region(region: Region) -> dict[str, Any]:
 
 
 def decode_register_system(call: Call, resolve: Resolve) -> RegisterRegion:
-    asked = parse("inference.SystemSharedMemoryRegisterRequest", call.body)
+    asked = _asked("SystemSharedMemoryRegister", call)
     return RegisterRegion("system", Region(asked.name, asked.byte_size, asked.key, asked.offset))
 
 
 def decode_register_cuda(call: Call, resolve: Resolve) -> RegisterRegion:
-    asked = parse("inference.CudaSharedMemoryRegisterRequest", call.body)
+    asked = _asked("CudaSharedMemoryRegister", call)
     region = Region(asked.name, asked.byte_size, device_id=asked.device_id)
     return RegisterRegion("cuda", region, asked.raw_handle)
 
 
 def decode_unregister(kind: MemoryKind) -> Decode:
-    wire = f"inference.{kind.capitalize()}SharedMemoryUnregisterRequest"
-    return lambda call, resolve: UnregisterRegion(kind, parse(wire, call.body).name)
+    method = f"{kind.capitalize()}SharedMemoryUnregister"
+    return lambda call, resolve: UnregisterRegion(kind, _asked(method, call).name)

@@ -54,8 +54,8 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
         raise ModelDecoupled(view.name)
     reserved, custom = read_parameters(message.parameters, stream=stream) if message.parameters else (NOTHING, NOTHING)
     inputs = MessageInputs(call, view.name, raw)
-    inputs.read_messages(message.inputs)
-    outputs = dict([_output(item) for item in message.outputs])
+    inputs.read_messages(message.inputs[:])  # a slice is a list: protobuf's own iteration ends with an exception
+    outputs = dict([_output(item) for item in message.outputs[:]])
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
@@ -80,7 +80,7 @@ def _read(body: Buffer) -> tuple[Any, Sequence[Buffer]]:
     """The message, and its raw contents: of a large one, as views of the body."""
     if len(body) < WALKED_BYTES:
         message = parse(KIND, body)
-        return message, message.raw_input_contents
+        return message, message.raw_input_contents[:]
     head, raw = split(body, KIND)
     return parse(KIND, head), raw
 

@@ -1,9 +1,9 @@
 """Protobuf's wire format, as far as it is walked by hand: the raw data of large messages, which protobuf would copy.
 
-A large tensor on its way in is copied once on our side of the socket, where grpc joins what it received to one `bytes`;
-`split` cuts it out as a view of that, the array is a view of the view (BOOL, BYTES and typed contents are copied once
-more), and the next copy is the batch's, or the device's. On its way out it is copied once, too: the transport joins
-the parts of a reply, which are views of the answer's arrays.
+A large tensor on its way in: grpc joins what it received to one `bytes`, and that is the last copy before the batch's,
+or the device's. `split` cuts the tensor out as a view of it, and the array is a view of that view; only BOOL, BYTES and
+typed contents are copied once more. On its way out: the parts of a reply are views of the answer's arrays, the
+transport joins them, and grpc copies the whole into its own buffer.
 
 Source: the protobuf encoding specification; where it is silent (how long a varint may be, how deep groups may nest),
 upb, protobuf's own parser, with which this agrees on every message.
@@ -11,6 +11,7 @@ upb, protobuf's own parser, with which this agrees on every message.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -20,7 +21,9 @@ from gateway.errors import InvalidArgument
 from gateway.ports import Buffer
 
 _RAW_CONTENTS: Final = 7 << 3 | 2
-"""The tag of ModelInferRequest.raw_input_contents."""
+_INPUTS: Final = 5 << 3 | 2
+_CONTENTS: Final = 5 << 3 | 2
+"""The tags of ModelInferRequest.raw_input_contents and .inputs, and of InferInputTensor.contents."""
 _FIXED64: Final = 1
 _BYTES: Final = 2
 _TAG_BYTES: Final = 5
@@ -30,10 +33,16 @@ _MOST_BYTES: Final = 2**31 - 1
 _MOST_GROUPS: Final = 100
 MOST_FIELDS: Final = 1 << 14
 """No model has as many tensors; and each field costs a microsecond, and more memory than it has bytes."""
+MOST_HEAD_BYTES: Final = 1 << 20
+"""Of a message, apart from its tensors' data."""
 
 
 def malformed(kind: str) -> InvalidArgument:
     return InvalidArgument(f"failed to parse the request: it is no valid {kind}")
+
+
+def too_large() -> InvalidArgument:
+    return InvalidArgument(f"failed to parse the request: more than {MOST_HEAD_BYTES} bytes of it are no tensor data")
 
 
 def parse(kind: str, body: Buffer) -> Any:
@@ -47,36 +56,66 @@ def parse(kind: str, body: Buffer) -> Any:
 def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
     """A ModelInferRequest -> the same without raw_input_contents, and these, as views of it.
 
-    Raises InvalidArgument for what upb refuses, as far as it can be seen from outside; the fields are left to it.
+    Raises InvalidArgument for what upb refuses, as far as it can be seen from outside (the fields are left to it), and
+    for a message that has much of what no tensor is made of.
     """
-    view, end = memoryview(body), len(body)
+    view = memoryview(body)
     head: list[memoryview] = []
     raw: list[memoryview] = []
+    kept = 0
+    for tag, begin, data, end in _fields(body, 0, len(body), kind):
+        if tag == _RAW_CONTENTS:
+            head.append(view[kept:begin])
+            raw.append(view[data:end])
+            kept = end
+    head.append(view[kept:])
+    message = b"".join(head)
+    if len(message) > MOST_HEAD_BYTES:
+        _check_head(message, kind)
+    return message, raw
+
+
+def _check_head(body: bytes, kind: str) -> None:
+    """Refuse a message in which something other than typed contents is large: parameters and dimensions cost upb so
+    much time, in which nobody else is served, and more memory than they have bytes.
+    """
+    contents = 0
+    for tag, _, data, end in _fields(body, 0, len(body), kind):
+        if tag == _INPUTS:
+            inside = _fields(body, data, end, kind)
+            contents += sum([size[3] - size[2] for size in inside if size[0] == _CONTENTS])
+    if len(body) - contents > MOST_HEAD_BYTES:
+        raise InvalidArgument(
+            f"failed to parse the request: more than {MOST_HEAD_BYTES} bytes of it are no tensor data"
+        )
+
+
+def _fields(body: Buffer, at: int, end: int, kind: str) -> Iterator[tuple[int, int, int, int]]:
+    """The fields that have a length, and stand in no group: tag, where they begin, where their data begins, and ends.
+
+    Raises InvalidArgument.
+    """
     groups: list[int] = []
-    at = kept = fields = 0
-    while at < end:
-        start = at
+    for _ in range(MOST_FIELDS):
+        if at >= end:
+            break
+        begin = at
         tag, at = _varint(body, at, end, _TAG_BYTES, kind)
-        if tag >> 3 == 0 or tag >> 32:
+        if tag >> 32 or (tag < 8 and not groups):  # upb minds field 0 outside of groups only
             raise malformed(kind)
         if tag & 7 != _BYTES:
             at = _skip(body, at, end, tag, groups, kind)
-        else:
-            size, at = _varint(body, at, end, _LENGTH_BYTES, kind)
-            at += size
-            if size > _MOST_BYTES or at > end:
-                raise malformed(kind)
-            if tag == _RAW_CONTENTS and not groups:
-                head.append(view[kept:start])
-                raw.append(view[at - size : at])
-                kept = at
-        fields += 1
-        if fields > MOST_FIELDS:
-            raise InvalidArgument(f"failed to parse the request: it has more than {MOST_FIELDS} fields")
+            continue
+        size, data = _varint(body, at, end, _LENGTH_BYTES, kind)
+        at = data + size
+        if size > _MOST_BYTES or at > end:
+            raise malformed(kind)
+        if not groups:
+            yield tag, begin, data, at
+    if at < end:
+        raise InvalidArgument(f"failed to parse the request: it has more than {MOST_FIELDS} fields")
     if groups:
         raise malformed(kind)
-    head.append(view[kept:])
-    return b"".join(head), raw
 
 
 def _skip(body: Buffer, at: int, end: int, tag: int, groups: list[int], kind: str) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adapters.open_inference import KIND, OpenInferenceOptions
+from adapters.open_inference.proto_wire import MOST_HEAD_BYTES
 from adapters.pb import message, pool
 from gateway import errors
 from gateway.canonical import ModelRef
@@ -102,6 +103,14 @@ def test_bytes_that_are_no_message_are_refused(method: str, resolve: Resolve) ->
     assert isinstance(reply, Reply)
     text = f"failed to parse the request: it is no valid inference.{method}Request"
     assert (reply.grpc_code, reply.message) == (Code.INVALID_ARGUMENT, text)
+
+
+def test_a_question_is_short_unless_it_brings_a_model(resolve: Resolve) -> None:
+    config = {"string_param": "x" * MOST_HEAD_BYTES}
+    assert ask(resolve, "RepositoryModelLoad", parameters={"config": config}).configuration == "x" * MOST_HEAD_BYTES
+    reply = ask(resolve, "LogSettings", settings={"log_format": config})
+    assert reply.grpc_code is Code.INVALID_ARGUMENT
+    assert reply.message == f"failed to parse the request: more than {MOST_HEAD_BYTES} bytes of it are no tensor data"
 
 
 # ----------------------------------------------------------------------------------------------------------- questions

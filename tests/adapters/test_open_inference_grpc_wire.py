@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adapters.open_inference import proto_wire
-from adapters.open_inference.proto_wire import MOST_FIELDS, parse, split, varint
+from adapters.open_inference.proto_wire import MOST_FIELDS, MOST_HEAD_BYTES, parse, split, varint
 from adapters.pb import message
 from gateway.errors import InvalidArgument
 
@@ -114,11 +114,14 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(body[: draw(st.integers(0, len(body)))] if draw(st.booleans()) else body)
 
 
+KEYS = bytes.fromhex("000102030408 0a0b0c0d 121a222a2b2c 323a3b3c 43447f8081baff")
+strings_of_keys = st.lists(st.sampled_from(KEYS), max_size=14).map(bytes)
+
 # ---------------------------------------------------------------------------------------------------------------- both
 
 
 @settings(max_examples=3000)
-@given(st.one_of(requests, bodies, damaged(), st.binary(max_size=40)))
+@given(st.one_of(requests, bodies, damaged(), strings_of_keys, st.binary(max_size=40)))
 @example(b"\x3a\x80\x80\x80\x80\x10")
 @example(b"\x3a\xff\xff\xff\xff\x07")
 @example(b"\xba\x80\x80\x80\x00\x01a")
@@ -130,6 +133,9 @@ def damaged(draw: st.DrawFn) -> bytes:
 @example(b"\x40" + b"\x80" * 10 + b"\x01")
 @example(b"\x43\x4c")
 @example(b"\x43\x00\x44")
+@example(b"\x43\x00\x01\x44")
+@example(b"\x43\x03\x04\x44")
+@example(b"\x43\x02\x01a\x44")
 def test_the_walk_agrees_with_upb(body: bytes) -> None:
     assert by_hand(body) == by_upb(body)
 
@@ -164,6 +170,38 @@ def test_varints(number: int) -> None:
     body = b"\x40" + varint(number)
     assert Request.FromString(body).SerializeToString() == body, "no byte more than upb would write"
     assert proto_wire._varint(body, 1, len(body), 5, KIND) == (number, len(body))
+
+
+def in_input(data: bytes) -> bytes:
+    return b"\x2a" + varint(len(data)) + data
+
+
+def in_contents(data: bytes) -> bytes:
+    return b"\x2a" + varint(len(data)) + data
+
+
+LARGE = bytes(MOST_HEAD_BYTES - 20)
+
+
+def test_what_is_large_is_tensor_data() -> None:
+    numbers = b"\x0a" + varint(len(LARGE)) + LARGE
+    for body in (
+        in_input(in_contents(numbers)),
+        in_input(in_contents(numbers) + in_contents(numbers)),
+        in_input(in_contents(numbers)) * 3,
+        in_input(in_contents(b"\x42\x01a" * 1_000_000)),
+        b"\x3a" + varint(len(LARGE)) + LARGE + b"\x0a\x01m",
+        in_input(b"\x1a" + varint(len(LARGE)) + LARGE),
+    ):
+        assert by_hand(body) == by_upb(body)
+    few = b"\x1a" + varint(100) + bytes(100)
+    for body in (
+        in_input(b"\x1a" + varint(len(LARGE)) + LARGE + few),
+        in_input(in_contents(numbers) + few) + few + b"\x0a" + varint(len(LARGE)) + LARGE,
+        in_input(b"\x22\x03\x0a\x01a" * 250_000),
+    ):
+        with pytest.raises(InvalidArgument, match=f"{MOST_HEAD_BYTES} bytes of it are no tensor data|16384 fields"):
+            split(body, KIND)
 
 
 def test_malformed_bytes_are_named() -> None:
