@@ -8,6 +8,7 @@ and reflection.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,14 @@ OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
 )
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    """grpc logs a traceback for every answer whose client left while it was being sent. That must not fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_our_fault)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What every gRPC port answers for the house: health, reflection, compressed calls."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -51,6 +52,7 @@ def toy() -> Dialect:
         return Reply(str(call.notes["size"]).encode())
 
     endpoint = Endpoint("", "size", decode, lambda answer, question: Reply(b""), encode_error)
+
     methods = {"/toy.Toy/Size": endpoint}
     return Dialect("toy", "Toy", "/toy", lambda method, target: Match(endpoint), lambda view, url: None, methods)
 
@@ -179,6 +181,14 @@ async def test_a_server_that_stops_waits_for_no_reflection(house: House) -> None
 
 
 # ------------------------------------------------------------------------------------------------------------ messages
+
+
+@pytest.mark.parametrize(("error", "logged"), [(grpc.aio.InternalError("execute_batch"), False), (KeyError(), True)])
+def test_only_faults_of_ours_are_logged(error: Exception, logged: bool) -> None:
+    """A busy server may hear of a client's leaving no sooner than it sends the answer: an error to grpc."""
+    log = logging.getLogger("grpc._cython.cygrpc")
+    record = log.makeRecord(log.name, logging.ERROR, "", 0, "raised", (), (type(error), error, None))
+    assert bool(log.filter(record)) is logged
 
 
 @pytest.mark.parametrize("coding", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate])
