@@ -33,6 +33,8 @@ _MOST_BYTES: Final = 2**31 - 1
 _MOST_GROUPS: Final = 100
 MOST_FIELDS: Final = 1 << 14
 """No model has as many tensors; and each field costs a microsecond, and more memory than it has bytes."""
+MOST_ELEMENTS: Final = 1 << 20
+"""Strings, or numbers that are not packed, of all inputs together."""
 MOST_HEAD_BYTES: Final = 1 << 20
 """Of a message, apart from its tensors' data."""
 
@@ -76,27 +78,29 @@ def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
 
 
 def _check_head(body: bytes, kind: str) -> None:
-    """Refuse a message in which something other than typed contents is large: parameters and dimensions cost upb so
-    much time, in which nobody else is served, and more memory than they have bytes.
+    """Refuse a message in which something other than packed numbers is large: parameters, dimensions and single
+    elements cost upb so much time, in which nobody else is served, and more memory than they have bytes.
     """
     contents = 0
+    room = MOST_ELEMENTS
     for tag, _, data, end in _fields(body, 0, len(body), kind):
-        if tag == _INPUTS:
-            inside = _fields(body, data, end, kind)
-            contents += sum([size[3] - size[2] for size in inside if size[0] == _CONTENTS])
+        if tag != _INPUTS:
+            continue
+        for inside, _, first, last in _fields(body, data, end, kind):
+            if inside == _CONTENTS:
+                contents += last - first
+                room -= sum([1 for _ in _fields(body, first, last, kind, room)])
     if len(body) - contents > MOST_HEAD_BYTES:
-        raise InvalidArgument(
-            f"failed to parse the request: more than {MOST_HEAD_BYTES} bytes of it are no tensor data"
-        )
+        raise too_large()
 
 
-def _fields(body: Buffer, at: int, end: int, kind: str) -> Iterator[tuple[int, int, int, int]]:
+def _fields(body: Buffer, at: int, end: int, kind: str, most: int = MOST_FIELDS) -> Iterator[tuple[int, int, int, int]]:
     """The fields that have a length, and stand in no group: tag, where they begin, where their data begins, and ends.
 
     Raises InvalidArgument.
     """
     groups: list[int] = []
-    for _ in range(MOST_FIELDS):
+    for _ in range(most):
         if at >= end:
             break
         begin = at
@@ -113,7 +117,7 @@ def _fields(body: Buffer, at: int, end: int, kind: str) -> Iterator[tuple[int, i
         if not groups:
             yield tag, begin, data, at
     if at < end:
-        raise InvalidArgument(f"failed to parse the request: it has more than {MOST_FIELDS} fields")
+        raise InvalidArgument(f"failed to parse the request: it has more than {most} fields")
     if groups:
         raise malformed(kind)
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adapters.open_inference import proto_wire
-from adapters.open_inference.proto_wire import MOST_FIELDS, MOST_HEAD_BYTES, parse, split, varint
+from adapters.open_inference.proto_wire import MOST_ELEMENTS, MOST_FIELDS, MOST_HEAD_BYTES, parse, split, varint
 from adapters.pb import message
 from gateway.errors import InvalidArgument
 
@@ -189,7 +189,7 @@ def test_what_is_large_is_tensor_data() -> None:
         in_input(in_contents(numbers)),
         in_input(in_contents(numbers) + in_contents(numbers)),
         in_input(in_contents(numbers)) * 3,
-        in_input(in_contents(b"\x42\x01a" * 1_000_000)),
+        in_input(in_contents(b"\x42\x01a" * MOST_ELEMENTS)),
         b"\x3a" + varint(len(LARGE)) + LARGE + b"\x0a\x01m",
         in_input(b"\x1a" + varint(len(LARGE)) + LARGE),
     ):
@@ -202,6 +202,13 @@ def test_what_is_large_is_tensor_data() -> None:
     ):
         with pytest.raises(InvalidArgument, match=f"{MOST_HEAD_BYTES} bytes of it are no tensor data|16384 fields"):
             split(body, KIND)
+
+
+def test_many_strings_come_as_raw_contents() -> None:
+    half = in_input(in_contents(b"\x42\x00" * (MOST_ELEMENTS // 2)))
+    assert by_hand(half * 2) == by_upb(half * 2)
+    with pytest.raises(InvalidArgument, match="it has more than 524288 fields"):
+        split(half + in_input(in_contents(b"\x42\x00" * (MOST_ELEMENTS // 2 + 1))), KIND)
 
 
 def test_malformed_bytes_are_named() -> None:
