@@ -72,36 +72,39 @@ class MessageInputs(Inputs):
         return _stand_in(declared) if declared.dtype == _NO_DATATYPE else self.from_raw(data, declared)
 
     def _from_contents(self, contents: Any, declared: Declared) -> Array:
-        fields = [(field.name, values) for field, values in contents.ListFields()]
         if declared.dtype == _NO_DATATYPE:
             return _stand_in(declared)
+        fields = contents.ListFields()
         if len(fields) > 1:
             raise InvalidArgument(f"{self._unexpected(declared)}, binary data was already supplied.")
-        for name, values in fields:
-            self._check_field(name, declared)
-            return self._strings(values, declared) if declared.dtype == BYTES else self._numbers(values, declared)
-        return self._strings((), declared) if declared.dtype == BYTES else self._numbers((), declared)
+        values: Sequence[Any] = ()
+        dtype = declared.dtype
+        if fields:
+            ((field, values),) = fields
+            dtype = self._dtype_of(field.name, declared)
+        return self._strings(values, declared) if dtype == BYTES else self._numbers(values, dtype, declared)
 
-    def _check_field(self, field: str, declared: Declared) -> None:
-        datatype = _FIELDS[field]
-        if DTYPES[datatype] == declared.dtype:
-            return
-        if DTYPES[datatype].kind in _INTEGERS and declared.dtype.kind in _INTEGERS:
-            return
-        raise InvalidArgument(
-            f"{self._unexpected(declared)} of type '{datatype}', expected datatype '{datatype_of(declared.dtype)}'"
-        )
+    def _dtype_of(self, field: str, declared: Declared) -> np.dtype[Any]:
+        """Of a field's values, which must be that of the input, or an integer where that is one."""
+        dtype = DTYPES[_FIELDS[field]]
+        if dtype != declared.dtype and not (dtype.kind in _INTEGERS and declared.dtype.kind in _INTEGERS):
+            raise InvalidArgument(
+                f"{self._unexpected(declared)} of type '{_FIELDS[field]}', "
+                f"expected datatype '{datatype_of(declared.dtype)}'"
+            )
+        return dtype
 
-    def _numbers(self, values: Sequence[Any], declared: Declared) -> Array:
-        _, dtype, shape, count = declared
+    def _numbers(self, values: Sequence[Any], dtype: np.dtype[Any], declared: Declared) -> Array:
+        """Values of a field, which are of this dtype, as the input's."""
+        count, itemsize = declared.elements, declared.dtype.itemsize
         if len(values) != count:
-            return self._missized(declared, count * dtype.itemsize, len(values) * dtype.itemsize)
+            return self._missized(declared, count * itemsize, len(values) * itemsize)
         if not count:
-            return np.empty(shape, dtype)
-        array = np.array(values)  # of the field's own type: protobuf has a buffer for it
-        if dtype.kind in _INTEGERS and array.dtype != dtype:
+            return np.empty(declared.shape, declared.dtype)
+        array = np.array(values, dtype)
+        if dtype != declared.dtype:
             self._check_range(array, declared)
-        return array.astype(dtype, copy=False).reshape(shape)
+        return array.astype(declared.dtype, copy=False).reshape(declared.shape)
 
     def _check_range(self, array: Array, declared: Declared) -> None:
         limits = np.iinfo(declared.dtype)
