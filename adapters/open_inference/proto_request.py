@@ -19,6 +19,7 @@ from adapters.open_inference.proto_parameters import (
     resolve_region,
     top_k_of,
 )
+from adapters.open_inference.proto_template import Templates
 from adapters.open_inference.proto_wire import parse, split
 from adapters.open_inference.request import check_against, model_ref
 from adapters.open_inference.wire import StreamWire
@@ -30,6 +31,8 @@ KIND: Final = "inference.ModelInferRequest"
 WALKED_BYTES: Final = 4 << 10
 """Smaller messages are cheaper to copy than to walk."""
 _NO_VERSION: Final = ("", "-1")
+_unary: Final = Templates()
+_streamed: Final = Templates()
 _wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
 
 
@@ -38,18 +41,19 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
 
     Raises ModelNotFound, ModelDecoupled, InvalidArgument and its kinds, Unsupported, NotFound.
     """
-    return _request(call, resolve, stream=False)
+    return _unary.read(call, resolve, stream=False) or _request(call, resolve, stream=False)
 
 
 def decode_stream(call: Call, resolve: Resolve) -> InferRequest:
     """One message of ModelStreamInfer: a request that may have any number of answers. Raises the same."""
-    return _request(call, resolve, stream=True)
+    return _streamed.read(call, resolve, stream=True) or _request(call, resolve, stream=True)
 
 
 def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
     message, raw = _read(call.body)
     call.notes["id"] = message.id
-    view = resolve(version_ref(message.model_name, message.model_version))
+    ref = version_ref(message.model_name, message.model_version)
+    view = resolve(ref)
     if view.decoupled and not stream:
         raise ModelDecoupled(view.name)
     reserved, custom = read_parameters(message.parameters, stream=stream) if message.parameters else (NOTHING, NOTHING)
@@ -61,7 +65,7 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
             raise UnknownOutput(name, view.name)
     check_against(inputs, view)
     call.notes["model"] = view.name
-    return InferRequest(
+    request = InferRequest(
         view,
         inputs.arrays,
         message.id,
@@ -74,6 +78,14 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
         stream=stream,
         wire=StreamWire(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None,
     )
+    if raw and not (message.id or message.parameters) and _has_plain_tensors(message):
+        (_streamed if stream else _unary).learn(call.body, KIND, ref, request)
+    return request
+
+
+def _has_plain_tensors(message: Any) -> bool:
+    """Whether nothing is said of single tensors that may mean something else another time, such as shared memory."""
+    return not any(item.parameters for item in (*message.inputs[:], *message.outputs[:]))
 
 
 def _read(body: Buffer) -> tuple[Any, Sequence[Buffer]]:
