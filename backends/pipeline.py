@@ -216,7 +216,7 @@ class Pipeline:
         if placed:
             outcomes = self._place(tensors, requests, outcomes)
         observe("postprocess", time.perf_counter() - begun)
-        return outcomes
+        return [_not_final(outcome) for outcome in outcomes] if self.decoupled else outcomes
 
     def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: list[Outcome]) -> list[Outcome]:
         """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
@@ -266,6 +266,11 @@ class RequestPipeline(Pipeline):
         if isinstance(own, GatewayError):
             return own
         return InferResponse(own.outputs, outcome.parameters, outcome.final, own.classes)
+
+
+def _not_final(outcome: Outcome) -> Outcome:
+    """An answer that others may follow."""
+    return replace(outcome, final=False) if isinstance(outcome, InferResponse) else outcome
 
 
 def last_line(error: BaseException) -> str:

@@ -85,7 +85,7 @@ def save(contest: str, results: Rounds, options: Mapping[str, Any]) -> Path:
 
 
 def machine() -> dict[str, Any]:
-    packages = ("aiohttp", "uvloop", "orjson", "numpy")
+    packages = ("aiohttp", "grpcio", "protobuf", "uvloop", "orjson", "numpy")
     return {
         "cpu": _cpu(),
         "system": platform.platform(),

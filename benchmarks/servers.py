@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,22 +76,26 @@ def pinned(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(name: str, command: Sequence[str], port: int, core: int) -> Iterator[Server]:
-    """Start it, wait until it says that it is ready, and stop it at the end."""
+def running(
+    name: str, command: Sequence[str], port: int, core: int, is_ready: Callable[[int], bool] | None = None
+) -> Iterator[Server]:
+    """Start it, wait until its port says that it is ready, over HTTP unless told otherwise, and stop it at the end."""
     check_port(port)
     with tempfile.TemporaryFile("w+") as log:
         with pinned(core):
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603 - our own
         try:
-            _wait_until_ready(name, process, port, log)
+            _wait_until_ready(name, process, port, log, is_ready or _is_ready)
             yield Server(name, port, process.pid)
         finally:
             _stop(process)
 
 
-def _wait_until_ready(name: str, process: subprocess.Popen[bytes], port: int, log: IO[str]) -> None:
+def _wait_until_ready(
+    name: str, process: subprocess.Popen[bytes], port: int, log: IO[str], is_ready: Callable[[int], bool]
+) -> None:
     give_up = time.monotonic() + STARTS_WITHIN_S
-    while not _is_ready(port):
+    while not is_ready(port):
         if process.poll() is not None or time.monotonic() > give_up:
             log.seek(0)
             how = "ended" if process.poll() is not None else f"was not ready within {STARTS_WITHIN_S:.0f} s"

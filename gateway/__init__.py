@@ -13,6 +13,7 @@ The life of a request
     http_server.py    HTTP <-> Call and Reply             grpc_server.py    grpc.aio <-> Call and Reply
     http_lane.py      ordinary HTTP requests, without aiohttp: http_head.py reads them, http_body.py receives them;
                       http_exchange.py is what the lane and aiohttp have in common
+    grpc_streams.py   calls of many messages              grpc_house.py     health and reflection on every gRPC port
     service.py        decode, answer, encode: the one way in, the one place where errors become replies
     router.py         the name that a caller uses -> the version that answers
     model.py          one loaded version: does a request fit?

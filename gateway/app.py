@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters import DIALECTS
+from adapters import pb as descriptors
 from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
 from backends import BACKENDS, cuda_memory
@@ -259,7 +260,9 @@ class App:
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
 
     async def _listen_grpc(self, listener: Listener) -> None:
-        server = GrpcListener(self.service, self._speaking(listener), self.config.limits.max_binary_bytes)
+        server = GrpcListener(
+            self.service, self._speaking(listener), self.config.limits.max_binary_bytes, descriptors.pool()
+        )
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:
             port = await server.start(f"{host}:{listener.port}")

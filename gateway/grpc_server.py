@@ -1,29 +1,43 @@
 """grpc.aio on one side, Call and Reply on the other.
 
 Messages pass as raw bytes: no generated servicer, so that a dialect reads large tensors as views of what arrived. The
-table of methods is the dialects' own; this module knows none of them.
+table of methods is the dialects' own; this module knows none of them. Beside them every port has the house's health
+and reflection.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 
 from gateway.errors import Code
+from gateway.grpc_house import Health, Reflection
+from gateway.grpc_streams import Chat, Reader, abort, body_of, write
 from gateway.ports import Call, Dialect, Endpoint, Reply
-from gateway.service import Send, Service
-
-_STATUS: Final = {code: status for code in Code for status in grpc.StatusCode if status.value[0] == code}
+from gateway.service import Service
 
 OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # two servers must never share a port unnoticed
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.max_frame_size", 1 << 20),
+    # Clients keep connections alive by pings, some every ten seconds, and grpc would end those connections.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
 )
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    """grpc logs a traceback for every answer whose client left while it was being sent. That must not fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_our_fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +50,15 @@ class _Method:
 
 
 class GrpcListener:
-    """One address that speaks some dialects over gRPC."""
+    """One address that speaks some dialects over gRPC.
 
-    def __init__(self, service: Service, dialects: Sequence[Dialect], max_body_bytes: int) -> None:
+    `max_body_bytes` bounds a message; `descriptors` is the protobuf pool that reflection reads, with what the dialects
+    speak.
+    """
+
+    def __init__(
+        self, service: Service, dialects: Sequence[Dialect], max_body_bytes: int, descriptors: Any = None
+    ) -> None:
         self._service = service
         self._max_body_bytes = max_body_bytes
         self._methods = {
@@ -46,79 +66,94 @@ class GrpcListener:
             for dialect in dialects
             for name, endpoint in dialect.grpc.items()
         }
+        self._descriptors = descriptors
+        self._reader = Reader()
         self._server: Any = None
 
     async def start(self, address: str) -> int:
         """Listen on host:port; returns the port. Raises RuntimeError if the address is taken."""
         options = (*OPTIONS, ("grpc.max_receive_message_length", self._max_body_bytes))
         self._server = grpc.aio.server(options=options)
-        self._server.add_generic_rpc_handlers((_Handlers(self._methods, self._handler),))
+        self._server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
         port: int = self._server.add_insecure_port(address)
         await self._server.start()
         return port
 
     async def stop(self, grace: float) -> None:
-        """Accept nothing more, finish calls for `grace` seconds, cancel the rest."""
+        """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
+        self._reader.stop()
         if self._server is not None:
             await self._server.stop(grace)
+
+    def _handlers(self) -> dict[str, Any]:
+        services = {name.split("/")[1] for name in self._methods}
+        return {
+            **Health(self._service, self._reader).handlers(),
+            **Reflection(services, self._descriptors, self._reader).handlers(),
+            **{name: self._handler(method) for name, method in self._methods.items()},
+        }
 
     # -------------------------------------------------------------------------------------------------------- one call
 
     def _handler(self, method: _Method) -> Any:
         """grpc's idea of a method, without serializers: bytes in, bytes out."""
+        dialect, endpoint = method.dialect, method.endpoint
 
         async def unary(body: bytes, context: Any) -> bytes:
             answers: list[bytes] = []
 
             async def send(reply: Reply) -> None:
-                answers.append(await _bytes(reply, context))
+                if reply.grpc_code is not Code.OK:
+                    await abort(context, reply)
+                answers.append(body_of(reply))
 
-            await self._handle(method, body, context, send)
+            await self._service.handle(dialect, endpoint, self._caller(method, context)(body), send)
             return answers[-1]
 
         async def server_stream(body: bytes, context: Any) -> None:
             async def send(reply: Reply) -> None:
-                await context.write(await _bytes(reply, context))
+                if reply.grpc_code is not Code.OK:
+                    await abort(context, reply)
+                await write(context, reply)
 
-            await self._handle(method, body, context, send)
+            with contextlib.suppress(ConnectionError):
+                await self._service.handle(dialect, endpoint, self._caller(method, context)(body), send)
 
-        async def bidi(bodies: AsyncIterator[bytes], context: Any) -> None:
-            async for body in bodies:
-                await server_stream(body, context)
+        async def bidi(bodies: Any, context: Any) -> None:
+            chat = Chat(self._service, dialect, endpoint, context)
+            await chat.run(self._reader, self._caller(method, context))
 
-        if method.endpoint.stream in ("unary", "single"):
+        if endpoint.stream in ("unary", "single"):
             return grpc.unary_unary_rpc_method_handler(unary)
-        if method.endpoint.stream == "server":
+        if endpoint.stream == "server":
             return grpc.unary_stream_rpc_method_handler(server_stream)
         return grpc.stream_stream_rpc_method_handler(bidi)
 
-    async def _handle(self, method: _Method, body: bytes, context: Any, send: Send) -> None:
+    def _caller(self, method: _Method, context: Any) -> Callable[[bytes], Call]:
+        """What makes the calls of one RPC: its name, metadata and deadline are those of all its messages."""
         remaining = context.time_remaining()
-        call = Call(
-            body,
-            "POST",
-            method.name,
-            {key: value for key, value in context.invocation_metadata() if isinstance(value, str)},
-            "grpc",
-            deadline=None if remaining is None else time.monotonic() + remaining,
-            max_body_bytes=self._max_body_bytes,
-        )
-        await self._service.handle(method.dialect, method.endpoint, call, send)
+        deadline = None if remaining is None else time.monotonic() + remaining
+        headers = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+
+        def call(body: bytes) -> Call:
+            return Call(
+                body,
+                "POST",
+                method.name,
+                headers,
+                "grpc",
+                deadline=deadline,
+                max_body_bytes=self._max_body_bytes,
+            )
+
+        return call
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
     """The table of methods in grpc's form; an unknown method is UNIMPLEMENTED by grpc itself."""
 
-    def __init__(self, methods: Mapping[str, _Method], make: Callable[[_Method], Any]) -> None:
-        self._handlers = {name: make(method) for name, method in methods.items()}
+    def __init__(self, handlers: Mapping[str, Any]) -> None:
+        self._handlers = handlers
 
     def service(self, handler_call_details: Any) -> Any:
         return self._handlers.get(handler_call_details.method)
-
-
-async def _bytes(reply: Reply, context: Any) -> bytes:
-    """The reply's message; a reply that is no success ends the call with its status."""
-    if reply.grpc_code is not Code.OK:
-        await context.abort(_STATUS[reply.grpc_code], reply.message)
-    body = reply.body
-    return bytes(body) if isinstance(body, (bytes, bytearray, memoryview)) else b"".join(body)

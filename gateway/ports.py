@@ -139,6 +139,8 @@ Calls resolve where the contract says, once; raises GatewayError and nothing els
 Encode: TypeAlias = Callable[[Any, Any], Reply]
 """(answer, the question it answers) -> Reply. May raise EncodingFailed."""
 EncodeError: TypeAlias = Callable[[GatewayError, Call], Reply]
+EncodeEnd: TypeAlias = Callable[[InferResponse | None, InferRequest], Reply | None]
+"""(last answer, its question) -> what is sent after it, if anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class Endpoint:
     `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
     server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it changes the
     server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
-    HTTP sends where a stream ends without a reply.
+    HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer.
     """
 
     address: str
@@ -160,6 +162,7 @@ class Endpoint:
     stream: Literal["unary", "single", "server", "bidi"] = "unary"
     admin: bool = False
     nothing: Reply = EMPTY
+    encode_end: EncodeEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

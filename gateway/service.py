@@ -20,7 +20,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from gateway.admin import AdminKey
-from gateway.canonical import InferRequest, InferResponse
+from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.config import Config
 from gateway.errors import (
     Code,
@@ -67,6 +67,8 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Reply], Awaitable[None]]
 """Takes a reply away, and waits while the client is slow. Raises ConnectionError once the client has left."""
+
+Accepted = Callable[[InferRequest], None]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
@@ -135,8 +137,11 @@ class Service:
         complete = self._config.readiness == "lenient" or self._repository.all_available()
         return self.started and not self.draining and complete
 
-    async def handle(self, dialect: str, endpoint: Endpoint, call: Call, send: Send) -> None:
-        """Answer one call: `send` gets each reply, one at least unless a streaming model has nothing to say.
+    async def handle(
+        self, dialect: str, endpoint: Endpoint, call: Call, send: Send, accepted: Accepted | None = None
+    ) -> None:
+        """Answer one call: `send` gets each reply, one at least unless a streaming model has nothing to say. `accepted`
+        is told of a request that has been submitted, before any of its answers.
 
         Raises nothing but what ends a call from outside: its cancellation, or `send`'s word that the client has left.
         """
@@ -152,7 +157,7 @@ class Service:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                await self._infer(endpoint, call, question, observe, send)
+                await self._infer(endpoint, call, question, observe, send, accepted)
             else:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
@@ -172,7 +177,15 @@ class Service:
             key = (dialect, call.transport, model, version, endpoint.method)
             self._metrics.request(key, code, time.perf_counter() - begun)
 
-    async def _infer(self, endpoint: Endpoint, call: Call, request: InferRequest, observe: Observe, send: Send) -> None:
+    async def _infer(
+        self,
+        endpoint: Endpoint,
+        call: Call,
+        request: InferRequest,
+        observe: Observe,
+        send: Send,
+        accepted: Accepted | None,
+    ) -> None:
         """Submit a request, and send a reply for each of its answers."""
         try:
             answers = self._submit(endpoint, request)
@@ -180,6 +193,9 @@ class Service:
             request = await self._decode_in_thread(endpoint, call)
             answers = self._submit(endpoint, request)
         call.accepted = True
+        if accepted is not None:
+            accepted(request)
+        answer = None
         try:
             async for answer in answers:
                 answered = time.perf_counter()
@@ -191,6 +207,8 @@ class Service:
                 await send(reply)
         finally:
             answers.abandon()
+        if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
+            await send(end)
 
     async def _decode(self, endpoint: Endpoint, call: Call) -> Any:
         """What is asked: on the loop, unless that would keep it from others."""
@@ -214,6 +232,12 @@ class Service:
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)
         return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+
+    def serves(self, name: str) -> bool:
+        """Whether traffic should come here for a model of that name; any other name stands for the server."""
+        if name in self._router.names():
+            return self._model_ready(ModelReady(ModelRef(name)))
+        return self.ready
 
     # ------------------------------------------------------------------------------------------------- other questions
 

@@ -2,14 +2,16 @@
 
 `routes` says which address is which question, `request` turns bodies into canonical requests, `response` answers into
 bodies, `generate` does both for text generation, `errors` has the one table of kinds; `classification` writes the best
-classes of an output, `shared_memory` has the calls that manage regions. Source: the Open Inference Protocol; where it
-is silent, Triton.
+classes of an output, `shared_memory` has the calls that manage regions. For gRPC, `proto_routes`, `proto_request` and
+`proto_response` do the same, `proto_control` for every other question. Source: the Open Inference Protocol; where it is
+silent, Triton.
 """
 
 from __future__ import annotations
 
 from adapters.open_inference.example import example
 from adapters.open_inference.model_config import OpenInferenceModelOptions
+from adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from adapters.open_inference.request import MAX_JSON_DEPTH
 from adapters.open_inference.routes import match
 from adapters.open_inference.wire import HEADER_LENGTH
@@ -27,6 +29,7 @@ def make(options: OpenInferenceOptions) -> Dialect:
         prefix="/v2",
         match=match,
         example=example,
+        grpc=GRPC_ENDPOINTS,
         max_json_depth=MAX_JSON_DEPTH,
         binary_header=HEADER_LENGTH.lower(),
     )

@@ -21,7 +21,7 @@ from gateway.ports import Call, Memory, NeedsThread
 
 _INT64_MAX: Final = 2**63 - 1
 _EMPTY: Final = memoryview(b"")
-_MAX_RANK: Final = 64
+MAX_RANK: Final = 64
 """NumPy's."""
 _INDEX_BYTES: Final = 4
 _QUICK_BYTES: Final = 1 << 20
@@ -110,7 +110,7 @@ class Inputs:
                 return raw.strings_of(data, shape, count, name, self._model)
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
-            return self._missized(declared, error.got)
+            return self._missized(declared, error.want, error.got)
         except InvalidArgument as error:
             return self._postpone(error, declared)
 
@@ -131,7 +131,7 @@ class Inputs:
                 )
             return self.from_raw(memoryview(memory.tobytes()), declared)
         if size != count * dtype.itemsize:
-            return self._missized(declared, size)
+            return self._missized(declared, count * dtype.itemsize, size)
         are_indices = dtype.kind in "iu" and dtype.itemsize >= _INDEX_BYTES
         if not isinstance(memory, memoryview):
             return memory.array(dtype, shape, copy=are_indices) if count else np.empty(shape, dtype)
@@ -198,11 +198,9 @@ class Inputs:
                 f"{limit} bytes. Use --http-max-input-size to increase the limit."
             )
 
-    def _missized(self, declared: Declared, got: int) -> Array:
-        complaint = (
-            f"input byte size mismatch for input '{declared.name}' for model '{self._model}'. "
-            f"Expected {declared.elements * declared.dtype.itemsize}, got {got}"
-        )
+    def _missized(self, declared: Declared, want: int, got: int) -> Array:
+        where = f"for input '{declared.name}' for model '{self._model}'"
+        complaint = f"input byte size mismatch {where}. Expected {want}, got {got}"
         return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
 
     def _miscounted(self, declared: Declared, got: int) -> Array:
@@ -240,14 +238,14 @@ def _declared(item: Any, fields: list[str]) -> Declared:
     for size in shape:
         if type(size) is not int or size < 0:
             unsigned(size, "Unable to parse 'shape'")
-    return Declared(name, dtype, shape, _count(name, dtype, shape))
+    return Declared(name, dtype, shape, elements_of(name, dtype, shape))
 
 
-def _count(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+def elements_of(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     """The number of elements of a claimed shape, in Python's integers, before anything is allocated for it."""
     problem = f"invalid shape for input '{name}': shape"
-    if len(shape) > _MAX_RANK:
-        raise InvalidArgument(f"{problem} has {len(shape)} dimensions, at most {_MAX_RANK} are possible")
+    if len(shape) > MAX_RANK:
+        raise InvalidArgument(f"{problem} has {len(shape)} dimensions, at most {MAX_RANK} are possible")
     count = math.prod(shape)
     extent = count or math.prod([size for size in shape if size])
     if extent > _INT64_MAX:

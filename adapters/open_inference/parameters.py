@@ -54,9 +54,14 @@ def _double(value: int) -> float:
 def _sequence_id(value: Any, what: str) -> int | str:
     if type(value) is int and 0 <= value < 2**64:
         return value
-    if len(text(value, what).encode()) > _MAX_SEQUENCE_ID:
+    return sequence_id_text(text(value, what))
+
+
+def sequence_id_text(value: str) -> str:
+    """A sequence's id that is no number. Raises Unsupported."""
+    if len(value.encode()) > _MAX_SEQUENCE_ID:
         raise Unsupported(f"string correlation ID cannot be longer than {_MAX_SEQUENCE_ID} characters")
-    return text(value, what)
+    return value
 
 
 _RESERVED: Final[Mapping[str, Callable[[Any, str], Any]]] = {

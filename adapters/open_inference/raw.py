@@ -39,7 +39,7 @@ def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], c
         return np.empty(shape, dtype)
     if dtype.kind == "b":
         return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
-    return np.frombuffer(data, dtype).reshape(shape)
+    return np.ndarray(shape, dtype, data)
 
 
 def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, model: str) -> Array:

@@ -86,11 +86,11 @@ def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
 
 
 def ref_of(call: Call) -> ModelRef:
-    return _model_ref(call.args["model"], call.args.get("version"))
+    return model_ref(call.args["model"], call.args.get("version"))
 
 
 @lru_cache(maxsize=1024)
-def _model_ref(name: str, version: str | None) -> ModelRef:
+def model_ref(name: str, version: str | None) -> ModelRef:
     if version is None:
         return ModelRef(name)
     digits = version.lstrip("0") or "0"
@@ -202,6 +202,7 @@ def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -
 
 
 def check_against(inputs: Inputs, view: ModelView) -> None:
+    """The inputs against what the model declares, and then what else is wrong with them."""
     check_inputs(view.name, inputs.arrays, view.inputs, view.max_batch_size)
     if inputs.late:
         raise inputs.late[0]

@@ -20,3 +20,13 @@ class Wire:
 
 
 PLAIN: Final = Wire()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWire:
+    """What a request of a stream says of its replies: `ends` asks for a message after a decoupled model's last answer,
+    which names the version as the request did.
+    """
+
+    ends: bool
+    version: str

@@ -272,6 +272,8 @@ def logger() -> Iterator[tuple[logging.Logger, io.StringIO]]:
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING)
     yield logger, text
+    for each in logger.handlers:  # pytest's own may be among them, and outlive the test
+        each.filters.clear()
     logger.removeHandler(handler)
     logger.setLevel(logging.NOTSET)
 

@@ -65,7 +65,7 @@ def configuration() -> str:
     config["models"]["comes_and_goes"] = dict(config["models"]["half_plus_two"])
     config["model_control"] = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
     config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
-    config["listen"] = {"http": [{"bind": "127.0.0.1:0"}]}
+    config["listen"] = {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]}
     config["tracing"] = {"file": "trace.json"}
     config["shared_memory"] = {"system": True}
     return yaml.safe_dump(config, sort_keys=False)
@@ -106,10 +106,9 @@ class Gateway:
     def said(self) -> str:
         return self.log.read_text()
 
-    @property
-    def address(self) -> str:
+    def address(self, scheme: str) -> str:
         """HOST:PORT, from the first line that it printed."""
-        return self.said.partition("listens on http://")[2].split()[0]
+        return self.said.partition(f" {scheme}://")[2].split()[0]
 
     def wait_for(self, text: str) -> None:
         give_up = time.monotonic() + STARTS_WITHIN_S
@@ -154,7 +153,7 @@ def outcomes_of(gateway: Gateway) -> Callable[[str], Outcomes]:
 
     def outcomes(script: str) -> Outcomes:
         if script not in known:
-            known[script] = run_script(script, gateway.address)
+            known[script] = run_script(script, gateway.address("grpc" if "_grpc" in script else "http"))
         return known[script]
 
     return outcomes

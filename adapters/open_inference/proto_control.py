@@ -1,0 +1,300 @@
+"""Every other question over gRPC, with its answer: health, metadata, configuration, statistics, the repository, trace
+and log settings, shared memory.
+
+Each method is a pair of functions. Source: the field tables of the protocol; the texts are Triton's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from google.protobuf.json_format import ParseDict
+
+from adapters.open_inference.model_config import triton_config
+from adapters.open_inference.proto_request import version_ref
+from adapters.open_inference.proto_wire import MOST_HEAD_BYTES, parse, too_large
+from adapters.open_inference.response import extensions
+from adapters.pb import message
+from gateway.canonical import TensorSpec
+from gateway.errors import InvalidArgument, Unsupported
+from gateway.ports import Call, Decode, Encode, ModelView, Reply, Resolve
+from gateway.questions import (
+    Duration,
+    IndexEntry,
+    LoadModel,
+    LogSettings,
+    MemoryKind,
+    ModelMetadata,
+    ModelReady,
+    ModelStatistics,
+    Region,
+    RegionStatus,
+    RegisterRegion,
+    RepositoryIndex,
+    ServerDescription,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+    Statistics,
+    TraceSettings,
+    UnloadModel,
+    UnregisterRegion,
+)
+
+_REPOSITORY_NAME: Final = "'repository_name' specification is not supported"
+_LOG_TYPES: Final[Mapping[str, tuple[str, str]]] = {
+    "log_file": ("string_param", "string"),
+    "log_info": ("bool_param", "boolean"),
+    "log_warning": ("bool_param", "boolean"),
+    "log_error": ("bool_param", "boolean"),
+    "log_verbose_level": ("uint32_param", "uint32"),
+    "log_format": ("string_param", "string"),
+}
+"""A log setting -> the field that it comes in, and that type in words. Others are ignored."""
+
+
+def _asked(method: str, call: Call) -> Any:
+    """The request message of a method. Raises InvalidArgument."""
+    if len(call.body) > MOST_HEAD_BYTES:
+        raise too_large()
+    return parse(f"inference.{method}Request", call.body)
+
+
+def _reply(kind: str, **fields: Any) -> Reply:
+    return Reply(message(f"inference.{kind}")(**fields).SerializeToString())
+
+
+def empty(kind: str) -> Encode:
+    """The encode of a method whose answer says only that it is done."""
+    done = _reply(kind)
+    return lambda answer, question: done
+
+
+def _choice(item: Any, key: str, wanted: str) -> Any:
+    """The value of a repository parameter, which must be of that type."""
+    if item.WhichOneof("parameter_choice") != wanted:
+        raise InvalidArgument(f"invalid value type for '{key}' parameter, expected {wanted}.")
+    return getattr(item, wanted)
+
+
+# --------------------------------------------------------------------------------------------------- health, metadata
+
+
+def decode_live(call: Call, resolve: Resolve) -> ServerLive:
+    _asked("ServerLive", call)
+    return ServerLive()
+
+
+def encode_live(live: bool, question: Any) -> Reply:
+    return _reply("ServerLiveResponse", live=live)
+
+
+def decode_ready(call: Call, resolve: Resolve) -> ServerReady:
+    _asked("ServerReady", call)
+    return ServerReady()
+
+
+def encode_ready(ready: bool, question: Any) -> Reply:
+    return _reply("ServerReadyResponse", ready=ready)
+
+
+def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
+    asked = _asked("ModelReady", call)
+    return ModelReady(version_ref(asked.name, asked.version))
+
+
+def encode_model_ready(ready: bool, question: Any) -> Reply:
+    return _reply("ModelReadyResponse", ready=ready)
+
+
+def decode_server_metadata(call: Call, resolve: Resolve) -> ServerMetadata:
+    _asked("ServerMetadata", call)
+    return ServerMetadata()
+
+
+def encode_server_metadata(server: ServerDescription, question: Any) -> Reply:
+    return _reply("ServerMetadataResponse", name=server.name, version=server.version, extensions=extensions(server))
+
+
+def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
+    """Of the versions, only the one that was asked for, if one was."""
+    asked = _asked("ModelMetadata", call)
+    ref = version_ref(asked.name, asked.version)
+    view = resolve(ref)
+    return ModelMetadata(view if ref.version is None else replace(view, versions=(view.version,)))
+
+
+def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
+    return _reply(
+        "ModelMetadataResponse",
+        name=view.name,
+        versions=map(str, view.versions),
+        platform=view.platform,
+        inputs=map(_spec, view.inputs.values()),
+        outputs=map(_spec, view.outputs.values()),
+    )
+
+
+def _spec(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": (-1,) if spec.shape is None else spec.shape}
+
+
+def decode_config(call: Call, resolve: Resolve) -> ModelMetadata:
+    asked = _asked("ModelConfig", call)
+    return ModelMetadata(resolve(version_ref(asked.name, asked.version)))
+
+
+def encode_config(view: ModelView, question: Any) -> Reply:
+    return _reply("ModelConfigResponse", config=ParseDict(triton_config(view), message("inference.ModelConfig")()))
+
+
+# ---------------------------------------------------------------------------------------------------------- statistics
+
+
+def decode_statistics(call: Call, resolve: Resolve) -> ModelStatistics:
+    asked = _asked("ModelStatistics", call)
+    return ModelStatistics(version_ref(asked.name, asked.version) if asked.name else None)
+
+
+def encode_statistics(statistics: tuple[Statistics, ...], question: Any) -> Reply:
+    return _reply("ModelStatisticsResponse", model_stats=map(_of_version, statistics))
+
+
+def _of_version(statistics: Statistics) -> dict[str, Any]:
+    return {
+        "name": statistics.name,
+        "version": str(statistics.version),
+        "last_inference": statistics.last_inference_ms,
+        "inference_count": statistics.inference_count,
+        "execution_count": statistics.execution_count,
+        "inference_stats": _durations(statistics.stages),
+        "batch_stats": [{"batch_size": rows, **_durations(stages)} for rows, stages in statistics.batches.items()],
+        "response_stats": {index: _durations(stages) for index, stages in statistics.responses.items()},
+    }
+
+
+def _durations(stages: Mapping[str, Duration]) -> dict[str, Any]:
+    return {stage: {"count": duration.count, "ns": duration.ns} for stage, duration in stages.items()}
+
+
+# ----------------------------------------------------------------------------------------------- the model repository
+
+
+def decode_index(call: Call, resolve: Resolve) -> RepositoryIndex:
+    asked = _asked("RepositoryIndex", call)
+    if asked.repository_name:
+        raise Unsupported(_REPOSITORY_NAME)
+    return RepositoryIndex(asked.ready)
+
+
+def encode_index(entries: tuple[IndexEntry, ...], question: Any) -> Reply:
+    return _reply("RepositoryIndexResponse", models=map(_index_entry, entries))
+
+
+def _index_entry(entry: IndexEntry) -> dict[str, str]:
+    version = "" if entry.version is None else str(entry.version)
+    return {"name": entry.name, "version": version, "state": entry.state, "reason": entry.reason}
+
+
+def decode_load(call: Call, resolve: Resolve) -> LoadModel:
+    asked = parse("inference.RepositoryModelLoadRequest", call.body)  # may bring whole models
+    if asked.repository_name:
+        raise Unsupported(_REPOSITORY_NAME)
+    configuration = None
+    files: dict[str, bytes] = {}
+    for key, item in asked.parameters.items():
+        if key == "config":
+            configuration = _choice(item, key, "string_param")
+        elif key.startswith("file:"):
+            files[key.removeprefix("file:")] = _choice(item, key, "bytes_param")
+        else:
+            raise InvalidArgument(f"unrecognized load parameter '{key}'.")
+    return LoadModel(asked.model_name, configuration, files)
+
+
+def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
+    asked = _asked("RepositoryModelUnload", call)
+    if asked.repository_name:
+        raise Unsupported(_REPOSITORY_NAME)
+    dependents = False
+    for key, item in asked.parameters.items():
+        if key != "unload_dependents":
+            raise InvalidArgument(f"unrecognized unload parameter '{key}'.")
+        dependents = _choice(item, key, "bool_param")
+    return UnloadModel(asked.model_name, dependents)
+
+
+# ---------------------------------------------------------------------------------------------- trace and log settings
+
+
+def decode_trace(call: Call, resolve: Resolve) -> TraceSettings:
+    asked = _asked("TraceSetting", call)
+    if "trace_file" in asked.settings:
+        raise Unsupported("trace file location can not be updated through network protocol")
+    changes = {key: tuple(setting.value) or None for key, setting in asked.settings.items()}
+    return TraceSettings(asked.model_name, changes)
+
+
+def encode_trace(settings: Mapping[str, tuple[str, ...]], question: Any) -> Reply:
+    return _reply("TraceSettingResponse", settings={key: {"value": values} for key, values in settings.items()})
+
+
+def decode_log(call: Call, resolve: Resolve) -> LogSettings:
+    asked = _asked("LogSettings", call)
+    changes: dict[str, bool | int | str] = {}
+    for key, setting in asked.settings.items():
+        field, words = _LOG_TYPES.get(key, ("", ""))
+        if key == "log_file":
+            raise Unsupported("log file location can not be updated through network protocol")
+        if field:
+            if setting.WhichOneof("parameter_choice") != field:
+                raise InvalidArgument(f"expect {words} for '{key}'")
+            changes[key] = getattr(setting, field)
+    return LogSettings(changes)
+
+
+def encode_log(settings: Mapping[str, bool | int | str], question: Any) -> Reply:
+    fields = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+    return _reply("LogSettingsResponse", settings={key: {fields[type(v)]: v} for key, v in settings.items()})
+
+
+# ------------------------------------------------------------------------------------------------------- shared memory
+
+
+def decode_region_status(kind: MemoryKind) -> Decode:
+    method = f"{kind.capitalize()}SharedMemoryStatus"
+    return lambda call, resolve: RegionStatus(kind, _asked(method, call).name)
+
+
+def encode_region_status(regions: tuple[Region, ...], question: RegionStatus) -> Reply:
+    describe = _system_region if question.kind == "system" else _cuda_region
+    return _reply(
+        f"{question.kind.capitalize()}SharedMemoryStatusResponse",
+        regions={region.name: describe(region) for region in regions},
+    )
+
+
+def _system_region(region: Region) -> dict[str, Any]:
+    return {"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
+
+
+def _cuda_region(region: Region) -> dict[str, Any]:
+    return {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}
+
+
+def decode_register_system(call: Call, resolve: Resolve) -> RegisterRegion:
+    asked = _asked("SystemSharedMemoryRegister", call)
+    return RegisterRegion("system", Region(asked.name, asked.byte_size, asked.key, asked.offset))
+
+
+def decode_register_cuda(call: Call, resolve: Resolve) -> RegisterRegion:
+    asked = _asked("CudaSharedMemoryRegister", call)
+    region = Region(asked.name, asked.byte_size, device_id=asked.device_id)
+    return RegisterRegion("cuda", region, asked.raw_handle)
+
+
+def decode_unregister(kind: MemoryKind) -> Decode:
+    method = f"{kind.capitalize()}SharedMemoryUnregister"
+    return lambda call, resolve: UnregisterRegion(kind, _asked(method, call).name)

@@ -1,0 +1,121 @@
+"""Parameters of gRPC messages: a map of values of five types, of which each key has its own.
+
+Source: Triton's gRPC server; the texts are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from adapters.open_inference.parameters import sequence_id_text
+from gateway.canonical import ParameterValue
+from gateway.errors import InvalidArgument
+
+EMPTY_FINAL: Final = "triton_enable_empty_final_response"
+"""Asks a stream to say when a decoupled model has said everything."""
+
+_CUSTOM: Final = ("int64_param", "bool_param", "string_param")
+_RESERVED: Final[Mapping[str, tuple[str, ...]]] = {
+    "sequence_id": ("int64_param", "string_param"),
+    "sequence_start": ("bool_param",),
+    "sequence_end": ("bool_param",),
+    "priority": ("int64_param", "uint64_param"),
+    "timeout": ("int64_param",),
+}
+"""Parameters that the server consumes, and the types that each may have."""
+_NOT_NEGATIVE: Final = ("priority", "timeout")
+
+
+def read_parameters(items: Mapping[str, Any], *, stream: bool) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
+    """A request's parameters -> the reserved ones and the custom ones. Raises InvalidArgument, Unsupported."""
+    reserved: dict[str, Any] = {}
+    custom: dict[str, ParameterValue] = {}
+    for key, item in items.items():
+        if allowed := _RESERVED.get(key):
+            reserved[key] = _checked(key, _value(item, key, allowed))
+        elif key == EMPTY_FINAL and stream:
+            reserved[key] = _value(item, key, ("bool_param",))
+        elif key.startswith("triton_"):
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys "
+                f"starting with 'triton_' are allowed: {EMPTY_FINAL}"
+            )
+        elif item.WhichOneof("parameter_choice") == "double_param":
+            custom[key] = item.double_param
+        else:
+            custom[key] = _value(item, key, _CUSTOM)
+    return reserved, custom
+
+
+def _checked(key: str, value: Any) -> Any:
+    if key == "sequence_id":
+        # an int64 carries an id of 64 bits without a sign, as clients in C++ send it
+        return value % 2**64 if type(value) is int else sequence_id_text(value)
+    if key in _NOT_NEGATIVE and value < 0:
+        raise InvalidArgument(f"invalid value for '{key}', expected value >= 0.")
+    return value
+
+
+def _value(item: Any, key: str, allowed: tuple[str, ...]) -> Any:
+    choice = item.WhichOneof("parameter_choice")
+    if choice not in allowed:
+        raise InvalidArgument(f"invalid value type for '{key}' parameter, expected {_one_of(allowed)}.")
+    return getattr(item, choice)
+
+
+def _one_of(words: tuple[str, ...]) -> str:
+    """a; a or b; a, b, or c"""
+    if len(words) < 3:
+        return " or ".join(words)
+    return f"{', '.join(words[:-1])}, or {words[-1]}"
+
+
+# --------------------------------------------------------------------------------------------------- of single tensors
+
+
+class RegionRef(NamedTuple):
+    """A piece of registered memory, as a tensor names it."""
+
+    region: str
+    byte_size: int
+    offset: int
+
+
+def region_of(parameters: Mapping[str, Any], tensor: str) -> RegionRef | None:
+    """Where a tensor's data is or shall be, if that is shared memory. Raises InvalidArgument."""
+    if "shared_memory_region" not in parameters:
+        return None
+    region = _of_tensor(parameters, "shared_memory_region", "string_param", tensor)
+    if "shared_memory_byte_size" not in parameters:
+        raise InvalidArgument(
+            "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor "
+            f"'{tensor}'"
+        )
+    byte_size = _of_tensor(parameters, "shared_memory_byte_size", "int64_param", tensor)
+    offset = 0
+    if "shared_memory_offset" in parameters:
+        offset = _of_tensor(parameters, "shared_memory_offset", "int64_param", tensor)
+    if byte_size < 0 or offset < 0:
+        raise InvalidArgument(f"Invalid offset + byte size for shared memory region: '{region}'")
+    return RegionRef(region, byte_size, offset)
+
+
+def top_k_of(parameters: Mapping[str, Any]) -> int:
+    """How many of the best classes an output shall have; 0: the output itself. Raises InvalidArgument."""
+    if "classification" not in parameters:
+        return 0
+    item = parameters["classification"]
+    if item.WhichOneof("parameter_choice") != "int64_param":
+        raise InvalidArgument("invalid value type for 'classification' parameter, expected int64_param")
+    top_k: int = item.int64_param
+    if top_k <= 0:
+        raise InvalidArgument("invalid value for 'classification' parameter, expected >= 0")
+    return top_k
+
+
+def _of_tensor(parameters: Mapping[str, Any], key: str, wanted: str, tensor: str) -> Any:
+    item = parameters[key]
+    if item.WhichOneof("parameter_choice") != wanted:
+        raise InvalidArgument(f"invalid value type for '{key}' parameter for tensor '{tensor}', expected {wanted}.")
+    return getattr(item, wanted)

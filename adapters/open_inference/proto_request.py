@@ -1,0 +1,127 @@
+"""Infer requests over gRPC: messages -> canonical requests.
+
+The checks come in the order of HTTP's: version, model, decoupled, parameters, each input, each output, and only then
+the request against what the model declares. Source: Triton's gRPC server; the texts are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from adapters.open_inference.parameters import sequence_of
+from adapters.open_inference.proto_inputs import MessageInputs
+from adapters.open_inference.proto_parameters import EMPTY_FINAL, read_parameters, region_of, top_k_of
+from adapters.open_inference.proto_template import Templates
+from adapters.open_inference.proto_wire import parse, split
+from adapters.open_inference.request import check_against, model_ref
+from adapters.open_inference.shared_memory import destination
+from adapters.open_inference.wire import StreamWire
+from gateway.canonical import NOTHING, Destination, InferRequest, ModelRef, OutputRequest
+from gateway.errors import InvalidArgument, ModelDecoupled, UnknownOutput
+from gateway.ports import Buffer, Call, Memory, Resolve
+
+KIND: Final = "inference.ModelInferRequest"
+WALKED_BYTES: Final = 4 << 10
+"""Smaller messages are cheaper to copy than to walk."""
+_NO_VERSION: Final = ("", "-1")
+_unary: Final = Templates()
+_streamed: Final = Templates()
+_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
+
+
+def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
+    """ModelInfer: a request that has one answer.
+
+    Raises ModelNotFound, ModelDecoupled, InvalidArgument and its kinds, Unsupported, NotFound.
+    """
+    return _unary.read(call, resolve, stream=False) or _request(call, resolve, stream=False)
+
+
+def decode_stream(call: Call, resolve: Resolve) -> InferRequest:
+    """One message of ModelStreamInfer: a request that may have any number of answers. Raises the same."""
+    return _streamed.read(call, resolve, stream=True) or _request(call, resolve, stream=True)
+
+
+def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
+    message, raw = _read(call.body)
+    call.notes["id"] = message.id
+    ref = version_ref(message.model_name, message.model_version)
+    view = resolve(ref)
+    if view.decoupled and not stream:
+        raise ModelDecoupled(view.name)
+    reserved, custom = read_parameters(message.parameters, stream=stream) if message.parameters else (NOTHING, NOTHING)
+    inputs = MessageInputs(call, view.name, raw)
+    inputs.read_messages(message.inputs[:])  # a slice is a list: protobuf's own iteration ends with an exception
+    outputs = dict([_output(item, inputs) for item in message.outputs[:]])
+    for name in outputs:
+        if name not in view.outputs:
+            raise UnknownOutput(name, view.name)
+    check_against(inputs, view)
+    call.notes["model"] = view.name
+    request = InferRequest(
+        view,
+        inputs.arrays,
+        message.id,
+        tuple([_wanted(name, top_k) for name, (top_k, _) in outputs.items()]),
+        custom,
+        priority=reserved.get("priority", 0),
+        sequence=sequence_of(reserved),
+        deadline=call.deadline,
+        queue_timeout_us=reserved.get("timeout", 0),
+        stream=stream,
+        wire=StreamWire(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None,
+        into=_destinations(outputs) if inputs.in_memory else None,
+    )
+    if raw and not (message.id or message.parameters) and _has_plain_tensors(message):
+        (_streamed if stream else _unary).learn(call.body, KIND, ref, request)
+    return request
+
+
+def _has_plain_tensors(message: Any) -> bool:
+    """Whether nothing is said of single tensors that may mean something else another time, such as shared memory."""
+    return not any(item.parameters for item in (*message.inputs[:], *message.outputs[:]))
+
+
+def _read(body: Buffer) -> tuple[Any, Sequence[Buffer]]:
+    """The message, and its raw contents: of a large one, as views of the body."""
+    if len(body) < WALKED_BYTES:
+        message = parse(KIND, body)
+        return message, message.raw_input_contents[:]
+    head, raw = split(body, KIND)
+    return parse(KIND, head), raw
+
+
+def _destinations(outputs: Mapping[str, tuple[int, Memory | None]]) -> Mapping[str, Destination]:
+    """Where outputs go that are wanted in shared memory."""
+    return {name: destination(memory) for name, (_, memory) in outputs.items() if memory is not None}
+
+
+def _output(item: Any, inputs: MessageInputs) -> tuple[str, tuple[int, Memory | None]]:
+    """A requested output's name, how many of its best classes are wanted in its place, and the caller's memory for
+    it.
+    """
+    if not item.parameters:
+        return item.name, (0, None)
+    region = region_of(item.parameters, item.name)
+    if region is None:
+        return item.name, (top_k_of(item.parameters), None)
+    if "classification" in item.parameters:
+        raise InvalidArgument("output can't set both 'shared_memory_region' and 'classification'")
+    return item.name, (0, inputs.memory(region.region, region.offset, region.byte_size, writable=True))
+
+
+@lru_cache(maxsize=1024)
+def version_ref(name: str, version: str) -> ModelRef:
+    """A model as messages name it; no version, or -1, is the highest. Raises InvalidArgument."""
+    if version in _NO_VERSION:
+        return model_ref(name, None)
+    if version.isascii() and version.isdecimal():
+        return model_ref(name, version)
+    if version[:1] == "-" and version[1:].isdecimal():
+        raise InvalidArgument(f"invalid model version specified '{version}' , version should be an integral value > 0")
+    raise InvalidArgument(
+        f"failed to get model version from specified version string '{version}' (details: stol), "
+        "version should be an integral value > 0"
+    )

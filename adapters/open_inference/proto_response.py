@@ -1,0 +1,129 @@
+"""Infer replies over gRPC: answers of the gateway -> messages.
+
+Outputs are always raw contents, whatever the request used. What does not change from answer to answer is kept as
+serialized fields; a reply is those and views of the answer's arrays, which the transport joins. Fields stand in the
+order of their numbers, as protobuf itself would write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from adapters.open_inference.errors import encode_error
+from adapters.open_inference.proto_wire import varint
+from adapters.open_inference.raw import raw_of
+from adapters.open_inference.response import wire_outputs
+from adapters.open_inference.wire import StreamWire
+from adapters.pb import message
+from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, datatype_of
+from gateway.errors import DeadlineExceeded, EncodingFailed, GatewayError
+from gateway.ports import Buffer, Call, Reply
+
+ERROR_METADATA: Final = "triton_grpc_error"
+"""Metadata of a caller that wants an error to end its stream, as a status."""
+
+_INFER_RESPONSE: Final = message("inference.ModelInferResponse")
+_STREAM_RESPONSE: Final = message("inference.ModelStreamInferResponse")
+_ID: Final = b"\x1a"
+_RAW_CONTENTS: Final = b"\x32"
+_IN_STREAM: Final = b"\x12"
+_MOST_BYTES: Final = 2**31 - 1
+_PARAMETER: Final[Mapping[type, str]] = {
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+    str: "string_param",
+}
+_FINAL: Final = "triton_final_response"
+
+
+def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
+    """Host arrays -> ModelInferResponse, without a copy of theirs. Raises EncodingFailed."""
+    return Reply(_response(answer, request, _parameters(answer.parameters)))
+
+
+def encode_stream(answer: InferResponse, request: InferRequest) -> Reply:
+    """The same as a message of a stream, which says whether it is the last one to its request."""
+    parts = _response(answer, request, _parameters(answer.parameters) + _final(answer.final))
+    return Reply([_IN_STREAM, varint(sum(map(len, parts))), *parts], streamed=True)
+
+
+def encode_end(last: InferResponse | None, request: InferRequest) -> Reply | None:
+    """After a decoupled model's last answer: one more message, if the caller wants to be told and has not been."""
+    wire: StreamWire = request.wire
+    if not wire.ends or not request.view.decoupled or (last is not None and last.final):
+        return None
+    response = _INFER_RESPONSE(model_name=request.view.name, model_version=wire.version, id=request.id)
+    response.parameters[_FINAL].bool_param = True
+    return Reply(_STREAM_RESPONSE(infer_response=response).SerializeToString(), streamed=True)
+
+
+def encode_stream_error(error: GatewayError, call: Call) -> Reply:
+    """A failure, as a message that leaves the stream open; what a model said also names it, and is its last word.
+
+    A deadline is that of the stream, and ends it.
+    """
+    reply = encode_error(error, call)
+    if call.headers.get(ERROR_METADATA) == "true" or isinstance(error, DeadlineExceeded):
+        return reply
+    response = _INFER_RESPONSE(id=call.notes.get("id", ""))
+    if call.accepted:
+        response.model_name = call.notes["model"]
+        response.parameters[_FINAL].bool_param = True
+    body = _STREAM_RESPONSE(error_message=reply.message, infer_response=response).SerializeToString()
+    return Reply(body, streamed=True)
+
+
+def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -> list[Buffer]:
+    """The fields of a ModelInferResponse."""
+    view = request.view
+    fields: list[Buffer] = [_opening(view.name, view.version)]
+    if request.id:
+        text = request.id.encode()
+        fields += _ID, varint(len(text)), text
+    if parameters:
+        fields.append(parameters)
+    contents: list[Buffer] = []
+    into = request.into or NOTHING
+    for name, array in wire_outputs(answer, request):
+        fields.append(_output(name, datatype_of(array.dtype), array.shape))
+        data = b"" if name in into else raw_of(array)
+        contents += _RAW_CONTENTS, varint(len(data)), data
+    fields += contents
+    if sum(map(len, contents)) > _MOST_BYTES:
+        raise EncodingFailed("the response is larger than the 2 GiB that a message can have")
+    return fields
+
+
+@lru_cache(maxsize=1024)
+def _opening(model: str, version: int) -> bytes:
+    serialized: bytes = _INFER_RESPONSE(model_name=model, model_version=str(version)).SerializeToString()
+    return serialized
+
+
+@lru_cache(maxsize=1024)
+def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    tensor = {"name": name, "datatype": datatype, "shape": shape}
+    serialized: bytes = _INFER_RESPONSE(outputs=[tensor]).SerializeToString()
+    return serialized
+
+
+@lru_cache(maxsize=2)
+def _final(final: bool) -> bytes:
+    return _parameters({_FINAL: final})
+
+
+def _parameters(values: Mapping[str, ParameterValue]) -> bytes:
+    """What a model says beside its tensors."""
+    if not values:
+        return b""
+    response: Any = _INFER_RESPONSE()
+    for name, value in values.items():
+        try:
+            setattr(response.parameters[name], _PARAMETER[type(value)], value)
+        except (KeyError, ValueError, TypeError):
+            raise EncodingFailed(f"the response's parameter '{name}' is none that a message can carry") from None
+    serialized: bytes = response.SerializeToString()
+    return serialized

@@ -1,0 +1,110 @@
+"""Requests that differ from an earlier one in nothing but the numbers of their tensors: the usual case, read without
+protobuf.
+
+A template is what such messages have in common, which bytes stand where, and what they say. It is learned from a
+message that was read and checked in full; one of the same size with the same bytes in the same places says the same,
+so only its numbers are left to look at. Messages with an id, parameters, texts or anything unusual are no templates.
+
+Why this is sound: a template's first bytes are every field but raw_input_contents, then come these, each behind a tag
+and a length that are the template's too. So a message that has the same bytes there has the same fields, and raw
+contents of the same sizes; and every number of the right size is right. The model is resolved anew each time, and must
+be the very version that the message was checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from adapters.open_inference.proto_wire import split, varint
+from gateway.canonical import InferRequest, ModelRef, OutputRequest
+from gateway.ports import Buffer, Call, ModelView, Resolve
+
+_REMEMBERED: Final = 256
+_KEY_BYTES: Final = 32
+_MOST_HEAD_BYTES: Final = 2 << 10
+_RAW_CONTENTS: Final = b"\x3a"
+_NUMBERS: Final = "iuf"
+"""Kinds of dtypes of which any bytes are right."""
+
+
+class Tensor(NamedTuple):
+    """Where a tensor's bytes begin, and what they are."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    at: int
+
+
+class Template(NamedTuple):
+    """`common` are bytes with the places where they stand."""
+
+    common: tuple[tuple[int, bytes], ...]
+    tensors: tuple[Tensor, ...]
+    ref: ModelRef
+    view: ModelView
+    outputs: tuple[OutputRequest, ...]
+    wire: Any
+
+
+class Templates:
+    """The templates of one method."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes], Template] = {}
+
+    def read(self, call: Call, resolve: Resolve, *, stream: bool) -> InferRequest | None:
+        """The request, if it has a template. Raises what `resolve` does."""
+        body = call.body
+        known = self._known.get((len(body), bytes(body[:_KEY_BYTES])))
+        if known is None:
+            return None
+        for at, common in known.common:
+            if body[at : at + len(common)] != common:
+                return None
+        call.notes["id"] = ""
+        view = resolve(known.ref)
+        if view is not known.view:
+            return None
+        call.notes["model"] = view.name
+        inputs = {name: np.ndarray(shape, dtype, body, at) for name, shape, dtype, at in known.tensors}
+        return InferRequest(view, inputs, outputs=known.outputs, deadline=call.deadline, stream=stream, wire=known.wire)
+
+    def learn(self, body: Buffer, kind: str, ref: ModelRef, request: InferRequest) -> None:
+        """Keep what is common to messages like this one, which was read as that request."""
+        arrays = list(request.inputs.items())
+        if request.parameters or request.sequence or request.priority or request.queue_timeout_us:
+            return
+        if not arrays or not all(array.size and array.dtype.kind in _NUMBERS for _, array in arrays):
+            return
+        common = _common(body, kind, [array.nbytes for _, array in arrays])
+        if common is None:
+            return
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        tensors = tuple(
+            [
+                Tensor(name, array.shape, array.dtype, at + len(before))
+                for (name, array), (at, before) in zip(arrays, common, strict=True)
+            ]
+        )
+        key = (len(body), bytes(body[:_KEY_BYTES]))
+        self._known[key] = Template(common, tensors, ref, request.view, request.outputs, request.wire)
+
+
+def _common(body: Buffer, kind: str, sizes: Sequence[int]) -> tuple[tuple[int, bytes], ...] | None:
+    """What stands before each tensor's bytes, if a message ends with its tensors as protobuf writes them."""
+    head, raw = split(body, kind)
+    if [len(each) for each in raw] != sizes or len(head) > _MOST_HEAD_BYTES or body[: len(head)] != head:
+        return None
+    common: list[tuple[int, bytes]] = []
+    at, before = 0, head
+    for size in sizes:
+        before += _RAW_CONTENTS + varint(size)
+        common.append((at, before))
+        at += len(before) + size
+        before = b""
+    return tuple(common) if at == len(body) else None

@@ -1,0 +1,125 @@
+"""What a gRPC port answers for the house itself, whichever dialects it speaks: health and reflection.
+
+Sources: gRPC's health checking protocol, and its server reflection protocol, whose versions v1alpha and v1 have the
+same messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from typing import Any, Final
+
+import grpc
+from google.protobuf import descriptor_pool
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from gateway.grpc_streams import Reader
+from gateway.service import Service
+
+HEALTH: Final = "grpc.health.v1.Health"
+REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+WATCHED_EVERY_S: Final = 0.5
+
+
+class Health:
+    """Whether a model is ready, by its name; any other name, and none, stands for the server."""
+
+    def __init__(self, service: Service, reader: Reader) -> None:
+        self._service = service
+        self._reader = reader
+
+    def handlers(self) -> dict[str, Any]:
+        """Full method name -> grpc's idea of it."""
+        return {
+            f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(self._check),
+            f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch),
+        }
+
+    async def _check(self, body: bytes, context: Any) -> bytes:
+        return self._status(await _read(health_pb2.HealthCheckRequest, body, context))
+
+    async def _watch(self, body: bytes, context: Any) -> None:
+        """The status, and again whenever it changes, until the server stops."""
+        asked = await _read(health_pb2.HealthCheckRequest, body, context)
+        told = b""
+        stopped = self._reader.stopped
+        while True:
+            ends = stopped.is_set()
+            status = self._status(asked)
+            if status != told:
+                await context.write(status)
+                told = status
+            if ends:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), WATCHED_EVERY_S)
+
+    def _status(self, asked: Any) -> bytes:
+        statuses = health_pb2.HealthCheckResponse
+        serves = self._service.serves(asked.service)
+        status = statuses.SERVING if serves else statuses.NOT_SERVING
+        serialized: bytes = statuses(status=status).SerializeToString()
+        return serialized
+
+
+class Reflection:
+    """The names of the services, and the descriptors of those whose dialects have some."""
+
+    def __init__(self, services: Iterable[str], descriptors: Any, reader: Reader) -> None:
+        names = (*services, HEALTH, *REFLECTION)
+        self._servicer = reflection.aio.ReflectionServicer(names, pool=_Pools(descriptors))
+        self._reader = reader
+
+    def handlers(self) -> dict[str, Any]:
+        """Full method name -> grpc's idea of it."""
+        return {
+            f"/{name}/ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(self._info) for name in REFLECTION
+        }
+
+    async def _info(self, bodies: Any, context: Any) -> None:
+        async def questions() -> AsyncIterator[Any]:
+            async for body in self._reader.messages(context):
+                yield await _read(reflection_pb2.ServerReflectionRequest, body, context)
+
+        async for answer in self._servicer.ServerReflectionInfo(questions(), context):
+            await context.write(answer.SerializeToString())
+
+
+class _Pools:
+    """The dialects' descriptors, and behind them those of this module, which are in protobuf's own pool.
+
+    Has what the reflection servicer asks of a pool. Raises KeyError.
+    """
+
+    def __init__(self, descriptors: Any) -> None:
+        house = descriptor_pool.Default()
+        self._pools = [house] if descriptors is None else [descriptors, house]
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - protobuf's name
+        """Of methods, too, which protobuf's pools do not find by their names."""
+        try:
+            return self._ask("FindFileContainingSymbol", symbol)
+        except KeyError:
+            service, _, method = symbol.rpartition(".")
+            return self._ask("FindServiceByName", service).methods_by_name[method].containing_service.file
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._ask, name)
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        for pool in self._pools[:-1]:
+            with contextlib.suppress(KeyError):
+                return getattr(pool, name)(*args)
+        return getattr(self._pools[-1], name)(*args)
+
+
+async def _read(kind: Any, body: bytes, context: Any) -> Any:
+    try:
+        return kind.FromString(body)
+    except DecodeError:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a valid {kind.DESCRIPTOR.full_name}")

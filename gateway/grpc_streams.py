@@ -1,0 +1,186 @@
+"""Streams of questions: reading them until the client or the server ends them, and answering many at a time.
+
+Questions are read and submitted one after the other, so that the requests of a sequence run in their order; then they
+are answered at the same time. Answers of ordinary models leave in the order of their questions, those of decoupled
+models as they come. At most `IN_FLIGHT` questions of a stream are open: then nothing more is read, and the client
+waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc
+
+from gateway.canonical import InferRequest
+from gateway.errors import Code
+from gateway.ports import Call, Endpoint, Reply
+from gateway.service import Service
+
+IN_FLIGHT: Final = 64
+MOST_DETAIL_BYTES: Final = 2000
+"""A status travels in headers, where clients take 8 KB, and other than ASCII is three times as long."""
+
+_STATUS: Final = {code: status for code in Code for status in grpc.StatusCode if status.value[0] == code}
+STOPPING: Final = Reply(b"", grpc_code=Code.UNAVAILABLE, message="the server is stopping")
+
+
+async def write(context: Any, reply: Reply) -> None:
+    """Send one message of several, when the client has room for it. Raises ConnectionError once it has left."""
+    try:
+        await context.write(body_of(reply))
+    except grpc.aio.BaseError as error:
+        raise ConnectionResetError("the client has left") from error
+
+
+def body_of(reply: Reply) -> bytes:
+    """A reply's message; its parts are copied once, here."""
+    body = reply.body
+    return bytes(body) if isinstance(body, (bytes, bytearray, memoryview)) else b"".join(body)
+
+
+async def abort(context: Any, reply: Reply) -> None:
+    """End the call with the status of a reply that is no success. Always raises."""
+    text = reply.message.encode()
+    if len(text) > MOST_DETAIL_BYTES:
+        text = text[:MOST_DETAIL_BYTES]
+    await context.abort(_STATUS[reply.grpc_code], text.decode(errors="ignore"))
+
+
+class Stopping(Exception):
+    """The server stops, and waits for no client's next word."""
+
+
+class Reader:
+    """Waits for clients' next messages, on all streams of a server; when that stops, nobody waits any more."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Task[Any]] = set()
+        self.stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self.stopped.set()
+        for read in self._waiting:
+            read.cancel()
+
+    async def next(self, context: Any) -> bytes | None:
+        """The next message, None after the last. Raises Stopping."""
+        if self.stopped.is_set():
+            raise Stopping
+        read = asyncio.ensure_future(context.read())
+        self._waiting.add(read)
+        try:
+            body = await read
+        except asyncio.CancelledError:
+            if self.stopped.is_set():
+                raise Stopping from None
+            raise
+        finally:
+            self._waiting.discard(read)
+        return None if body is grpc.aio.EOF else body
+
+    async def messages(self, context: Any) -> AsyncIterator[bytes]:
+        """All that come until the client or the server ends."""
+        try:
+            while (body := await self.next(context)) is not None:
+                yield body
+        except Stopping:
+            return
+
+
+class _Ended(Exception):
+    """A reply that ends the whole stream."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.message)
+        self.reply = reply
+
+
+class Chat:
+    """One bidirectional call."""
+
+    def __init__(self, service: Service, dialect: str, endpoint: Endpoint, context: Any) -> None:
+        self._service = service
+        self._dialect = dialect
+        self._endpoint = endpoint
+        self._context = context
+        self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._writing = asyncio.Lock()
+        self._last_ended = asyncio.Event()
+        self._last_ended.set()
+
+    async def run(self, reader: Reader, call_of: Callable[[bytes], Call]) -> None:
+        """Until the client has said its last word and everything is answered. Whoever cancels it cancels all of it."""
+        ended: Reply | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                try:
+                    await self._listen(reader, call_of, tasks)
+                except Stopping:
+                    ended = STOPPING
+        except* _Ended as group:
+            ended = _first(group).reply
+        except* ConnectionError:
+            ended = None
+        if ended is not None:
+            await abort(self._context, ended)
+
+    async def _listen(self, reader: Reader, call_of: Callable[[bytes], Call], tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._room.acquire()
+            body = await reader.next(self._context)
+            if body is None:
+                return
+            turn = _Turn()
+            tasks.create_task(self._answer(call_of(body), turn))
+            await turn.taken.wait()
+
+    async def _answer(self, call: Call, turn: _Turn) -> None:
+        def accepted(request: InferRequest) -> None:
+            self._take(turn, ordered=not request.view.decoupled)
+
+        async def send(reply: Reply) -> None:
+            if not turn.taken.is_set():
+                self._take(turn, ordered=True)
+            await turn.previous.wait()
+            if reply.grpc_code is not Code.OK:
+                raise _Ended(reply)
+            async with self._writing:
+                await write(self._context, reply)
+
+        try:
+            await self._service.handle(self._dialect, self._endpoint, call, send, accepted)
+        finally:
+            turn.taken.set()
+            turn.ended.set()
+            self._room.release()
+
+    def _take(self, turn: _Turn, *, ordered: bool) -> None:
+        """Give a question its place among the others."""
+        if ordered:
+            turn.previous, self._last_ended = self._last_ended, turn.ended
+        turn.taken.set()
+
+
+class _Turn:
+    """A question's place in its stream: `taken` once it is submitted, or will not be; `ended` with its last answer;
+    `previous` is the `ended` of the one whose answers go first.
+    """
+
+    __slots__ = ("ended", "previous", "taken")
+
+    def __init__(self) -> None:
+        self.taken = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.previous = asyncio.Event()
+        self.previous.set()
+
+
+def _first(group: BaseExceptionGroup[Any]) -> Any:
+    """The first exception within a group of groups."""
+    error: Any = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
