@@ -14,7 +14,7 @@ from backends.triton_python.exchange import Run
 from backends.triton_python.instance import Instance
 from backends.triton_python.metrics import collect
 from backends.triton_python.model_config import initial_config, specs_of
-from gateway.canonical import InferRequest, InferResponse
+from gateway.canonical import DTYPES, InferRequest, InferResponse, TensorSpec
 from gateway.errors import GatewayError
 from gateway.ports import BackendKind, ModelSource, Options
 
@@ -82,10 +82,22 @@ class TritonPythonBackend:
             batched = self.max_batch_size > 0
             self.inputs = specs_of(config["input"], batched=batched)
             self.outputs = specs_of(config["output"], batched=batched)
+        self._take_sequence_tensors(source.options)
         if not self.outputs:
             raise ValueError(
                 "nothing says what the model gives: neither outputs, nor triton_config, nor auto_complete_config"
             )
+
+    def _take_sequence_tensors(self, options: Any) -> None:
+        """Controls and states are not among the configuration's inputs and outputs, but the model gets and gives
+        them.
+        """
+        sequences = getattr(options, "sequences", None)
+        if sequences is None:
+            return
+        takes = [*sequences.controls, *sequences.states]
+        self.inputs = _with(self.inputs, [(each.input, each.datatype) for each in takes])
+        self.outputs = _with(self.outputs, [(each.output, each.datatype) for each in sequences.states])
 
     async def infer_each(
         self, requests: Sequence[InferRequest]
@@ -111,6 +123,12 @@ class TritonPythonBackend:
         """The model's finalize, within its own thread."""
         self._instance.close()
         _give_number(self._name, self._number)
+
+
+def _with(specs: tuple[TensorSpec, ...], more: Sequence[tuple[str, str]]) -> tuple[TensorSpec, ...]:
+    """Specifications, and further ones of any shape: (name, datatype)."""
+    names = {spec.name for spec in specs}
+    return (*specs, *(TensorSpec(name, DTYPES[datatype]) for name, datatype in more if name not in names))
 
 
 def _take_number(model: str) -> int:
