@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, port in PORTS.items():
         text = f"where there is no configuration (default {port})"
         verb.add_argument(f"--{name}-port", type=int, default=port, metavar="PORT", help=text)
-    verb.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    verb.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     _model_control(verb)
 
     verb = _verb(

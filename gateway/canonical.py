@@ -108,8 +108,8 @@ def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], m
         _check_names(model, inputs, specs)
     if max_batch_size:
         _check_batch(model, inputs, max_batch_size)
-    for name, array in inputs.items():
-        spec = specs[name]
+    for name in reversed([*inputs]):  # the last one first, as Triton looks at them
+        spec, array = specs[name], inputs[name]
         if array.dtype != spec.dtype:
             raise DtypeMismatch(name, datatype_of(array.dtype), spec.datatype, model)
         if spec.shape is not None and not spec.accepts(array.shape):
@@ -141,7 +141,8 @@ def common_rows(inputs: Tensors) -> int | None:
 
 def _check_batch(model: str, inputs: Tensors, max_batch_size: int) -> None:
     rows = None
-    for name, array in inputs.items():
+    for name in reversed([*inputs]):
+        array = inputs[name]
         if not array.shape:
             continue
         if rows is None:

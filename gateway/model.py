@@ -170,6 +170,7 @@ class Model:
             mappings=plan.mappings,
             example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
             configuration=plan.configuration,
+            device=computation.device,
         )
 
     @property

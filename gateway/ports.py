@@ -237,7 +237,8 @@ class ModelView:
     `outputs` are the declared specifications in the model's order; `signatures` always has `serving_default`.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
-    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in.
+    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `device`
+    where it runs: cpu or cuda:N.
     """
 
     name: str
@@ -253,6 +254,7 @@ class ModelView:
     mappings: Mapping[str, Any] = NOTHING
     example_inputs: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING
+    device: str = "cpu"
 
 
 # ---------------------------------------------------------------------------------------------------- backends and ops

@@ -165,7 +165,10 @@ class Slot:
         if self._thread is not None:
             self._inbox.put(None)
             self._thread.join()
-        self.executor.close()
+        try:
+            self.executor.close()
+        except Exception:  # one model's last words must not keep the others loaded
+            log.exception("%s could not be closed", self._name)
 
     def _work(self) -> None:
         while (step := self._inbox.get()) is not None:

@@ -78,8 +78,8 @@ class Sink(Protocol):
 
 
 class Tracing:
-    """All settings. `name` is the file as the operator calls it, "" with no `sink`: settings then change, and nothing
-    is ever written. For the event loop.
+    """All settings. `name` is the file as the operator calls it, "" with no `sink`: then nothing is ever written, and
+    nobody can ask for it. For the event loop.
     """
 
     def __init__(self, sink: Sink | None = None, name: str = "", initial: Mapping[str, Any] = NOTHING) -> None:
@@ -117,6 +117,8 @@ class Tracing:
         then changes nothing.
         """
         checked = {key: _checked(key, values) for key, values in changes.items() if key in DEFAULTS and values != ()}
+        if self._sink is None and checked.get("trace_level") not in (None, DEFAULTS["trace_level"]):
+            raise InvalidArgument("Attempting to set invalid trace setting :trace file name is not given")
         own = self._models.setdefault(model, {}) if model else self._server
         for key, value in checked.items():
             if value is not None:

@@ -83,6 +83,7 @@ def triton_config(view: ModelView) -> dict[str, Any]:
     if options is not None and options.triton_config:
         _override(config, _message(options.triton_config))
     config.name = view.name
+    _complete(config, view)
     return _plain(config)
 
 
@@ -100,6 +101,25 @@ def _override(config: Any, own: Any) -> None:
     config.MergeFrom(own)
 
 
+def _complete(config: Any, view: ModelView) -> None:
+    """What Triton itself fills in where a configuration is silent."""
+    if config.platform == "ensemble":
+        config.model_transaction_policy.decoupled = view.decoupled
+        return
+    for index, group in enumerate(config.instance_group):
+        group.name = group.name or f"{config.name}_{index}"
+        group.kind = group.kind or ("KIND_GPU" if view.device.startswith("cuda") else "KIND_CPU")
+    for memory in (config.optimization.input_pinned_memory, config.optimization.output_pinned_memory):
+        memory.enable = True
+    scheduler = config.WhichOneof("scheduling_choice")
+    if scheduler == "dynamic_batching" and not config.dynamic_batching.preferred_batch_size:
+        config.dynamic_batching.preferred_batch_size.append(view.max_batch_size)
+    if scheduler == "sequence_batching" and config.sequence_batching.HasField("oldest"):
+        oldest = config.sequence_batching.oldest
+        if not oldest.preferred_batch_size and view.max_batch_size:
+            oldest.preferred_batch_size.append(view.max_batch_size)
+
+
 # ------------------------------------------------------------------------------------------ what the gateway knows
 
 
@@ -115,14 +135,17 @@ def _derived(view: ModelView) -> dict[str, Any]:
         "max_batch_size": view.max_batch_size,
         "input": [_tensor(spec, batched) | {"optional": spec.optional} for spec in view.inputs.values()],
         "output": [_tensor(spec, batched) | _label_file(labels.get(spec.name)) for spec in view.outputs.values()],
-        "optimization": {"priority": "PRIORITY_DEFAULT"},
-        "instance_group": [{"name": view.name, "count": said.get("instances", 1), **_device(said.get("device", ""))}],
         "default_model_filename": file,
         "parameters": {key: {"string_value": _text(value)} for key, value in said.get("parameters", {}).items()},
         **_scheduler(view, said),
     }
     if view.decoupled:
         config["model_transaction_policy"] = {"decoupled": True}
+    if platform != "ensemble":
+        config["optimization"] = {"priority": "PRIORITY_DEFAULT"}
+        config["instance_group"] = [
+            {"name": view.name, "count": said.get("instances", 1), **_device(said.get("device", ""))}
+        ]
     return config
 
 
@@ -161,7 +184,7 @@ def _device(device: str) -> dict[str, Any]:
     kind, _, index = device.partition(":")
     if kind == "cuda":
         return {"kind": "KIND_GPU", "gpus": [int(index or 0)]}
-    return {"kind": "KIND_CPU" if kind == "cpu" else "KIND_AUTO"}
+    return {"kind": "KIND_CPU"} if kind == "cpu" else {}
 
 
 def _text(value: Any) -> str:

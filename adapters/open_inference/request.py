@@ -17,6 +17,7 @@ import numpy as np
 
 from adapters import json_body
 from adapters.open_inference.compression import best_coding, plain_body
+from adapters.open_inference.errors import with_id
 from adapters.open_inference.inputs import Declared, Inputs
 from adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
 from adapters.open_inference.parameters import read_parameters, sequence_of
@@ -250,10 +251,11 @@ def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _Wanted]:
 def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
     """A body that is nothing but the data of the model's only input; every output goes out as binary."""
     if len(view.inputs) != 1:
-        raise InvalidArgument(
+        complaint = (
             f"Raw request must only have 1 input (found 1) to be deduced but got {len(view.inputs)} inputs in "
             f"'{view.name}' model configuration"
         )
+        raise InvalidArgument(with_id(call, complaint))
     (spec,) = view.inputs.values()
     inputs = Inputs(call, view.name)
     if spec.dtype == BYTES:

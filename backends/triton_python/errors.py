@@ -86,6 +86,8 @@ def told(error: GatewayError) -> TritonError:
     """Another model's failure -> what the model that called it learns."""
     if isinstance(error, ModelNotFound):
         return TritonError(
-            f"Failed for execute the inference request. Model '{error.name}' is not ready.", TritonError.NOT_FOUND
+            f"Model {error.name} - Error when running inference: Failed for execute the inference request. "
+            f"Model '{error.name}' is not ready.",
+            TritonError.NOT_FOUND,
         )
     return TritonError(getattr(error, "text", "") or str(error), _CODES.get(error.code, TritonError.INTERNAL))

@@ -30,7 +30,7 @@ class Instance:
     """A loaded model. Raises ValueError, with what the model raised, if it cannot be loaded."""
 
     def __init__(self, source: ModelSource, file: Path, config: Mapping[str, Any], number: int, kind: str, device: int):
-        self.name = f"{source.name}_0_{number}"
+        self.name = f"{_group_name(source.name, config)}_{number}"
         self._model_name = source.name
         self.calls = Calls(source.resolve, self._parent)
         self._current: Run | None = None
@@ -168,9 +168,7 @@ class Instance:
 
     def _failed(self, run: Run, error: BaseException) -> None:
         log.error("execute of %s failed", self.name, exc_info=None if isinstance(error, _Refused) else error)
-        run.fail(
-            ModelFailed(f"Failed to process the request(s) for model instance '{self.name}', message: {_said(error)}")
-        )
+        run.fail(ModelFailed(f"Failed to process the request(s) for model '{self.name}', message: {_said(error)}"))
 
     def _parent(self) -> Run | None:
         """The run that waits for what the calling thread asks of other models.
@@ -203,6 +201,12 @@ class Instance:
 
 class _Refused(Exception):
     """What execute returned is not what it has to return."""
+
+
+def _group_name(model: str, config: Mapping[str, Any]) -> str:
+    """What Triton calls the group that instances belong to, and are numbered in."""
+    groups = config.get("instance_group") or [{"name": model}]
+    return groups[0].get("name") or f"{model}_0"
 
 
 def _said(error: BaseException) -> str:

@@ -61,7 +61,7 @@ class ModelPackage:
     def forget(self) -> None:
         """Take every module of the package out of the process's table."""
         _packages.pop(self.name, None)
-        for name in [name for name in sys.modules if name == self.name or name.startswith(f"{self.name}.")]:
+        for name in [name for name in [*sys.modules] if name == self.name or name.startswith(f"{self.name}.")]:
             del sys.modules[name]
 
     def _import(

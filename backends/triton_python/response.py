@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backends.triton_python.errors import TritonError, kind_of
-from backends.triton_python.tensor import Tensor, output_array
+from backends.triton_python.tensor import Tensor
 from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, TensorSpec
 from gateway.errors import GatewayError, ModelFailed
 
@@ -87,9 +87,7 @@ def canonical(
     given = {tensor.name(): tensor for tensor in response.output_tensors()}
     asked = {output.name for output in request.outputs} or outputs.keys()
     try:
-        tensors = {
-            name: output_array(given[name], spec) for name, spec in outputs.items() if name in given and name in asked
-        }
+        tensors = {name: given[name].owned() for name in outputs if name in given and name in asked}
     except GatewayError as failure:
         return failure
     except Exception as failure:  # text that is not UTF-8, memory that is gone: whatever it is, the caller hears of it

@@ -8,8 +8,7 @@ import numpy as np
 
 from backends.triton_python import dlpack
 from backends.triton_python.datatypes import as_bytes, is_text, numpy_to_triton_type
-from gateway.canonical import Array, TensorSpec, datatype_of
-from gateway.errors import ModelFailed
+from gateway.canonical import Array
 
 
 class Tensor:
@@ -89,16 +88,3 @@ class Tensor:
         array = dlpack.from_anything(dlpack_tensor)
         numpy_to_triton_type(array.dtype)
         return Tensor.holding(name, array, foreign=False)
-
-
-def output_array(tensor: Tensor, spec: TensorSpec) -> Array:
-    """What a model gives -> a host array of its own in C order, for the model may write to its memory again at once.
-
-    Raises ModelFailed if its dtype is not the configured one.
-    """
-    array = tensor.owned()
-    if array.dtype != spec.dtype:
-        raise ModelFailed(
-            f"output '{spec.name}' is {datatype_of(array.dtype)}, but the model's configuration says {spec.datatype}"
-        )
-    return array

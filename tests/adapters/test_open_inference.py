@@ -511,7 +511,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     (
         "rows2",
         inputs(ITEM, ITEM | {"name": "w", "shape": [2, 1]}),
-        "[request id: <id_unknown>] input 'w' batch size does not match other inputs for 'rows2'",
+        "[request id: <id_unknown>] input 'x' batch size does not match other inputs for 'rows2'",
     ),
     (
         "rows",

@@ -331,7 +331,8 @@ RAW_REFUSED = [
     (
         "pair",
         b"12",
-        "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'pair' model configuration",
+        "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in "
+        "'pair' model configuration",
     ),
     (
         "grid",

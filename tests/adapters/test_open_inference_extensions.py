@@ -273,6 +273,8 @@ def test_the_whole_configuration_of_a_model_that_batches(make_model: Callable[..
         "batch_output": [],
         "optimization": {
             "priority": "PRIORITY_DEFAULT",
+            "input_pinned_memory": {"enable": True},
+            "output_pinned_memory": {"enable": True},
             "gather_kernel_buffer_threshold": 0,
             "eager_batching": False,
         },
@@ -352,11 +354,13 @@ def test_dims(
 
 @pytest.mark.parametrize(
     ("device", "kind", "gpus"),
-    [("auto", "KIND_AUTO", []), ("cuda", "KIND_GPU", [0]), ("cuda:3", "KIND_GPU", [3]), ("cpu", "KIND_CPU", [])],
+    [("auto", "KIND_CPU", []), ("cuda", "KIND_GPU", [0]), ("cuda:3", "KIND_GPU", [3]), ("cpu", "KIND_CPU", [])],
 )
 def test_devices(device: str, kind: str, gpus: list[int], make_model: Callable[..., ModelView]) -> None:
     (group,) = of(make_model, configuration={"device": device})["instance_group"]
     assert (group["kind"], group["gpus"]) == (kind, gpus)
+    (group,) = of(make_model, configuration={"device": "auto"}, device="cuda:0")["instance_group"]
+    assert group["kind"] == "KIND_GPU"
 
 
 def test_schedulers(make_model: Callable[..., ModelView]) -> None:

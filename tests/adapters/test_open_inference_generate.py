@@ -282,7 +282,7 @@ REFUSALS: list[tuple[str, bytes, str]] = [
         "receiving BF16 data via JSON is not supported. Please use the binary data format for input x",
     ),
     ("chat", b'{"text_input":["a","b"],"stream":true}',
-     "[request id: <id_unknown>] input 'stream' batch size does not match other inputs for 'chat'"),
+     "[request id: <id_unknown>] input 'text_input' batch size does not match other inputs for 'chat'"),
     ("rows", b'{"x":[1,2,3,4,5,6,7,8,9,10]}',
      "[request id: <id_unknown>] inference request batch-size must be <= 4 for 'rows'"),
     ("llm", b'{"text_input":"a",' + b",".join(b'"%d":1' % n for n in range(4096)) + b"}",

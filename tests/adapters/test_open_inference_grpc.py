@@ -445,7 +445,7 @@ REFUSED: list[tuple[Any, Code, str]] = [
             raw_input_contents=[ROW, ROW],
         ),
         Code.INVALID_ARGUMENT,
-        UNKNOWN + "input 'w' batch size does not match other inputs for 'rows2'",
+        UNKNOWN + "input 'x' batch size does not match other inputs for 'rows2'",
     ),
     (
         Request(model_name="rows", inputs=[item("x", "FP32", [1, 2])] * 2, raw_input_contents=[ROW, ROW]),

@@ -141,8 +141,18 @@ def answer(self, sender, x):
 
 
 REFUSALS = [
-    ({"model_name": "nobody"}, NotFound, "Failed for execute the inference request. Model 'nobody' is not ready."),
-    ({"model_version": 9}, NotFound, "Failed for execute the inference request. Model 'double' is not ready."),
+    (
+        {"model_name": "nobody"},
+        NotFound,
+        "Model nobody - Error when running inference: "
+        "Failed for execute the inference request. Model 'nobody' is not ready.",
+    ),
+    (
+        {"model_version": 9},
+        NotFound,
+        "Model double - Error when running inference: "
+        "Failed for execute the inference request. Model 'double' is not ready.",
+    ),
     ({"requested_output_names": ["q"]}, InvalidArgument, "model 'double' has no output 'q'"),
     ({"inputs": []}, InvalidArgument, "model 'double' takes 1 to 1 inputs, got [], missing ['x']"),
     ({"inputs": "Z"}, InvalidArgument, "model 'double' has no input 'z'"),
@@ -151,7 +161,7 @@ REFUSALS = [
     (
         {"inputs": "BAD"},
         ModelFailed,
-        "Failed to process the request(s) for model instance 'double_0_0', message: ValueError: bad",
+        "Failed to process the request(s) for model 'double_0', message: ValueError: bad",
     ),
 ]
 

@@ -25,7 +25,7 @@ BATCHED: dict[str, Any] = {
     "inputs": [X | {"shape": [-1, 2]}],
     "outputs": [Y | {"shape": [-1, 2]}],
 }
-BEFORE = "Failed to process the request(s) for model instance 'm_0_0', message: "
+BEFORE = "Failed to process the request(s) for model 'm_0', message: "
 
 
 # ----------------------------------------------------------------------------------------------------------- decoupled
@@ -147,7 +147,7 @@ async def test_errors_of_a_decoupled_model(world: Any) -> None:
         (NotFound, "gone"),
         (
             ModelFailed,
-            BEFORE + "Python model 'm_0_0' is using the decoupled mode and the execute function must return None.",
+            BEFORE + "Python model 'm_0' is using the decoupled mode and the execute function must return None.",
         ),
         (ModelFailed, "the model has dropped the request without a final response"),
     ]
@@ -285,7 +285,7 @@ async def test_execute_may_be_async(world: Any) -> None:
     await world.start()
     assert await world.y("once", [1, 2]) == [2, 4]
     error = await world.error("once", [-1])
-    assert str(error) == "Failed to process the request(s) for model instance 'once_0_0', message: ValueError: negative"
+    assert str(error) == "Failed to process the request(s) for model 'once_0', message: ValueError: negative"
     begun = time.monotonic()
     assert await asyncio.gather(*(world.ys("many", [3]) for _ in range(20))) == [[[0], [1], [2]]] * 20
     assert time.monotonic() - begun < 3  # one after the other takes six

@@ -51,7 +51,7 @@ async def test_initialize_execute_and_finalize_share_a_thread_and_are_told_the_s
     config = yaml.safe_load(model.args.pop("model_config"))
     assert model.args == {
         "model_instance_kind": "CPU",
-        "model_instance_name": "m_0_0",
+        "model_instance_name": "m_0",
         "model_instance_device_id": "0",
         "model_repository": str(world.folder / "m"),
         "model_version": "1",
@@ -61,7 +61,7 @@ async def test_initialize_execute_and_finalize_share_a_thread_and_are_told_the_s
     assert config["parameters"] == {"text": {"string_value": "free"}, "number": {"string_value": "3"}}
     assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [2], "optional": False}]
     other = world.executor("m", 1)._backend._instance
-    assert other.name == "m_0_1"
+    assert other.name == "m_1"
     threads = model.threads, other._model.threads
     await world.close()
     assert [len(set(each)) for each in threads] == [1, 1]

@@ -14,9 +14,8 @@ import pytest
 
 from backends.triton_python import datatypes
 from backends.triton_python.modules import ModelPackage
-from backends.triton_python.tensor import Tensor, output_array
+from backends.triton_python.tensor import Tensor
 from backends.triton_python.thread import ModelThread
-from gateway.canonical import DTYPES, TensorSpec
 from gateway.metrics import Metrics
 
 HELPED = """
@@ -268,17 +267,8 @@ def test_memory_of_a_gpu_is_taken_to_the_host_only_to_leave(monkeypatch: pytest.
     assert tensor.__dlpack_device__() == (2, 1)
     with pytest.raises(TypeError, match="is stored in GPU and cannot be converted to NumPy"):
         tensor.as_numpy()
-    assert output_array(tensor, TensorSpec("y", DTYPES["FP32"])).tolist() == [1, 2]
+    assert tensor.owned().tolist() == [1, 2]
     assert Tensor.input("x", OnGpu(None)).as_numpy().tolist() == [1, 2]
-
-
-def test_torch_takes_and_gives_tensors() -> None:
-    torch = pytest.importorskip("torch")
-    for datatype in ("FP32", "INT64", "BOOL", "BF16"):
-        tensor = Tensor("x", np.array([[0, 1], [2, 3]], DTYPES[datatype]))
-        for theirs in (torch.from_dlpack(tensor), torch.utils.dlpack.from_dlpack(tensor.to_dlpack())):
-            back = Tensor.from_dlpack("y", torch.utils.dlpack.to_dlpack(theirs)).as_numpy()
-            assert (back.dtype, back.tolist()) == (tensor.as_numpy().dtype, tensor.as_numpy().tolist())
 
 
 def test_threads_that_a_model_starts_do_not_outlive_the_process() -> None:

@@ -71,7 +71,7 @@ def note(request_of: Callable[[str], InferRequest]) -> Callable[[Tracer], bool]:
 
 
 def test_settings_of_a_model_follow_the_servers() -> None:
-    tracing = Tracing()
+    tracing = Tracing(Kept())
     assert tracing.settings("") == tracing.settings("m") == AT_FIRST
     tracing.change("", {"trace_rate": ("5",), "log_frequency": ("7",)})
     tracing.change("m", {"trace_level": ("TENSORS", "TIMESTAMPS"), "trace_rate": (" +9",), "unknown": ("1",)})
@@ -139,7 +139,12 @@ def test_nothing_is_on_without_a_file_a_level_a_rate_and_a_count(note: Callable[
     assert not Tracer().on
     nowhere = Tracing()
     tracer = nowhere.tracer("m")
-    nowhere.change("", ON)
+    for changes in (ON, {"trace_level": ("TENSORS",)}):
+        with pytest.raises(
+            InvalidArgument, match="Attempting to set invalid trace setting :trace file name is not given"
+        ):
+            nowhere.change("", changes)
+    nowhere.change("", {"trace_level": ("OFF",), "trace_rate": ("1",)})
     assert not note(tracer)
     somewhere = Tracing(Kept())
     tracer = somewhere.tracer("m")

@@ -65,7 +65,7 @@ def test_commands_print_what_is_shown(command: str, output: str, demo: Gateway, 
 
 
 def test_the_configuration_shown_is_a_configuration(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    text = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)[0]
     (tmp_path / "models/resnet").mkdir(parents=True)
     (tmp_path / "cosine.py").touch()
     (tmp_path / "gateway.yaml").write_text(text, encoding="utf-8")

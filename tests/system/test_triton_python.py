@@ -180,7 +180,7 @@ def test_errors_have_the_status_that_the_model_says(gateway: Gateway) -> None:
     assert {answer.body for answer in statuses.values()} == {b'{"error":"negative"}'}
     failed = gateway.post("/v2/models/add_sub/infer", add_sub(500))
     assert failed.status == 500
-    text = r"Failed to process the request\(s\) for model instance 'add_sub_0_[01]', message: ValueError: a is odd"
+    text = r"Failed to process the request\(s\) for model 'add_sub_[01]', message: ValueError: a is odd"
     assert re.fullmatch(text, failed.json["error"])
 
 
