@@ -21,13 +21,8 @@ The life of a request
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
     meter.py          what a scheduler reports to         statistics.py     the counters of one loaded version
-
-What is loaded, and from what
-    config/           YAML -> Config, strictly              repository.py     versions and their states
-    metrics.py        every Prometheus instrument         triton_metrics.py the same numbers under Triton's names
-    tracing.py        which requests leave a trace        logs.py           what is logged, as callers may change it
-    shared_memory.py  the memory that callers share with us
     hidden.py         controls and states, which pass between the gateway and a model of sequences
+    shared_memory.py  the memory that callers share with us
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              catalog.py        which models there are, how configured
@@ -35,10 +30,13 @@ What is loaded, and from what
     loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
     policies.py       what YAML says of queues and sequences, fitted to a model
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
-    admin.py          who may change a running server       metrics.py        every Prometheus instrument
+    admin.py          who may change a running server       migrate.py        other servers' configurations -> YAML
     app.py            the composition root: the only module that imports dialects and backends
-    migrate.py        other servers' configurations -> YAML
-    client.py         what the command line asks a running gateway          __main__.py       the command line
+
+What can be seen
+    metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names
+    tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
+    client.py         what the command line asks a running gateway            __main__.py     the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,
 and of the gateway both know canonical, questions, errors and ports alone; import-linter holds everybody to it.
