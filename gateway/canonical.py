@@ -121,7 +121,7 @@ def _check_names(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec]) -
     least = sum(not spec.optional for spec in specs.values())
     if not least <= len(inputs) <= len(specs):
         raise InputCount(model, tuple(inputs), missing, least, len(specs))
-    for name in inputs:
+    for name in reversed([*inputs]):
         if name not in specs:
             raise UnknownInput(name, model)
     if missing:

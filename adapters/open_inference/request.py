@@ -259,34 +259,36 @@ def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
     (spec,) = view.inputs.values()
     inputs = Inputs(call, view.name)
     if spec.dtype == BYTES:
-        inputs.arrays[spec.name] = _raw_string(spec, view, body)
+        inputs.arrays[spec.name] = _raw_string(call, spec, view, body)
     else:
-        shape = _raw_shape(spec, view, len(body))
+        shape = _raw_shape(call, spec, view, len(body))
         inputs.arrays[spec.name] = inputs.from_raw(body, Declared(spec.name, spec.dtype, shape, math.prod(shape)))
     check_against(inputs, view)
     wire = _wire(call, view.outputs)
     return InferRequest(view, inputs.arrays, deadline=call.deadline, wire=wire)
 
 
-def _raw_string(spec: TensorSpec, view: ModelView, body: memoryview) -> Array:
+def _raw_string(call: Call, spec: TensorSpec, view: ModelView, body: memoryview) -> Array:
     batch = (1,) if view.max_batch_size else ()
     if spec.shape is None or spec.shape[len(batch) :] != (1,):
-        raise InvalidArgument(f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]")
+        complaint = f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]"
+        raise InvalidArgument(with_id(call, complaint))
     element = np.empty((*batch, 1), object)
     element[...] = bytes(body)
     return element
 
 
-def _raw_shape(spec: TensorSpec, view: ModelView, size: int) -> tuple[int, ...]:
+def _raw_shape(call: Call, spec: TensorSpec, view: ModelView, size: int) -> tuple[int, ...]:
     """The shape that this many bytes have: a batch of 1, and what is left in the one variable dimension."""
     shape = list(spec.shape or ())
     if view.max_batch_size:
         shape[:1] = [1]
     if spec.shape is None or shape.count(-1) > 1:
-        raise InvalidArgument(
+        complaint = (
             f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
             "variable-sized dimension"
         )
+        raise InvalidArgument(with_id(call, complaint))
     if -1 in shape:
         shape[shape.index(-1)] = size // ((spec.dtype.itemsize * -math.prod(shape)) or 1)
     return tuple(shape)

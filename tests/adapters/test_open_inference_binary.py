@@ -337,9 +337,10 @@ RAW_REFUSED = [
     (
         "grid",
         b"1234",
-        "The shape of the raw input 'x' can not be deduced because there are more than one variable-sized dimension",
+        "[request id: <id_unknown>] The shape of the raw input 'x' can not be deduced because there are more than one "
+        "variable-sized dimension",
     ),
-    ("text", b"abc", "For BYTE datatype raw input 't', the model must have input shape [1]"),
+    ("text", b"abc", "[request id: <id_unknown>] For BYTE datatype raw input 't', the model must have input shape [1]"),
     ("fixed", b"12345", UNKNOWN_ID + "input byte size mismatch for input 'x' for model 'fixed'. Expected 6, got 5"),
     ("line", b"12345", UNKNOWN_ID + "input byte size mismatch for input 'x' for model 'line'. Expected 4, got 5"),
 ]

@@ -130,7 +130,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     file.write_text(configuration())
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", str(file)], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+            [sys.executable, "-m", "gateway", "serve", str(file), "--log-level", "warning"],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     running = Gateway(process, log)
     try:

@@ -368,7 +368,7 @@ def check_wrong_shape(address: str) -> None:
     short = np.zeros((1, 4), np.int32)
     status, message = refused(address, "add_sub", operands(short, short), request_id="x")
     assert status == "400"
-    wanted = "[request id: x] unexpected shape for input 'INPUT0' for model 'add_sub'. Expected [-1,16], got [1,4]. "
+    wanted = "[request id: x] unexpected shape for input 'INPUT1' for model 'add_sub'. Expected [-1,16], got [1,4]. "
     assert message.startswith(wanted)
 
 

@@ -57,6 +57,10 @@ def everything() -> Iterator[Ask]:
     yield from _models()
     yield from _generate()
     yield from _others()
+    yield from _bodies()
+    yield from _members()
+    yield from _several_mistakes()
+    yield from _more_generate()
 
 
 def _metadata() -> Iterator[Ask]:
@@ -237,3 +241,109 @@ def _others() -> Iterator[Ask]:
     yield Ask("shm input", *infer("echo_FP32", tensor("IN", "FP32", [2], shared_memory_region="r", shared_memory_byte_size=8)))  # fmt: skip
     for model in ("add_sub", "auto", "sum", "group", "repeat", "versions", "unbatched"):
         yield Ask(f"config {model}", "GET", f"/v2/models/{model}/config")
+
+
+def _bodies() -> Iterator[Ask]:
+    """Bodies that are no JSON, or no request."""
+    path = "/v2/models/echo_INT32/infer"
+    for number, body in enumerate(
+        (
+            b"", b" ", b"{", b"}", b"[]", b"[1]", b"1", b"null", b'"x"', b"{}", b'{"inputs"}', b'{"inputs":}', b'{"inputs":[}',
+            b'{"inputs":[{]}', b'{"inputs":[]} x', b"{'inputs':[]}", b'{"inputs":[],}', b'{"inputs":[tru]}', b'{"a":1 "b":2}',
+            b'{"a":"\\x"}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b'{"a":01}', b'{"a":1.}', b'{"a":-}', b'{"a":1e}', b'{"a":.5}',
+            b'{"a":"x\n"}', b'{"a":"unclosed', b'{"a":1e999}', b"\xef\xbb\xbf{}", b'{"a":+1}', b'{"a":nan}',
+        )
+    ):  # fmt: skip
+        yield Ask(f"body {number} {body!r}", "POST", path, body)
+
+
+def _members() -> Iterator[Ask]:
+    """Members of every wrong type."""
+    good = tensor("IN", "INT32", [2], [1, 2])
+    odd: tuple[Any, ...] = (None, True, 1, -1, 1.5, "x", [], {}, [1], {"a": 1}, [None], [[]])
+    for value in odd:
+        text = json.dumps(value)
+        yield Ask(f"id {text}", "POST", "/v2/models/echo_INT32/infer", {"id": value, "inputs": [good]})
+        yield Ask(f"parameters {text}", "POST", "/v2/models/echo_INT32/infer", {"parameters": value, "inputs": [good]})
+        yield Ask(f"inputs {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": value})
+        yield Ask(f"outputs {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "outputs": value})
+        yield Ask(f"parameter {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "parameters": {"p": value}})
+        for key in ("name", "shape", "datatype", "data", "parameters"):
+            yield Ask(f"input {key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good | {key: value}]})
+        for key in ("binary_data", "classification", "shared_memory_region"):
+            output = {"name": "OUT", "parameters": {key: value}}
+            yield Ask(f"output {key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "outputs": [output]})
+        for key in ("priority", "timeout", "sequence_id", "sequence_start", "binary_data_output", "headers"):
+            yield Ask(f"{key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "parameters": {key: value}})
+        for datatype in ("BOOL", "UINT8", "INT64", "FP32", "BYTES"):
+            body = {"inputs": [tensor("IN", datatype, [1], [value])]}
+            yield Ask(f"leaf {datatype} {text}", "POST", f"/v2/models/echo_{datatype}/infer", body)
+    for key in ("name", "shape", "datatype", "data"):
+        yield Ask(f"input without {key}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [{k: v for k, v in good.items() if k != key}]})
+    yield Ask("output without name", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "outputs": [{}]})
+    for number, (shape, data) in enumerate((([2], [1]), ([1], [1, 2]), ([2], [[1, 2]]), ([2, 1], [1, 2]), ([0], [1]), ([], [1]), ([1, 1], [[1]]), ([2], [[1], [2]]), ([2], [1, [2]]))):
+        yield Ask(f"shape {number}", *infer("echo_INT32", tensor("IN", "INT32", shape, data)))
+        yield Ask(f"shape of text {number}", *infer("echo_BYTES", tensor("IN", "BYTES", shape, json.loads(json.dumps(data).replace("1", '"a"').replace("2", '"b"')))))
+    for value in (2**31, -(2**31), 2**63, -(2**63), 2**64 - 1):
+        yield Ask(f"INT64 {value}", *infer("echo_INT64", tensor("IN", "INT64", [1], [value])))
+        yield Ask(f"UINT64 {value}", *infer("echo_UINT64", tensor("IN", "UINT64", [1], [value])))
+    yield Ask("nan", "POST", "/v2/models/echo_FP32/infer", b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[4],"data":[NaN,Infinity,-Infinity,Inf]}]}')
+
+
+def _several_mistakes() -> Iterator[Ask]:
+    """Which of several mistakes is told."""
+    wrong = tensor("INPUT0", "INT32", [1, 3], [1, 2, 3]), tensor("INPUT1", "INT32", [1, 3], [1, 2, 3])
+    yield Ask("both shapes", *infer("add_sub", *wrong))
+    yield Ask("both shapes, turned", *infer("add_sub", *wrong[::-1]))
+    yield Ask("both datatypes", *infer("add_sub", tensor("INPUT0", "FP32", [1, 4], ROW), tensor("INPUT1", "FP32", [1, 4], ROW)))
+    yield Ask("both names", *infer("add_sub", tensor("X", "INT32", [1, 4], ROW), tensor("Y", "INT32", [1, 4], ROW)))
+    yield Ask("three inputs", *infer("add_sub", A, B, tensor("INPUT2", "INT32", [1, 4], ROW)))
+    yield Ask("twice", *infer("add_sub", A, A))
+    yield Ask("no inputs", *infer("add_sub"))
+    yield Ask("output and input", *infer("add_sub", A, outputs=[{"name": "nothing"}]))
+    yield Ask("shape and batch", *infer("add_sub", tensor("INPUT0", "INT32", [9, 3], [1] * 27), tensor("INPUT1", "INT32", [9, 3], [1] * 27)))
+    yield Ask("datatype and shape", *infer("add_sub", tensor("INPUT0", "FP32", [1, 3], [1] * 3), tensor("INPUT1", "INT32", [1, 3], [1] * 3)))
+    yield Ask("output twice", *infer("add_sub", A, B, outputs=[{"name": "OUTPUT0"}, {"name": "OUTPUT0"}]))
+    yield Ask("rank", *infer("add_sub", tensor("INPUT0", "INT32", [4], ROW), tensor("INPUT1", "INT32", [4], ROW)))
+    yield Ask("batch of none", *infer("add_sub", tensor("INPUT0", "INT32", [0, 4], []), tensor("INPUT1", "INT32", [0, 4], [])))
+    yield Ask("empty name", *infer("add_sub", tensor("", "INT32", [1, 4], ROW), B))
+    yield Ask("query", "GET", "/v2/models/add_sub?x=1")
+    yield Ask("version 0", "GET", "/v2/models/add_sub/versions/0")
+    yield Ask("version 01", "GET", "/v2/models/add_sub/versions/01")
+    for method in ("PUT", "DELETE", "OPTIONS", "PATCH"):
+        yield Ask(f"{method} infer", method, "/v2/models/add_sub/infer", {})
+        yield Ask(f"{method} nowhere", method, "/v2/nowhere", {})
+    for path in ("/", "/v2/models/add_sub/infer/", "/v2/models//infer", "/V2", "/v2/health", "/v2/models/add_sub/versions", "/v2/models/add_sub/versions/1/ready"):
+        yield Ask(f"GET {path}", "GET", path)
+
+
+def _more_generate() -> Iterator[Ask]:
+    for model, body in (
+        ("upper", {}),
+        ("upper", {"TEXT": None}),
+        ("upper", {"TEXT": 1}),
+        ("upper", {"TEXT": []}),
+        ("upper", {"TEXT": ["a", "b", "c", "d", "e"]}),
+        ("upper", {"TEXT": [["a"]]}),
+        ("upper", {"TEXT": "a", "parameters": {"x": 1, "y": [1]}}),
+        ("upper", {"parameters": {"TEXT": "a"}}),
+        ("upper", {"TEXT": "a", "parameters": {"TEXT": "b"}}),
+        ("upper", {"TEXT": "a", "id": 3}),
+        ("upper", {"TEXT": "a", "p": 1.5, "q": True, "r": "x"}),
+        ("upper", {"TEXT": "a", "p": None}),
+        ("unbatched", {"IN": 1}),
+        ("unbatched", {"IN": [1, 2], "parameters": None}),
+        ("facts", {"IN": [1, 2], "z": 1, "a": "b", "id": "q"}),
+        ("add_sub", {"INPUT0": ROW, "INPUT1": ROW}),
+        ("add_sub", {"INPUT0": ROW + ROW, "INPUT1": ROW}),
+        ("add_sub", {"INPUT0": [1], "INPUT1": ROW}),
+        ("echo_FP16", {"IN": 1}),
+        ("echo_BOOL", {"IN": [True, False]}),
+        ("group", {"A": ROW, "B": ROW}),
+    ):
+        yield Ask(f"generate {model} {json.dumps(body)}", "POST", f"/v2/models/{model}/generate", body)
+    for number, text in enumerate((b"", b"{", b"1", b'"x"', b'{"TEXT":"a","TEXT":"b"}')):
+        yield Ask(f"generate body {number}", "POST", "/v2/models/upper/generate", text)
+    yield Ask("generate version", "POST", "/v2/models/versions/versions/2/generate", {"IN": 5})
+    yield Ask("generate wrong version", "POST", "/v2/models/versions/versions/9/generate", {"IN": 5})
+    yield Ask("GET generate", "GET", "/v2/models/upper/generate")
