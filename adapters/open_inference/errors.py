@@ -106,11 +106,13 @@ def _unknown_output(error: errors.UnknownOutput, call: Call) -> str:
 
 
 def _input_count(error: errors.InputCount, call: Call) -> str:
+    """Triton goes through the inputs from the last one, and closes a list of nothing that it did not open."""
+    missing = _names(error.missing) if error.missing else "]"
     exact = error.least == error.most
     expected = f"{error.most} inputs" if exact else f"number of inputs between {error.least} and {error.most}"
     return (
         f"expected {expected} but got {len(error.got)} inputs for model '{error.model}'. "
-        f"Got input(s) {_names(error.got)}, but missing required input(s) {_names(error.missing)}. "
+        f"Got input(s) {_names(error.got[::-1])}, but missing required input(s) {missing}. "
         "Please provide all required input(s)."
     )
 

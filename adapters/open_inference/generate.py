@@ -94,7 +94,8 @@ class _Reader:
             return
         self.inputs.check_new(key)
         elements = json_body.length(value) if isinstance(value, ARRAY) else 1
-        declared = Declared(key, spec.dtype, filled_shape(spec, elements), elements)
+        shape = filled_shape(spec, elements)
+        declared = Declared(key, spec.dtype, shape, math.prod(shape))
         self.inputs.arrays[key] = self.inputs.from_json(value if isinstance(value, ARRAY) else [value], declared)
 
 
@@ -113,7 +114,7 @@ def filled_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
     left, rest = divmod(elements, fixed) if fixed else (1, elements)
     for place in reversed(range(len(shape))):
         if shape[place] < 0:
-            shape[place], left = left, 1
+            shape[place], left = left or 1, 1
     if rest or left != 1:
         raise InvalidArgument(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
     return tuple(shape)

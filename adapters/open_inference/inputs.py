@@ -111,6 +111,8 @@ class Inputs:
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
             return self._missized(declared, error.want, error.got)
+        except raw.WrongCount as error:
+            return self._miscounted(declared, error.got)
         except InvalidArgument as error:
             return self._postpone(error, declared)
 
@@ -180,9 +182,7 @@ class Inputs:
             return flat.reshape(shape)
         if dtype == BYTES:
             return self._miscounted(declared, flat.size)
-        if flat.size > count:
-            raise InvalidArgument("Unable to parse 'data': Shape does not match true shape of 'data' field")
-        raise InvalidArgument("Failed to parse 'data' field: shape does not match true shape")
+        raise InvalidArgument("Unable to parse 'data': Shape does not match true shape of 'data' field")
 
     def _check_json_can_carry(self, declared: Declared) -> None:
         name, dtype, _, count = declared
@@ -210,7 +210,7 @@ class Inputs:
             complaint = f"expected {declared.elements} string elements {where}, got {got}"
         else:
             complaint = f"unexpected number of string elements {got} {where}, expecting {declared.elements}"
-        return self._postpone(InvalidArgument(complaint), declared)
+        return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
 
     def _postpone(self, complaint: GatewayError, declared: Declared) -> Array:
         self.late.append(complaint)
@@ -269,4 +269,4 @@ def _leaves(data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             problem = _WRONG_LEAF[dtype.kind]
     except json_body.WrongLeaf:
         problem = _WRONG_LEAF[dtype.kind]
-    raise InvalidArgument(f"Unable to parse 'data': {problem}")
+    raise InvalidArgument(problem if dtype == BYTES else f"Unable to parse 'data': {problem}")

@@ -28,6 +28,14 @@ class WrongSize(GatewayError):
         self.got = got
 
 
+class WrongCount(GatewayError):
+    """The same for strings, of which `got` are there, or that many at least."""
+
+    def __init__(self, got: int) -> None:
+        super().__init__(f"{got} strings given")
+        self.got = got
+
+
 def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], count: int) -> Array:
     """Bytes -> array of `shape`, which has `count` elements, on the host: a view of the bytes (BOOL: a copy).
 
@@ -45,16 +53,14 @@ def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], c
 def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, model: str) -> Array:
     """Bytes -> object array of `shape`, which has `count` elements.
 
-    Raises InvalidArgument where a length or an element is cut short, or where their number is wrong.
+    Raises InvalidArgument where a length or an element is cut short, WrongCount where their number is wrong.
     """
     where = f"for inference input '{name}'"
     elements: list[bytes] = []
     at, end = 0, len(data)
     while at < end:
         if len(elements) == count:
-            raise InvalidArgument(
-                f"unexpected number of string elements {count + 1} {where} for model '{model}', expecting {count}"
-            )
+            raise WrongCount(count + 1)
         if end - at < 4:
             raise InvalidArgument(
                 f"incomplete string length indicator {where} for model '{model}', expecting 4 bytes but only "
@@ -69,7 +75,7 @@ def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, 
             )
         elements.append(bytes(data[start:at]))
     if len(elements) < count:
-        raise InvalidArgument(f"expected {count} string elements {where} for model '{model}', got {len(elements)}")
+        raise WrongCount(len(elements))
     array = np.empty(count, object)
     array[:] = elements
     return array.reshape(shape)

@@ -450,7 +450,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     (
         "bytes",
         x([1], "BYTES"),
-        "Unable to parse 'data': Unable to parse JSON bytes array: attempt to access JSON non-string as string",
+        "Unable to parse JSON bytes array: attempt to access JSON non-string as string",
     ),
     *(
         (
@@ -461,7 +461,7 @@ REFUSED: list[tuple[str, Any, str]] = [
         for kind in ("FP16", "BF16")
     ),
     ("rows", x([1, 2, 3], shape=[1, 2]), "Unable to parse 'data': Shape does not match true shape of 'data' field"),
-    ("rows", x([1], shape=[1, 2]), "Failed to parse 'data' field: shape does not match true shape"),
+    ("rows", x([1], shape=[1, 2]), "Unable to parse 'data': Shape does not match true shape of 'data' field"),
     (
         "rows",
         x([1], shape=[10**12]),
@@ -504,8 +504,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     (
         "add",
         inputs(*(ITEM | {"name": name} for name in "abc")),
-        "[request id: <id_unknown>] expected 2 inputs but got 3 inputs for model 'add'. Got input(s) ['a','b','c'], "
-        "but missing required input(s) []. Please provide all required input(s).",
+        "[request id: <id_unknown>] expected 2 inputs but got 3 inputs for model 'add'. Got input(s) ['c','b','a'], "
+        "but missing required input(s) ]. Please provide all required input(s).",
     ),
     ("rows", inputs(ITEM | {"name": "q"}), "unexpected inference input 'q' for model 'rows'"),
     (
@@ -537,12 +537,13 @@ REFUSED: list[tuple[str, Any, str]] = [
     (
         "text",
         {"inputs": [{"name": "t", "datatype": "BYTES", "shape": [3], "data": ["a", "b"]}]},
-        "expected 3 string elements for inference input 't' for model 'text', got 2",
+        "[request id: <id_unknown>] expected 3 string elements for inference input 't' for model 'text', got 2",
     ),
     (
         "text",
         {"inputs": [{"name": "t", "datatype": "BYTES", "shape": [1], "data": ["a", "b"]}]},
-        "unexpected number of string elements 2 for inference input 't' for model 'text', expecting 1",
+        "[request id: <id_unknown>] unexpected number of string elements 2 "
+        "for inference input 't' for model 'text', expecting 1",
     ),
 ]
 

@@ -253,7 +253,7 @@ MISFITS = [
     ),
     *each(
         "too-few",
-        (v2(b"[1, 2]", b"[3]"), 400, "Failed to parse 'data' field: shape does not match true shape"),
+        (v2(b"[1, 2]", b"[3]"), 400, "Unable to parse 'data': Shape does not match true shape of 'data' field"),
         (b'{"instances":[]}', 400, "No values in 'instances' array"),
         (gtensor(b"[1, 2]", b"[3]"), 500, "expected size: 3, actual size: 2"),
     ),

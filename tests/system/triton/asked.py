@@ -267,27 +267,61 @@ def _members() -> Iterator[Ask]:
         yield Ask(f"parameters {text}", "POST", "/v2/models/echo_INT32/infer", {"parameters": value, "inputs": [good]})
         yield Ask(f"inputs {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": value})
         yield Ask(f"outputs {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "outputs": value})
-        yield Ask(f"parameter {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "parameters": {"p": value}})
+        yield Ask(
+            f"parameter {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "parameters": {"p": value}}
+        )
         for key in ("name", "shape", "datatype", "data", "parameters"):
             yield Ask(f"input {key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good | {key: value}]})
         for key in ("binary_data", "classification", "shared_memory_region"):
             output = {"name": "OUT", "parameters": {key: value}}
-            yield Ask(f"output {key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "outputs": [output]})
+            yield Ask(
+                f"output {key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "outputs": [output]}
+            )
         for key in ("priority", "timeout", "sequence_id", "sequence_start", "binary_data_output", "headers"):
-            yield Ask(f"{key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "parameters": {key: value}})
+            yield Ask(
+                f"{key} {text}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "parameters": {key: value}}
+            )
         for datatype in ("BOOL", "UINT8", "INT64", "FP32", "BYTES"):
             body = {"inputs": [tensor("IN", datatype, [1], [value])]}
             yield Ask(f"leaf {datatype} {text}", "POST", f"/v2/models/echo_{datatype}/infer", body)
     for key in ("name", "shape", "datatype", "data"):
-        yield Ask(f"input without {key}", "POST", "/v2/models/echo_INT32/infer", {"inputs": [{k: v for k, v in good.items() if k != key}]})
+        yield Ask(
+            f"input without {key}",
+            "POST",
+            "/v2/models/echo_INT32/infer",
+            {"inputs": [{k: v for k, v in good.items() if k != key}]},
+        )
     yield Ask("output without name", "POST", "/v2/models/echo_INT32/infer", {"inputs": [good], "outputs": [{}]})
-    for number, (shape, data) in enumerate((([2], [1]), ([1], [1, 2]), ([2], [[1, 2]]), ([2, 1], [1, 2]), ([0], [1]), ([], [1]), ([1, 1], [[1]]), ([2], [[1], [2]]), ([2], [1, [2]]))):
+    for number, (shape, data) in enumerate(
+        (
+            ([2], [1]),
+            ([1], [1, 2]),
+            ([2], [[1, 2]]),
+            ([2, 1], [1, 2]),
+            ([0], [1]),
+            ([], [1]),
+            ([1, 1], [[1]]),
+            ([2], [[1], [2]]),
+            ([2], [1, [2]]),
+        )
+    ):
         yield Ask(f"shape {number}", *infer("echo_INT32", tensor("IN", "INT32", shape, data)))
-        yield Ask(f"shape of text {number}", *infer("echo_BYTES", tensor("IN", "BYTES", shape, json.loads(json.dumps(data).replace("1", '"a"').replace("2", '"b"')))))
+        yield Ask(
+            f"shape of text {number}",
+            *infer(
+                "echo_BYTES",
+                tensor("IN", "BYTES", shape, json.loads(json.dumps(data).replace("1", '"a"').replace("2", '"b"'))),
+            ),
+        )
     for value in (2**31, -(2**31), 2**63, -(2**63), 2**64 - 1):
         yield Ask(f"INT64 {value}", *infer("echo_INT64", tensor("IN", "INT64", [1], [value])))
         yield Ask(f"UINT64 {value}", *infer("echo_UINT64", tensor("IN", "UINT64", [1], [value])))
-    yield Ask("nan", "POST", "/v2/models/echo_FP32/infer", b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[4],"data":[NaN,Infinity,-Infinity,Inf]}]}')
+    yield Ask(
+        "nan",
+        "POST",
+        "/v2/models/echo_FP32/infer",
+        b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[4],"data":[NaN,Infinity,-Infinity,Inf]}]}',
+    )
 
 
 def _several_mistakes() -> Iterator[Ask]:
@@ -295,17 +329,28 @@ def _several_mistakes() -> Iterator[Ask]:
     wrong = tensor("INPUT0", "INT32", [1, 3], [1, 2, 3]), tensor("INPUT1", "INT32", [1, 3], [1, 2, 3])
     yield Ask("both shapes", *infer("add_sub", *wrong))
     yield Ask("both shapes, turned", *infer("add_sub", *wrong[::-1]))
-    yield Ask("both datatypes", *infer("add_sub", tensor("INPUT0", "FP32", [1, 4], ROW), tensor("INPUT1", "FP32", [1, 4], ROW)))
+    yield Ask(
+        "both datatypes",
+        *infer("add_sub", tensor("INPUT0", "FP32", [1, 4], ROW), tensor("INPUT1", "FP32", [1, 4], ROW)),
+    )
     yield Ask("both names", *infer("add_sub", tensor("X", "INT32", [1, 4], ROW), tensor("Y", "INT32", [1, 4], ROW)))
     yield Ask("three inputs", *infer("add_sub", A, B, tensor("INPUT2", "INT32", [1, 4], ROW)))
     yield Ask("twice", *infer("add_sub", A, A))
     yield Ask("no inputs", *infer("add_sub"))
     yield Ask("output and input", *infer("add_sub", A, outputs=[{"name": "nothing"}]))
-    yield Ask("shape and batch", *infer("add_sub", tensor("INPUT0", "INT32", [9, 3], [1] * 27), tensor("INPUT1", "INT32", [9, 3], [1] * 27)))
-    yield Ask("datatype and shape", *infer("add_sub", tensor("INPUT0", "FP32", [1, 3], [1] * 3), tensor("INPUT1", "INT32", [1, 3], [1] * 3)))
+    yield Ask(
+        "shape and batch",
+        *infer("add_sub", tensor("INPUT0", "INT32", [9, 3], [1] * 27), tensor("INPUT1", "INT32", [9, 3], [1] * 27)),
+    )
+    yield Ask(
+        "datatype and shape",
+        *infer("add_sub", tensor("INPUT0", "FP32", [1, 3], [1] * 3), tensor("INPUT1", "INT32", [1, 3], [1] * 3)),
+    )
     yield Ask("output twice", *infer("add_sub", A, B, outputs=[{"name": "OUTPUT0"}, {"name": "OUTPUT0"}]))
     yield Ask("rank", *infer("add_sub", tensor("INPUT0", "INT32", [4], ROW), tensor("INPUT1", "INT32", [4], ROW)))
-    yield Ask("batch of none", *infer("add_sub", tensor("INPUT0", "INT32", [0, 4], []), tensor("INPUT1", "INT32", [0, 4], [])))
+    yield Ask(
+        "batch of none", *infer("add_sub", tensor("INPUT0", "INT32", [0, 4], []), tensor("INPUT1", "INT32", [0, 4], []))
+    )
     yield Ask("empty name", *infer("add_sub", tensor("", "INT32", [1, 4], ROW), B))
     yield Ask("query", "GET", "/v2/models/add_sub?x=1")
     yield Ask("version 0", "GET", "/v2/models/add_sub/versions/0")
@@ -313,7 +358,15 @@ def _several_mistakes() -> Iterator[Ask]:
     for method in ("PUT", "DELETE", "OPTIONS", "PATCH"):
         yield Ask(f"{method} infer", method, "/v2/models/add_sub/infer", {})
         yield Ask(f"{method} nowhere", method, "/v2/nowhere", {})
-    for path in ("/", "/v2/models/add_sub/infer/", "/v2/models//infer", "/V2", "/v2/health", "/v2/models/add_sub/versions", "/v2/models/add_sub/versions/1/ready"):
+    for path in (
+        "/",
+        "/v2/models/add_sub/infer/",
+        "/v2/models//infer",
+        "/V2",
+        "/v2/health",
+        "/v2/models/add_sub/versions",
+        "/v2/models/add_sub/versions/1/ready",
+    ):
         yield Ask(f"GET {path}", "GET", path)
 
 
