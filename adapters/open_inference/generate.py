@@ -65,6 +65,7 @@ class _Reader:
 
     def __init__(self, call: Call, view: ModelView) -> None:
         self._specs = view.inputs
+        self._batched = view.max_batch_size > 0
         self.inputs = Inputs(call, view.name)
         self.parameters: dict[str, ParameterValue] = {}
 
@@ -94,7 +95,7 @@ class _Reader:
             return
         self.inputs.check_new(key)
         elements = json_body.length(value) if isinstance(value, ARRAY) else 1
-        shape = filled_shape(spec, elements)
+        shape = filled_shape(spec, elements, batched=self._batched)
         declared = Declared(key, spec.dtype, shape, math.prod(shape))
         self.inputs.arrays[key] = self.inputs.from_json(value if isinstance(value, ARRAY) else [value], declared)
 
@@ -105,16 +106,17 @@ def _members(value: Any) -> list[tuple[str, Any]]:
     return json_body.members(value)
 
 
-def filled_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
+def filled_shape(spec: TensorSpec, elements: int, *, batched: bool = False) -> tuple[int, ...]:
     """The shape that so many elements take: the innermost variable dimension has what the fixed ones leave, any other
-    variable one is 1. A tensor of any rank is a vector, as the metadata says. Raises InvalidArgument.
+    variable one is 1, and so is a batch of nothing. A tensor of any rank is a vector, as the metadata says. Raises
+    InvalidArgument.
     """
     shape = list((-1,) if spec.shape is None else spec.shape)
     fixed = math.prod([size for size in shape if size >= 0])
     left, rest = divmod(elements, fixed) if fixed else (1, elements)
     for place in reversed(range(len(shape))):
         if shape[place] < 0:
-            shape[place], left = left or 1, 1
+            shape[place], left = left or int(batched and place == 0), 1
     if rest or left != 1:
         raise InvalidArgument(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
     return tuple(shape)

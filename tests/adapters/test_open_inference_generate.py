@@ -160,6 +160,7 @@ VALUES: list[tuple[str, bytes, Any]] = [
     ("UINT32", b"4294967295", [4294967295]),
     ("UINT64", b"18446744073709551615", [2**64 - 1]),
     ("INT8", b"-128", [-128]),
+    ("INT16", b"[]", []),
     ("INT32", b"[[1],[2]]", [1, 2]),
     ("INT64", b"[9223372036854775807,-9223372036854775808]", [2**63 - 1, -(2**63)]),
     ("FP32", b"1", [1.0]),
@@ -186,12 +187,12 @@ SHAPES: list[tuple[tuple[int, ...] | None, int, tuple[int, ...] | None]] = [
     ((-1, 2, -1, 3), 12, (1, 2, 2, 3)),
     ((1,), 1, (1,)),
     ((), 1, ()),
-    ((-1,), 0, (1,)),
-    ((-1, 4), 0, (1, 4)),
+    ((-1,), 0, (0,)),
+    ((-1, 4), 0, (0, 4)),
     ((0, -1), 0, (0, 1)),
     ((0,), 0, (0,)),
     (None, 3, (3,)),
-    (None, 0, (1,)),
+    (None, 0, (0,)),
     ((-1, 16), 31, None),
     ((2,), 4, None),
     ((2,), 1, None),
@@ -212,6 +213,12 @@ def test_the_declared_shape_is_filled(
         return
     with pytest.raises(InvalidArgument, match="The schema can not convert input 'I' to tensor"):
         filled_shape(spec, elements)
+
+
+def test_a_batch_of_nothing_is_one_row() -> None:
+    """As Triton has it; what is wrong with that is then said of the data."""
+    assert filled_shape(TensorSpec("I", DTYPES["FP32"], (-1, 1)), 0, batched=True) == (1, 1)
+    assert filled_shape(TensorSpec("I", DTYPES["FP32"], (-1, -1)), 0, batched=True) == (1, 0)
 
 
 PARAMETER = "parameter 'p' has invalid type. It should be either 'int', 'bool', or 'string'."

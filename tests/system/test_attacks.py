@@ -265,7 +265,7 @@ MISFITS = [
     ),
     *each(
         "ragged",
-        (v2(b"[[1, 2], [3]]", b"[2, 2]"), 400, "shape does not match true shape"),
+        (v2(b"[[1, 2], [3]]", b"[2, 2]"), 400, "Shape does not match true shape"),
         (b'{"inputs":[[1, 2], [3]]}', 400, "Encountered list at unexpected size: 1 at level: 1 expected size: 2"),
         (b'{"ndarray":[[1, 2], [3]]}', 500, "some array size not match"),
     ),
