@@ -111,6 +111,8 @@ class Inputs:
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
             return self._missized(declared, error.want, error.got)
+        except raw.WrongText as error:
+            return self._postpone(InvalidArgument(with_id(self._call, str(error))), declared)
         except InvalidArgument as error:
             return self._postpone(error, declared)
 
@@ -210,7 +212,7 @@ class Inputs:
             complaint = f"expected {declared.elements} string elements {where}, got {got}"
         else:
             complaint = f"unexpected number of string elements {got} {where}, expecting {declared.elements}"
-        return self._postpone(InvalidArgument(complaint), declared)
+        return self._postpone(InvalidArgument(with_id(self._call, complaint)), declared)
 
     def _postpone(self, complaint: GatewayError, declared: Declared) -> Array:
         self.late.append(complaint)

@@ -262,7 +262,11 @@ REFUSALS: list[tuple[str, bytes, str]] = [
     ("llm", b'{"text_input":null}', NO_STRING),
     ("llm", b'{"text_input":{}}', NO_STRING),
     ("llm", b'{"text_input":[{}]}', NO_STRING),
-    ("pair", b'{"text":[["a"],[]]}', "expected 2 string elements for inference input 'text' for model 'pair', got 1"),
+    (
+        "pair",
+        b'{"text":[["a"],[]]}',
+        "[request id: <id_unknown>] expected 2 string elements for inference input 'text' for model 'pair', got 1",
+    ),
     ("bool", b'{"x":1}', "Unable to parse 'data': attempt to access JSON non-boolean as boolean"),
     ("uint8", b'{"x":-1}', "Unable to parse 'data': attempt to access JSON non-unsigned-integer as unsigned-integer"),
     ("uint8", b'{"x":256}', "Unable to parse 'data': 256 is out of range for UINT8"),
