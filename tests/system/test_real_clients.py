@@ -10,6 +10,7 @@ import argparse
 import ast
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -62,7 +63,8 @@ def configuration() -> str:
     for datatype in DTYPES:
         config["models"][f"echo_{datatype}"] = _echo(x=datatype)
     config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
-    config["models"]["comes_and_goes"] = dict(config["models"]["half_plus_two"])
+    for name in ("comes_and_goes", "goes_and_comes"):
+        config["models"][name] = dict(config["models"]["half_plus_two"])
     config["model_control"] = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
     config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
     config["models"] |= {"repeat_int32": _repeat(), "colours": _colours(), "slow": _slow()}
@@ -254,13 +256,11 @@ SCORES: Mapping[str, Callable[[Any], list[float]]] = {
 
 
 def printed_requests(gateway: Gateway) -> dict[str, str]:
-    """Title -> shell line, of everything that `serve` prints once it is ready."""
+    """Title -> shell line, of everything that `serve` prints once it is ready; what clients had logged may follow."""
     for title in SCORES:
         gateway.wait_for(f"\n{title}:\n  ")
     _, _, after = gateway.said.partition("\nready\n")
-    assert after.endswith("\n")
-    titles, lines = after.split("\n")[1::3], after.split("\n")[2::3]
-    return {title.rstrip(":"): line.strip() for title, line in zip(titles, lines, strict=True)}
+    return dict(re.findall(r"^(.+):\n  (.+)\n", after, re.MULTILINE))
 
 
 def by_shell(line: str) -> bytes:

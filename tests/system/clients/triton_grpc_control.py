@@ -13,7 +13,7 @@ import numpy as np
 from triton_grpc import INPUT0, asked, connect, is_sum_and_difference, operands, tensor
 from tritonclient.utils import InferenceServerException
 
-NAME = "comes_and_goes"
+NAME = "goes_and_comes"
 MODELS = Path(__file__).parents[3] / "config/demo/models"
 STAGES = {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"}
 DURATIONS = ("success", "queue", "compute_infer", "compute_output")
