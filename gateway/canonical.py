@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
 import ml_dtypes
 import numpy as np
 
-from gateway.errors import BatchMismatch, BatchTooLarge, DtypeMismatch, InputCount, ShapeMismatch, UnknownInput
+from gateway.errors import (
+    BatchMismatch,
+    BatchMissing,
+    BatchTooLarge,
+    DtypeMismatch,
+    InputCount,
+    ShapeMismatch,
+    UnknownInput,
+)
 
 if TYPE_CHECKING:
     from gateway.ports import ModelView
@@ -101,8 +109,8 @@ def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], m
     and shape.
 
     Dialects call it with what a model declares, the engine with what its computation needs; `max_batch_size` 0 leaves
-    the batch dimension alone. Raises InputCount, UnknownInput, BatchMismatch, BatchTooLarge, DtypeMismatch,
-    ShapeMismatch. Source: Triton's order of checks.
+    the batch dimension alone. Raises InputCount, UnknownInput, BatchMissing, BatchMismatch, BatchTooLarge,
+    DtypeMismatch, ShapeMismatch. Source: Triton's order of checks.
     """
     if inputs.keys() != specs.keys():
         _check_names(model, inputs, specs)
@@ -144,7 +152,7 @@ def _check_batch(model: str, inputs: Tensors, max_batch_size: int) -> None:
     for name in reversed([*inputs]):
         array = inputs[name]
         if not array.shape:
-            continue
+            raise BatchMissing(name, model)
         if rows is None:
             rows = array.shape[0]
         if array.shape[0] != rows:

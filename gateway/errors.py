@@ -265,6 +265,15 @@ class UnknownInput(InvalidArgument):
         self.model = model
 
 
+class BatchMissing(InvalidArgument):
+    """An input without any dimension was sent to a model that takes batches."""
+
+    def __init__(self, input: str, model: str) -> None:
+        super().__init__(f"input '{input}' of model '{model}' has no batch dimension")
+        self.input = input
+        self.model = model
+
+
 class BatchMismatch(InvalidArgument):
     """Inputs of one request differ in the batch dimension."""
 

@@ -167,6 +167,7 @@ class Model:
             platform=computation.platform,
             handle=self,
             decoupled=computation.executors[0].decoupled,
+            merges=merges,
             mappings=plan.mappings,
             example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
             configuration=plan.configuration,

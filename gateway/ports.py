@@ -235,6 +235,7 @@ class ModelView:
 
     `name` is public (a route's or the model's own), `versions` are all that are served, ascending. `inputs` and
     `outputs` are the declared specifications in the model's order; `signatures` always has `serving_default`.
+    `merges` says whether requests share runs where there is a batch dimension.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
     model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `device`
@@ -251,6 +252,7 @@ class ModelView:
     platform: str
     handle: Handle
     decoupled: bool = False
+    merges: bool = True
     mappings: Mapping[str, Any] = NOTHING
     example_inputs: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING

@@ -108,6 +108,7 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.UnknownOutput: Row(500, Code.OK, lambda e: f"Model {e.model} has no output {e.output}."),
         kind.InputCount: Row(500, Code.OK, _text),
         kind.UnknownInput: Row(500, Code.OK, lambda e: f"Model {e.model} has no input {e.input}."),
+        kind.BatchMissing: Row(500, Code.OK, lambda e: f"Tensor {e.input} has no first dimension."),
         kind.BatchMismatch: Row(
             500, Code.OK, lambda e: f"Tensor {e.input} differs from the others in its first dimension."
         ),

@@ -125,6 +125,10 @@ def _unknown_input(error: errors.UnknownInput, call: Call) -> str:
     return f"unexpected inference input '{error.input}' for model '{error.model}'"
 
 
+def _batch_missing(error: errors.BatchMissing, call: Call) -> str:
+    return f"input '{error.input}' has no shape but model requires batch dimension for '{error.model}'"
+
+
 def _batch_mismatch(error: errors.BatchMismatch, call: Call) -> str:
     return f"input '{error.input}' batch size does not match other inputs for '{error.model}'"
 
@@ -271,6 +275,7 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.UnknownOutput: Answer(400, Code.INVALID_ARGUMENT, _unknown_output),
         errors.InputCount: Answer(400, Code.INVALID_ARGUMENT, _input_count, prefixed=True),
         errors.UnknownInput: Answer(400, Code.INVALID_ARGUMENT, _unknown_input),
+        errors.BatchMissing: Answer(400, Code.INVALID_ARGUMENT, _batch_missing, prefixed=True),
         errors.BatchMismatch: Answer(400, Code.INVALID_ARGUMENT, _batch_mismatch, prefixed=True),
         errors.BatchTooLarge: Answer(400, Code.INVALID_ARGUMENT, _batch_too_large, prefixed=True),
         errors.DtypeMismatch: Answer(400, Code.INVALID_ARGUMENT, _dtype_mismatch, prefixed=True),

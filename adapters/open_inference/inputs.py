@@ -111,8 +111,8 @@ class Inputs:
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
             return self._missized(declared, error.want, error.got)
-        except raw.WrongCount as error:
-            return self._miscounted(declared, error.got)
+        except raw.WrongText as error:
+            return self._postpone(InvalidArgument(with_id(self._call, str(error))), declared)
         except InvalidArgument as error:
             return self._postpone(error, declared)
 

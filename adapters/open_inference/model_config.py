@@ -197,7 +197,7 @@ def _scheduler(view: ModelView, said: Mapping[str, Any]) -> dict[str, Any]:
         return {"ensemble_scheduling": {"step": [_step(step) for step in said.get("steps", ())]}}
     if said.get("sequences"):
         return {"sequence_batching": _sequence_batching(said["sequences"], view.max_batch_size > 0)}
-    if view.max_batch_size and not view.decoupled and said.get("batching", True):
+    if view.max_batch_size and not view.decoupled and view.merges:
         return {"dynamic_batching": _dynamic_batching(view, said)}
     return {}
 

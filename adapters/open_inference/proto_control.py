@@ -49,7 +49,7 @@ _LOG_TYPES: Final[Mapping[str, tuple[str, str]]] = {
     "log_info": ("bool_param", "boolean"),
     "log_warning": ("bool_param", "boolean"),
     "log_error": ("bool_param", "boolean"),
-    "log_verbose_level": ("uint32_param", "uint32"),
+    "log_verbose_level": ("uint32_param", "int32"),
     "log_format": ("string_param", "string"),
 }
 """A log setting -> the field that it comes in, and that type in words. Others are ignored."""
@@ -72,10 +72,10 @@ def empty(kind: str) -> Encode:
     return lambda answer, question: done
 
 
-def _choice(item: Any, key: str, wanted: str) -> Any:
-    """The value of a repository parameter, which must be of that type."""
+def _choice(item: Any, wanted: str, what: str) -> Any:
+    """The value of a repository parameter, which must be of that type; `what` it is, in Triton's words."""
     if item.WhichOneof("parameter_choice") != wanted:
-        raise InvalidArgument(f"invalid value type for '{key}' parameter, expected {wanted}.")
+        raise InvalidArgument(f"invalid value type for {what}, expected {wanted}.")
     return getattr(item, wanted)
 
 
@@ -206,9 +206,9 @@ def decode_load(call: Call, resolve: Resolve) -> LoadModel:
     files: dict[str, bytes] = {}
     for key, item in asked.parameters.items():
         if key == "config":
-            configuration = _choice(item, key, "string_param")
+            configuration = _choice(item, "string_param", f"load parameter '{key}'")
         elif key.startswith("file:"):
-            files[key.removeprefix("file:")] = _choice(item, key, "bytes_param")
+            files[key.removeprefix("file:")] = _choice(item, "bytes_param", f"load parameter '{key}'")
         else:
             raise InvalidArgument(f"unrecognized load parameter '{key}'.")
     return LoadModel(asked.model_name, configuration, files)
@@ -218,11 +218,8 @@ def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
     asked = _asked("RepositoryModelUnload", call)
     if asked.repository_name:
         raise Unsupported(_REPOSITORY_NAME)
-    dependents = False
-    for key, item in asked.parameters.items():
-        if key != "unload_dependents":
-            raise InvalidArgument(f"unrecognized unload parameter '{key}'.")
-        dependents = _choice(item, key, "bool_param")
+    flag = asked.parameters.get("unload_dependents")
+    dependents = flag is not None and _choice(flag, "bool_param", "'unload_dependents' parameter")
     return UnloadModel(asked.model_name, dependents)
 
 
@@ -233,6 +230,9 @@ def decode_trace(call: Call, resolve: Resolve) -> TraceSettings:
     asked = _asked("TraceSetting", call)
     if "trace_file" in asked.settings:
         raise Unsupported("trace file location can not be updated through network protocol")
+    for key, setting in asked.settings.items():
+        if key != "trace_level" and len(setting.value) > 1:
+            raise InvalidArgument(f"expect only 1 value for '{key}'")
     changes = {key: tuple(setting.value) or None for key, setting in asked.settings.items()}
     return TraceSettings(asked.model_name, changes)
 

@@ -27,14 +27,14 @@ _RESERVED: Final[Mapping[str, tuple[str, ...]]] = {
 _NOT_NEGATIVE: Final = ("priority", "timeout")
 
 
-def read_parameters(items: Mapping[str, Any], *, stream: bool) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
+def read_parameters(items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
     """A request's parameters -> the reserved ones and the custom ones. Raises InvalidArgument, Unsupported."""
     reserved: dict[str, Any] = {}
     custom: dict[str, ParameterValue] = {}
     for key, item in items.items():
         if allowed := _RESERVED.get(key):
             reserved[key] = _checked(key, _value(item, key, allowed))
-        elif key == EMPTY_FINAL and stream:
+        elif key == EMPTY_FINAL:
             reserved[key] = _value(item, key, ("bool_param",))
         elif key.startswith("triton_"):
             raise InvalidArgument(

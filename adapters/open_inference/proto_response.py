@@ -22,7 +22,7 @@ from gateway.errors import DeadlineExceeded, EncodingFailed, GatewayError
 from gateway.ports import Buffer, Call, Reply
 
 ERROR_METADATA: Final = "triton_grpc_error"
-"""Metadata of a caller that wants an error to end its stream, as a status."""
+"""Metadata of a caller that wants a model's error to end its stream, as a status."""
 
 _INFER_RESPONSE: Final = message("inference.ModelInferResponse")
 _STREAM_RESPONSE: Final = message("inference.ModelStreamInferResponse")
@@ -61,12 +61,14 @@ def encode_end(last: InferResponse | None, request: InferRequest) -> Reply | Non
 
 
 def encode_stream_error(error: GatewayError, call: Call) -> Reply:
-    """A failure, as a message that leaves the stream open; what a model said also names it, and is its last word.
+    """A failure, as a message that leaves the stream open; what a model said also names it, and is its last word, or
+    the stream's if the caller wants that.
 
     A deadline is that of the stream, and ends it.
     """
     reply = encode_error(error, call)
-    if call.headers.get(ERROR_METADATA) == "true" or isinstance(error, DeadlineExceeded):
+    ends = call.accepted and call.headers.get(ERROR_METADATA) == "true"
+    if ends or isinstance(error, DeadlineExceeded):
         return reply
     response = _INFER_RESPONSE(id=call.notes.get("id", ""))
     if call.accepted:

@@ -28,12 +28,8 @@ class WrongSize(GatewayError):
         self.got = got
 
 
-class WrongCount(GatewayError):
-    """The same for strings, of which `got` are there, or that many at least."""
-
-    def __init__(self, got: int) -> None:
-        super().__init__(f"{got} strings given")
-        self.got = got
+class WrongText(GatewayError):
+    """Not the number of strings that a tensor needs, or no length of one; it is told with the request's id."""
 
 
 def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], count: int) -> Array:
@@ -53,16 +49,18 @@ def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], c
 def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, model: str) -> Array:
     """Bytes -> object array of `shape`, which has `count` elements.
 
-    Raises InvalidArgument where a length or an element is cut short, WrongCount where their number is wrong.
+    Raises WrongText where a length is cut short or their number is wrong, InvalidArgument where an element is cut.
     """
     where = f"for inference input '{name}'"
     elements: list[bytes] = []
     at, end = 0, len(data)
     while at < end:
         if len(elements) == count:
-            raise WrongCount(count + 1)
+            raise WrongText(
+                f"unexpected number of string elements {count + 1} {where} for model '{model}', expecting {count}"
+            )
         if end - at < 4:
-            raise InvalidArgument(
+            raise WrongText(
                 f"incomplete string length indicator {where} for model '{model}', expecting 4 bytes but only "
                 f"{end - at} bytes available. Please make sure the string length indicator is in one buffer."
             )
@@ -75,7 +73,7 @@ def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, 
             )
         elements.append(bytes(data[start:at]))
     if len(elements) < count:
-        raise WrongCount(len(elements))
+        raise WrongText(f"expected {count} string elements {where} for model '{model}', got {len(elements)}")
     array = np.empty(count, object)
     array[:] = elements
     return array.reshape(shape)

@@ -105,6 +105,7 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.UnknownOutput: _WRONG_TENSORS,
     errors.InputCount: _WRONG_TENSORS,
     errors.UnknownInput: _WRONG_TENSORS,
+    errors.BatchMissing: _WRONG_TENSORS,
     errors.BatchMismatch: _WRONG_TENSORS,
     errors.BatchTooLarge: Answer(
         Code.INVALID_ARGUMENT, lambda e: f"Task size {e.rows} is larger than maximum input batch size {e.limit}"

@@ -64,6 +64,7 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
         "model 'm' takes 2 to 2 inputs, got ['a'], missing ['b']",
     ),
     (kind.UnknownInput("x", "m"), 500, Code.OK, "Model m has no input x."),
+    (kind.BatchMissing("x", "m"), 500, Code.OK, "Tensor x has no first dimension."),
     (kind.BatchMismatch("x", "m"), 500, Code.OK, "Tensor x differs from the others in its first dimension."),
     (kind.BatchTooLarge(9, 8, "m"), 500, Code.OK, "Batch size 9 of model m exceeds the maximum of 8."),
     (

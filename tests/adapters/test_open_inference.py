@@ -510,6 +510,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("rows", inputs(ITEM | {"name": "q"}), "unexpected inference input 'q' for model 'rows'"),
     (
         "rows2",
+        inputs(ITEM, ITEM | {"name": "w", "shape": [], "data": [1]}),
+        "[request id: <id_unknown>] input 'w' has no shape but model requires batch dimension for 'rows2'",
+    ),
+    (
+        "rows2",
         inputs(ITEM, ITEM | {"name": "w", "shape": [2, 1]}),
         "[request id: <id_unknown>] input 'x' batch size does not match other inputs for 'rows2'",
     ),
@@ -542,8 +547,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     (
         "text",
         {"inputs": [{"name": "t", "datatype": "BYTES", "shape": [1], "data": ["a", "b"]}]},
-        "[request id: <id_unknown>] unexpected number of string elements 2 "
-        "for inference input 't' for model 'text', expecting 1",
+        "[request id: <id_unknown>] unexpected number of string elements 2 for inference input 't' for model 'text', "
+        "expecting 1",
     ),
 ]
 

@@ -253,8 +253,8 @@ REFUSED: list[tuple[str, dict[str, Any], bytes, str]] = [
         "text",
         {"inputs": [item("t", "BYTES", [1], 3)]},
         b"\1\0\0",
-        "incomplete string length indicator for inference input 't' for model 'text', expecting 4 bytes but only 3 "
-        "bytes available. Please make sure the string length indicator is in one buffer.",
+        "[request id: <id_unknown>] incomplete string length indicator for inference input 't' for model 'text', "
+        "expecting 4 bytes but only 3 bytes available. Please make sure the string length indicator is in one buffer.",
     ),
     (
         "text",
@@ -272,8 +272,8 @@ REFUSED: list[tuple[str, dict[str, Any], bytes, str]] = [
         "text",
         {"inputs": [item("t", "BYTES", [1], 8)]},
         b"\0" * 8,
-        "[request id: <id_unknown>] unexpected number of string elements 2 "
-        "for inference input 't' for model 'text', expecting 1",
+        "[request id: <id_unknown>] unexpected number of string elements 2 for inference input 't' for model 'text', "
+        "expecting 1",
     ),
 ]
 

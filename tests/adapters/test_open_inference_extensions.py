@@ -369,7 +369,7 @@ def test_schedulers(make_model: Callable[..., ModelView]) -> None:
         return {key: value for key, value in config.items() if key.endswith(("_batching", "_scheduling"))}
 
     assert schedulers() == schedulers(max_batch_size=8, decoupled=True) == {}
-    assert schedulers(max_batch_size=8, configuration={"batching": False}) == {}
+    assert schedulers(max_batch_size=8, merges=False) == {}
     steps = [{"model": "a", "version": None, "inputs": {"x": "t"}, "outputs": {"y": "u"}}, {"model": "b", "version": 3}]
     assert schedulers(platform="ensemble", max_batch_size=8, configuration={"steps": steps}) == {
         "ensemble_scheduling": {

@@ -380,13 +380,12 @@ REFUSED: list[tuple[Any, Code, str]] = [
     (
         one("bytes", None, [3], "BYTES", contents={"bytes_contents": [b"a", b"b"]}),
         Code.INVALID_ARGUMENT,
-        "[request id: <id_unknown>] expected 3 string elements for inference input 'x' for model 'bytes', got 2",
+        UNKNOWN + "expected 3 string elements for inference input 'x' for model 'bytes', got 2",
     ),
     (
         one("bytes", None, [1], "BYTES", contents={"bytes_contents": [b"a", b"b"]}),
         Code.INVALID_ARGUMENT,
-        "[request id: <id_unknown>] unexpected number of string elements 2 "
-        "for inference input 'x' for model 'bytes', expecting 1",
+        UNKNOWN + "unexpected number of string elements 2 for inference input 'x' for model 'bytes', expecting 1",
     ),
     (
         one("bytes", b"\x10\0\0\0abc", [1], "BYTES"),
@@ -562,7 +561,7 @@ WRONG_PARAMETERS = [
     ("p", {"uint64_param": 1}, CUSTOM),
     ("p", {}, CUSTOM),
     ("triton_x", {"bool_param": True}, RESERVED),
-    (EMPTY_FINAL, {"bool_param": True}, RESERVED),
+    (EMPTY_FINAL, {"int64_param": 1}, f"invalid value type for '{EMPTY_FINAL}' parameter, expected bool_param."),
     (
         "sequence_id",
         {"uint64_param": 1},
@@ -749,7 +748,12 @@ def test_a_model_s_error_names_it_and_is_its_last_word(resolve: Resolve) -> None
 
 def test_errors_that_end_a_stream(resolve: Resolve) -> None:
     wanted = {"triton_grpc_error": "true"}
-    assert refusal(ask(resolve, one("absent", ROW), STREAM, headers=wanted))[0] is Code.NOT_FOUND
+    call = call_of(one("token", ROW).SerializeToString(), headers=wanted)
+    STREAM.decode(call, resolve)
+    failed = errors.ModelFailed("ValueError: no")
+    assert streamed(STREAM.encode_error(failed, call)).error_message == "ValueError: no", "no model has said it yet"
+    call.accepted = True
+    assert refusal(STREAM.encode_error(failed, call)) == (Code.INTERNAL, "ValueError: no")
     late = STREAM.encode_error(errors.DeadlineExceeded("m"), call_of(b""))
     assert refusal(late) == (Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
 

@@ -205,18 +205,17 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ("RepositoryModelLoad", {"repository_name": "r", "model_name": "m"}, Code.UNIMPLEMENTED, NO_REPOSITORY),
     ("RepositoryModelUnload", {"repository_name": "r", "model_name": "m"}, Code.UNIMPLEMENTED, NO_REPOSITORY),
     ("RepositoryModelLoad", {"parameters": {"x": {}}}, Code.INVALID_ARGUMENT, "unrecognized load parameter 'x'."),
-    ("RepositoryModelUnload", {"parameters": {"x": {}}}, Code.INVALID_ARGUMENT, "unrecognized unload parameter 'x'."),
     (
         "RepositoryModelLoad",
         {"parameters": {"config": {"bytes_param": b"{}"}}},
         Code.INVALID_ARGUMENT,
-        "invalid value type for 'config' parameter, expected string_param.",
+        "invalid value type for load parameter 'config', expected string_param.",
     ),
     (
         "RepositoryModelLoad",
         {"parameters": {"file:1/m": {"string_param": ""}}},
         Code.INVALID_ARGUMENT,
-        "invalid value type for 'file:1/m' parameter, expected bytes_param.",
+        "invalid value type for load parameter 'file:1/m', expected bytes_param.",
     ),
     (
         "RepositoryModelUnload",
@@ -229,6 +228,12 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
         {"settings": {"trace_file": {"value": ["x"]}}},
         Code.UNIMPLEMENTED,
         "trace file location can not be updated through network protocol",
+    ),
+    (
+        "TraceSetting",
+        {"settings": {"trace_rate": {"value": ["1", "2"]}}},
+        Code.INVALID_ARGUMENT,
+        "expect only 1 value for 'trace_rate'",
     ),
     (
         "LogSettings",
@@ -246,7 +251,7 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
         "LogSettings",
         {"settings": {"log_verbose_level": {"bool_param": True}}},
         Code.INVALID_ARGUMENT,
-        "expect uint32 for 'log_verbose_level'",
+        "expect int32 for 'log_verbose_level'",
     ),
 ]
 

@@ -440,6 +440,7 @@ ANSWERED: list[tuple[GatewayError, int, Code, str]] = [
         Code.INVALID_ARGUMENT,
         "Task size 9 is larger than maximum input batch size 8",
     ),
+    (errors.BatchMissing("x", "m"), 400, Code.INVALID_ARGUMENT, str(errors.BatchMissing("x", "m"))),
     (errors.BatchMismatch("x", "m"), 400, Code.INVALID_ARGUMENT, str(errors.BatchMismatch("x", "m"))),
     (
         errors.QueueFull("m", 4),

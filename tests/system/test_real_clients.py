@@ -10,6 +10,7 @@ import argparse
 import ast
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -62,9 +63,11 @@ def configuration() -> str:
     for datatype in DTYPES:
         config["models"][f"echo_{datatype}"] = _echo(x=datatype)
     config["models"]["echo_map"] = _echo(**GMAP) | {"grps": {"gmap": {kind: {"key": kind} for kind in GMAP}}}
-    config["models"]["comes_and_goes"] = dict(config["models"]["half_plus_two"])
+    for name in ("comes_and_goes", "goes_and_comes"):
+        config["models"][name] = dict(config["models"]["half_plus_two"])
     config["model_control"] = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
     config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
+    config["models"] |= {"repeat_int32": _repeat(), "colours": _colours(), "slow": _slow()}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]}
     config["tracing"] = {"file": "trace.json"}
     config["shared_memory"] = {"system": True}
@@ -93,6 +96,41 @@ def _controlled(*controls: str) -> dict[str, Any]:
         "outputs": [{"name": "OUTPUT", "datatype": "INT32", "shape": [-1, 1]}],
         "sequences": {"max_idle_us": 5_000_000, "controls": kinds},
     }
+
+
+def _repeat() -> dict[str, Any]:
+    """The decoupled model of Triton's example of custom backends."""
+    return {
+        "backend": "python",
+        "path": f"{SCRIPTS / 'echo.py'}:Repeat",
+        "inputs": [
+            {"name": "IN", "datatype": "INT32", "shape": [-1]},
+            {"name": "DELAY", "datatype": "UINT32", "shape": [-1]},
+            {"name": "WAIT", "datatype": "UINT32", "shape": [1]},
+        ],
+        "outputs": [
+            {"name": "OUT", "datatype": "INT32", "shape": [1]},
+            {"name": "IDX", "datatype": "UINT32", "shape": [1]},
+        ],
+    }
+
+
+def _colours() -> dict[str, Any]:
+    """A model of pictures as image_client expects them: one input that says how they lie, one output with labels."""
+    return {
+        "backend": "python",
+        "path": f"{SCRIPTS / 'echo.py'}:Colours",
+        "max_batch_size": 4,
+        "inputs": [{"name": "picture", "datatype": "FP32", "shape": [-1, 6, 8, 3]}],
+        "outputs": [{"name": "colours", "datatype": "FP32", "shape": [-1, 3]}],
+        "class_labels": {"colours": str(SCRIPTS / "colours.txt")},
+        "open_inference": {"model_config": {"input": [{"name": "picture", "format": "FORMAT_NHWC"}]}},
+    }
+
+
+def _slow() -> dict[str, Any]:
+    tensors = [{"name": "x", "datatype": "INT32", "shape": [1]}]
+    return {"backend": "python", "path": f"{SCRIPTS / 'echo.py'}:Slow", "inputs": tensors, "outputs": tensors}
 
 
 class Gateway:
@@ -221,13 +259,11 @@ SCORES: Mapping[str, Callable[[Any], list[float]]] = {
 
 
 def printed_requests(gateway: Gateway) -> dict[str, str]:
-    """Title -> shell line, of everything that `serve` prints once it is ready."""
+    """Title -> shell line, of everything that `serve` prints once it is ready; what clients had logged may follow."""
     for title in SCORES:
         gateway.wait_for(f"\n{title}:\n  ")
     _, _, after = gateway.said.partition("\nready\n")
-    assert after.endswith("\n")
-    titles, lines = after.split("\n")[1::3], after.split("\n")[2::3]
-    return {title.rstrip(":"): line.strip() for title, line in zip(titles, lines, strict=True)}
+    return dict(re.findall(r"^(.+):\n  (.+)\n", after, re.MULTILINE))
 
 
 def by_shell(line: str) -> bytes:

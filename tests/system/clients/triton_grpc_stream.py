@@ -103,12 +103,16 @@ def check_an_error_leaves_the_stream_open(address: str) -> None:
     stream(address, work)
 
 
-def check_an_error_ends_the_stream_if_asked_to(address: str) -> None:
+def check_only_a_models_error_ends_the_stream_if_asked_to(address: str) -> None:
     def work(client: Any, answer: Answers) -> None:
         client.async_stream_infer("absent", operands())
         result, error = answer()
         assert result is None
-        assert error.status() == "StatusCode.NOT_FOUND"
+        assert "Request for unknown model: 'absent' is not found" in error.message()
+        client.async_stream_infer("add_sub", operands())
+        result, error = answer()
+        assert error is None, error
+        assert is_sum_and_difference(result)
 
     stream(address, work, headers={"triton_grpc_error": "true"})
 

@@ -198,6 +198,40 @@ def check_wrong_places(address: str) -> None:
         )
 
 
+def check_objects_are_used_again(address: str) -> None:
+    """reuse_infer_objects_client: the same inputs and outputs with data in the message, in memory, and back."""
+    inputs = [triton.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+    outputs = [triton.InferRequestedOutput(name, binary_data=True) for name in ("OUTPUT0", "OUTPUT1")]
+    with triton.InferenceServerClient(address) as client:
+        for first, second in ((INPUT0, INPUT1), (INPUT1, INPUT0)):
+            inputs[0].set_data_from_numpy(first)
+            inputs[1].set_data_from_numpy(second)
+            result = client.infer("add_sub", inputs, outputs=outputs)
+            assert np.array_equal(result.as_numpy("OUTPUT1"), first - second)
+            with region(client, "again_in", 2 * SIZE) as source, region(client, "again_out", 2 * SIZE) as target:
+                shm.set_shared_memory_region(source, [second, first])
+                for number, (each, output) in enumerate(zip(inputs, outputs, strict=True)):
+                    each.set_shared_memory("again_in", SIZE, offset=number * SIZE)
+                    output.set_shared_memory("again_out", SIZE, offset=number * SIZE)
+                client.infer("add_sub", inputs, outputs=outputs)
+                assert np.array_equal(shm.get_contents_as_numpy(target, np.int32, [1, 16], SIZE), second - first)
+                for output in outputs:
+                    output.unset_shared_memory()
+                result = client.infer("add_sub", inputs, outputs=outputs)
+                assert np.array_equal(result.as_numpy("OUTPUT1"), second - first)
+
+
+def check_memory_of_gpus_without_one(address: str) -> None:
+    """simple_http_cudashm_client needs a GPU on both sides: without one it is told so, and can tidy up all the same."""
+    with triton.InferenceServerClient(address) as client:
+        client.unregister_cuda_shared_memory()
+        status, text = raised(lambda: client.register_cuda_shared_memory("gpu", b"QUFB" * 22, 0, 64))
+        assert status in ("400", "501"), (status, text)
+        assert "GPUs not supported" in text or "Client shared memory is disabled" in text
+        assert client.get_cuda_shared_memory_status() == []
+        client.unregister_cuda_shared_memory()
+
+
 def check_many_at_a_time(address: str) -> None:
     """Callers of one model, a region each: everybody finds their own rows in their own memory."""
     wrong: list[object] = []
