@@ -111,10 +111,12 @@ class Inputs:
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
             return self._missized(declared, error.want, error.got)
-        except raw.WrongText as error:
-            return self._postpone(InvalidArgument(with_id(self._call, str(error))), declared)
+        except raw.WrongCount as error:
+            return self._miscounted(declared, error.got)
         except InvalidArgument as error:
             return self._postpone(error, declared)
+        except raw.CutLength as error:
+            return self._postpone(InvalidArgument(with_id(self._call, str(error))), declared)
 
     def from_memory(self, memory: Memory, declared: Declared) -> Array:
         """Shared memory -> array: a view, on the GPU if the memory is there. Others may change it at any time.
@@ -182,9 +184,7 @@ class Inputs:
             return flat.reshape(shape)
         if dtype == BYTES:
             return self._miscounted(declared, flat.size)
-        if flat.size > count:
-            raise InvalidArgument("Unable to parse 'data': Shape does not match true shape of 'data' field")
-        raise InvalidArgument("Failed to parse 'data' field: shape does not match true shape")
+        raise InvalidArgument("Unable to parse 'data': Shape does not match true shape of 'data' field")
 
     def _check_json_can_carry(self, declared: Declared) -> None:
         name, dtype, _, count = declared
@@ -271,4 +271,4 @@ def _leaves(data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             problem = _WRONG_LEAF[dtype.kind]
     except json_body.WrongLeaf:
         problem = _WRONG_LEAF[dtype.kind]
-    raise InvalidArgument(f"Unable to parse 'data': {problem}")
+    raise InvalidArgument(problem if dtype == BYTES else f"Unable to parse 'data': {problem}")
