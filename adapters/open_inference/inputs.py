@@ -111,10 +111,12 @@ class Inputs:
             return raw.numbers_of(data, dtype, shape, count)
         except raw.WrongSize as error:
             return self._missized(declared, error.want, error.got)
-        except raw.WrongText as error:
-            return self._postpone(InvalidArgument(with_id(self._call, str(error))), declared)
+        except raw.WrongCount as error:
+            return self._miscounted(declared, error.got)
         except InvalidArgument as error:
             return self._postpone(error, declared)
+        except raw.CutLength as error:
+            return self._postpone(InvalidArgument(with_id(self._call, str(error))), declared)
 
     def from_memory(self, memory: Memory, declared: Declared) -> Array:
         """Shared memory -> array: a view, on the GPU if the memory is there. Others may change it at any time.

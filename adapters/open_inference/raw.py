@@ -19,6 +19,10 @@ from gateway.ports import Buffer
 _LENGTH: Final = struct.Struct("<I")
 
 
+class CutLength(GatewayError):
+    """A string's length is cut short, which is told with the request's id."""
+
+
 class WrongSize(GatewayError):
     """`want` bytes are needed for a tensor, `got` are there; the caller knows whose they are."""
 
@@ -28,8 +32,12 @@ class WrongSize(GatewayError):
         self.got = got
 
 
-class WrongText(GatewayError):
-    """Not the number of strings that a tensor needs, or no length of one; it is told with the request's id."""
+class WrongCount(GatewayError):
+    """The same for strings, of which `got` are there, or that many at least."""
+
+    def __init__(self, got: int) -> None:
+        super().__init__(f"{got} strings given")
+        self.got = got
 
 
 def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], count: int) -> Array:
@@ -49,18 +57,16 @@ def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], c
 def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, model: str) -> Array:
     """Bytes -> object array of `shape`, which has `count` elements.
 
-    Raises WrongText where a length is cut short or their number is wrong, InvalidArgument where an element is cut.
+    Raises InvalidArgument where a length or an element is cut short, WrongCount where their number is wrong.
     """
     where = f"for inference input '{name}'"
     elements: list[bytes] = []
     at, end = 0, len(data)
     while at < end:
         if len(elements) == count:
-            raise WrongText(
-                f"unexpected number of string elements {count + 1} {where} for model '{model}', expecting {count}"
-            )
+            raise WrongCount(count + 1)
         if end - at < 4:
-            raise WrongText(
+            raise CutLength(
                 f"incomplete string length indicator {where} for model '{model}', expecting 4 bytes but only "
                 f"{end - at} bytes available. Please make sure the string length indicator is in one buffer."
             )
@@ -73,7 +79,7 @@ def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, 
             )
         elements.append(bytes(data[start:at]))
     if len(elements) < count:
-        raise WrongText(f"expected {count} string elements {where} for model '{model}', got {len(elements)}")
+        raise WrongCount(len(elements))
     array = np.empty(count, object)
     array[:] = elements
     return array.reshape(shape)

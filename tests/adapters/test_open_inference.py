@@ -547,8 +547,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     (
         "text",
         {"inputs": [{"name": "t", "datatype": "BYTES", "shape": [1], "data": ["a", "b"]}]},
-        "[request id: <id_unknown>] unexpected number of string elements 2 for inference input 't' for model 'text', "
-        "expecting 1",
+        "[request id: <id_unknown>] unexpected number of string elements 2 "
+        "for inference input 't' for model 'text', expecting 1",
     ),
 ]
 

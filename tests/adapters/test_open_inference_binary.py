@@ -272,8 +272,8 @@ REFUSED: list[tuple[str, dict[str, Any], bytes, str]] = [
         "text",
         {"inputs": [item("t", "BYTES", [1], 8)]},
         b"\0" * 8,
-        "[request id: <id_unknown>] unexpected number of string elements 2 for inference input 't' for model 'text', "
-        "expecting 1",
+        "[request id: <id_unknown>] unexpected number of string elements 2 "
+        "for inference input 't' for model 'text', expecting 1",
     ),
 ]
 

@@ -380,12 +380,13 @@ REFUSED: list[tuple[Any, Code, str]] = [
     (
         one("bytes", None, [3], "BYTES", contents={"bytes_contents": [b"a", b"b"]}),
         Code.INVALID_ARGUMENT,
-        UNKNOWN + "expected 3 string elements for inference input 'x' for model 'bytes', got 2",
+        "[request id: <id_unknown>] expected 3 string elements for inference input 'x' for model 'bytes', got 2",
     ),
     (
         one("bytes", None, [1], "BYTES", contents={"bytes_contents": [b"a", b"b"]}),
         Code.INVALID_ARGUMENT,
-        UNKNOWN + "unexpected number of string elements 2 for inference input 'x' for model 'bytes', expecting 1",
+        "[request id: <id_unknown>] unexpected number of string elements 2 "
+        "for inference input 'x' for model 'bytes', expecting 1",
     ),
     (
         one("bytes", b"\x10\0\0\0abc", [1], "BYTES"),

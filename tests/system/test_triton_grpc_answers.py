@@ -28,7 +28,6 @@ DIFFERENT: Mapping[str, str] = {
     "contents, other integers": ANY_INTEGERS,
     "version -1": "-1 is no version: the protocol's own example says so",
     "config auto": "the gateway's queue has a bound, and says so",
-    "three inputs": "Triton lists inputs in no order, and no bracket opens its second list",
     "group": "an ensemble's outputs come in their declared order, without parameters that say nothing",
     "trouble 100": NO_TRACEBACK,
     "trouble 101": NO_TRACEBACK,

@@ -1,7 +1,7 @@
 """Asks a running server over gRPC what `calls` has, with the messages of tritonclient, and prints its answers as JSON:
 how grpc_answers.json came from a real Triton. It runs where tritonclient is, beside neither server.
 
-.venv-clients/bin/python tests/system/triton/ask_grpc.py HOST:PORT
+.venv-clients/bin/python tests/system/triton/ask_grpc.py HOST:PORT [REPOSITORY]   # its folder is not told
 """
 
 from __future__ import annotations
@@ -439,11 +439,12 @@ def without_clock(document: Any) -> Any:
     return [without_clock(each) for each in document] if isinstance(document, list) else document
 
 
-def main(address: str) -> None:
+def main(address: str, repository: str = "") -> None:
     with grpc.insecure_channel(address) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         answers = {one.name: answer(stub, one) for one in calls()}
-    sys.stdout.write(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(answers, indent=1, ensure_ascii=False) + "\n"
+    sys.stdout.write(text.replace(repository, "REPOSITORY") if repository else text)
 
 
 if __name__ == "__main__":
