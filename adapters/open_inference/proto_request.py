@@ -51,7 +51,7 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
     view = resolve(ref)
     if view.decoupled and not stream:
         raise ModelDecoupled(view.name)
-    reserved, custom = read_parameters(message.parameters, stream=stream) if message.parameters else (NOTHING, NOTHING)
+    reserved, custom = read_parameters(message.parameters) if message.parameters else (NOTHING, NOTHING)
     inputs = MessageInputs(call, view.name, raw)
     inputs.read_messages(message.inputs[:])  # a slice is a list: protobuf's own iteration ends with an exception
     outputs = dict([_output(item, inputs) for item in message.outputs[:]])
