@@ -1,20 +1,26 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
+# make test-system  what is too heavy for make test: perf_analyzer, KServe's clients and a real Triton, four minutes with its downloads
 # make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 
 SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(name)),$(name))))
 VENV := .venv
 CLIENTS := .venv-clients
+HEAVY := .venv-heavy
+TOOLS := .tools-heavy
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test lint bench soak demo schema proto clients clean
+.PHONY: run test test-system lint bench soak demo schema proto clients clean
 
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
 
 test: $(VENV)/.test $(CLIENTS)/.installed lint
 	$(VENV)/bin/python -m pytest
+
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TOOLS)/.installed
+	$(VENV)/bin/python -m pytest -m heavy tests/system
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .
@@ -42,7 +48,7 @@ proto: $(VENV)/.test
 clients: $(CLIENTS)/.installed
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) build *.egg-info adapters/*.so
+	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TOOLS) build *.egg-info adapters/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -63,4 +69,16 @@ $(CLIENTS)/.installed: tests/system/clients/requirements.txt | $(VENV)/bin/pytho
 	@echo "installing genuine clients into $(CLIENTS) (half a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python
+	@echo "installing KServe's clients into $(HEAVY) (a minute the first time)"
+	$(VENV)/bin/python -m venv --clear $(HEAVY)
+	$(HEAVY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(TOOLS)/.installed: tests/system/heavy/unpack.py | $(VENV)/bin/python
+	@echo "unpacking perf_analyzer and a Triton into $(TOOLS) (a minute the first time)"
+	rm -rf $(TOOLS)
+	$(VENV)/bin/python $< $(TOOLS)
 	@touch $@

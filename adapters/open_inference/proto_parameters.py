@@ -13,7 +13,7 @@ from gateway.canonical import ParameterValue
 from gateway.errors import InvalidArgument
 
 EMPTY_FINAL: Final = "triton_enable_empty_final_response"
-"""Asks a stream to say when a decoupled model has said everything."""
+"""Asks a stream to say when a decoupled model has said everything. Some send it with every call."""
 
 _CUSTOM: Final = ("int64_param", "bool_param", "string_param")
 _RESERVED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -22,6 +22,7 @@ _RESERVED: Final[Mapping[str, tuple[str, ...]]] = {
     "sequence_end": ("bool_param",),
     "priority": ("int64_param", "uint64_param"),
     "timeout": ("int64_param",),
+    EMPTY_FINAL: ("bool_param",),
 }
 """Parameters that the server consumes, and the types that each may have."""
 _NOT_NEGATIVE: Final = ("priority", "timeout")
@@ -34,8 +35,6 @@ def read_parameters(items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     for key, item in items.items():
         if allowed := _RESERVED.get(key):
             reserved[key] = _checked(key, _value(item, key, allowed))
-        elif key == EMPTY_FINAL:
-            reserved[key] = _value(item, key, ("bool_param",))
         elif key.startswith("triton_"):
             raise InvalidArgument(
                 "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys "

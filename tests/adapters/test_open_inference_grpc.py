@@ -552,6 +552,12 @@ def test_an_int64_priority_will_do(resolve: Resolve) -> None:
     assert ask(resolve, one("rows", ROW, parameters={"priority": {"int64_param": 3}})).priority == 3
 
 
+def test_a_unary_call_may_ask_for_the_empty_final_response(resolve: Resolve) -> None:
+    """perf_analyzer does so with every call; there is nothing to say, and a real Triton answers as ever."""
+    request = ask(resolve, one("rows", ROW, parameters={EMPTY_FINAL: {"bool_param": True}}))
+    assert (request.parameters, request.wire) == ({}, None)
+
+
 CUSTOM = "invalid value type for 'p' parameter, expected int64_param, bool_param, or string_param."
 EMPTY_FINAL = "triton_enable_empty_final_response"
 RESERVED = (

@@ -43,7 +43,8 @@ def demo_config(
         options.update(every or {})
         options["class_labels"] = {k: str(DEMO.parent / v) for k, v in options.get("class_labels", {}).items()}
     config["models"].update(models or {})
-    config["listen"] = {"http": [{"bind": f"{HOST}:0"}], "metrics": {"bind": f"{HOST}:0"}}
+    bind = {"bind": f"{HOST}:0"}
+    config["listen"] = {"http": [bind], "grpc": [dict(bind)], "metrics": dict(bind)}
     return yaml.safe_dump(config | sections, sort_keys=False)
 
 
@@ -74,6 +75,7 @@ class Gateway:
         self.process = process
         self.log = log
         self.port = 0
+        self.grpc_port = 0
         self.metrics_port = 0
 
     @property
@@ -102,8 +104,9 @@ class Gateway:
     def _announced(self) -> bool:
         """Whether the first line, which names the addresses, is out; they are kept."""
         first, end, _ = self.said.partition("\n")
-        ports = re.findall(r"(http|metrics)://[^:]+:(\d+)", first) if end else []
+        ports = re.findall(r"(http|grpc|metrics)://[^:]+:(\d+)", first) if end else []
         self.port = next((int(port) for scheme, port in ports if scheme == "http"), 0)
+        self.grpc_port = next((int(port) for scheme, port in ports if scheme == "grpc"), 0)
         self.metrics_port = next((int(port) for scheme, port in ports if scheme == "metrics"), self.port)
         return bool(ports)
 

@@ -7,9 +7,7 @@ runs there, and each of its checks is a test here.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
-import os
 import re
 import shlex
 import shutil
@@ -24,27 +22,16 @@ from typing import Any
 
 import pytest
 import yaml
+from client_scripts import SCRIPTS, Outcomes, checks_of, environment, run_script
 
 from gateway.canonical import DTYPES
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "config/demo.yaml"
-SCRIPTS = Path(__file__).parent / "clients"
 PYTHON = ROOT / ".venv-clients/bin/python"
 GMAP = {"s_s": "BYTES", "s_b": "BYTES", "s_i32": "INT32", "s_i64": "INT64", "s_f": "FP32", "s_d": "FP64"}
 STARTS_WITHIN_S = 60.0
 STOPS_WITHIN_S = 40.0
-SCRIPT_WITHIN_S = 60.0
-
-Outcomes = Mapping[str, str | None]
-"""Name of a check -> None if it passed, else the client's traceback."""
-
-
-def checks_of(script: Path) -> list[str]:
-    """The checks that a script has, read without running it: its imports are not ours."""
-    statements = ast.parse(script.read_text()).body
-    return [each.name for each in statements if isinstance(each, ast.FunctionDef) and each.name.startswith("check_")]
-
 
 CHECKS = [(script.stem, check) for script in sorted(SCRIPTS.glob("*.py")) for check in checks_of(script)]
 
@@ -194,37 +181,13 @@ def outcomes_of(gateway: Gateway) -> Callable[[str], Outcomes]:
 
     def outcomes(script: str) -> Outcomes:
         if script not in known:
-            known[script] = run_script(script, gateway.address("grpc" if "_grpc" in script else "http"))
+            if not PYTHON.exists():
+                pytest.fail("the clients are not installed: say `make clients`", pytrace=False)
+            address = gateway.address("grpc" if "_grpc" in script else "http")
+            known[script] = run_script(PYTHON, SCRIPTS / f"{script}.py", address)
         return known[script]
 
     return outcomes
-
-
-def run_script(script: str, address: str) -> Outcomes:
-    if not PYTHON.exists():
-        pytest.fail("the clients are not installed: say `make clients`", pytrace=False)
-    done = subprocess.run(
-        [PYTHON, SCRIPTS / f"{script}.py", address],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SCRIPT_WITHIN_S,
-    )
-    try:
-        outcomes: Outcomes = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        pytest.fail(f"{script} ended with {done.returncode}:\n{done.stdout}{done.stderr}", pytrace=False)
-    assert done.returncode == any(outcomes.values())
-    return outcomes
-
-
-def environment() -> dict[str, str]:
-    """Ours, without what would send a client through a proxy or to other modules."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.lower().endswith("_proxy") and not name.startswith("PYTHON")
-    }
 
 
 @pytest.mark.parametrize(("script", "check"), CHECKS)

@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
         for path in Path(wheels).glob("*.whl"):
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(folder, [name for name in archive.namelist() if wanted(name)])
-    subprocess.run([*pip, "install", "--target", folder / "numpy", NUMPY], check=True)
+    subprocess.run([*pip, "install", "--no-warn-conflicts", "--target", folder / "numpy", NUMPY], check=True)
     arrange(folder)
 
 
