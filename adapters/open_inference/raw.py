@@ -57,7 +57,7 @@ def numbers_of(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], c
 def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, model: str) -> Array:
     """Bytes -> object array of `shape`, which has `count` elements.
 
-    Raises InvalidArgument where a length or an element is cut short, WrongCount where their number is wrong.
+    Raises InvalidArgument where an element is cut short, WrongText where a length is or where their number is wrong.
     """
     where = f"for inference input '{name}'"
     elements: list[bytes] = []
