@@ -499,3 +499,23 @@ async def test_what_goes_wrong_in_execute_is_said_in_a_line(world: Any) -> None:
         error = await world.error("m", parameters={"n": number})
         assert (type(error), str(error)) == (ModelFailed, text)
     assert "/" not in "".join(text for _, text in WRONG)
+
+
+UNPRINTABLE = """
+class Mute(BaseException):
+    def __str__(self):
+        raise SystemExit(3)
+
+def execute(self, requests):
+    if json.loads(requests[0].parameters())['n']:
+        raise ValueError("\\udcff is no text")
+    raise self.Mute
+"""
+
+
+async def test_a_model_outlives_exceptions_that_cannot_be_said(world: Any) -> None:
+    world.model("m", UNPRINTABLE)
+    await world.start()
+    for number, text in ((0, "Mute"), (1, "ValueError: ? is no text")) * 2:
+        error = await world.error("m", parameters={"n": number})
+        assert (type(error), str(error)) == (ModelFailed, BEFORE + text)
