@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from backends.chain import Chain, chain_of, check_room
 from backends.device import Device
 from gateway.canonical import Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
 from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound, UnknownOutput
@@ -160,7 +161,17 @@ class EnsembleBackend:
             priority=request.priority,
             sequence=request.sequence,
             deadline=request.deadline,
+            wire=self._chain(view, request),
         )
+
+    def _chain(self, view: ModelView, request: InferRequest) -> Chain:
+        """Who waits for a step. Raises ModelFailed where that would be for ever."""
+        above, own = chain_of(request), request.view.handle
+        waiting, ensembles = (*above.waiting, own), (*above.ensembles, own)
+        if view.handle in ensembles:
+            raise ModelFailed(f"ensemble '{view.name}' is a step of itself")
+        check_room(waiting, view)
+        return Chain(waiting, ensembles)
 
     def _view(self, step: EnsembleStep) -> ModelView:
         try:

@@ -23,7 +23,7 @@ from backends.device import Device
 from backends.regions import place_outputs
 from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
 from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TensorSpec, TopK, common_rows
-from gateway.errors import GatewayError, ModelFailed
+from gateway.errors import GatewayError, ModelFailed, text_of
 from gateway.ports import (
     Backend,
     BackendKind,
@@ -275,7 +275,7 @@ def _not_final(outcome: Outcome) -> Outcome:
 
 def last_line(error: BaseException) -> str:
     """What a user's exception says for itself, without a traceback: "ValueError: no such word"."""
-    text = str(error)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

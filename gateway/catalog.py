@@ -25,6 +25,7 @@ Validate: TypeAlias = Callable[[Mapping[str, Any], Path], ModelConfig]
 """(plain YAML form, the folder that its paths start from) -> configuration. Raises ValueError."""
 
 _MAX_DEPTH: Final = 8
+_MAX_VERSION: Final = 2**63 - 1
 _NOT_OF_THE_MODEL: Final = frozenset(("__pycache__",))
 
 
@@ -106,9 +107,9 @@ class FolderCatalog:
     def _found(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
         for folder in self._folders:
-            for entry in os.scandir(folder):
-                if entry.is_dir() and entry.name[0] != "." and entry.name.isprintable():
-                    found.setdefault(entry.name, Path(entry.path))
+            for entry in folder.iterdir():  # Path.is_dir is quiet about a link that leads to itself
+                if entry.name[0] != "." and entry.name.isprintable() and entry.is_dir():
+                    found.setdefault(entry.name, entry)
         return found
 
 
@@ -136,12 +137,16 @@ class Catalogs:
 def wanted_versions(config: ModelConfig) -> dict[int, Path]:
     """Version -> where it lies, ascending, as the version policy chooses.
 
-    A folder whose name is a number is a version; others are ignored.
+    A folder whose name is a number that callers can ask for is a version; others are ignored. Of 1 and 01 it is 1.
     """
     place = config.path.path if config.path else Path()
-    folders = [entry for entry in place.iterdir() if entry.is_dir() and entry.name.isdecimal()]
-    found = {int(folder.name): folder for folder in folders}
+    folders = [entry for entry in place.iterdir() if _is_version(entry.name) and entry.is_dir()]
+    found = {int(folder.name): folder for folder in sorted(folders, key=lambda folder: len(folder.name), reverse=True)}
     return {version: found[version] for version in config.versions.choose(found)}
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and int(name) <= _MAX_VERSION
 
 
 # --------------------------------------------------------------------------------------------------------- fingerprints

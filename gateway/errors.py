@@ -584,6 +584,16 @@ class Internal(GatewayError):
     code = Code.INTERNAL
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception says for itself: text that every encoding can carry, and nothing where
+    a user's class raises instead.
+    """
+    try:
+        return str(error).encode("utf-8", "replace").decode()
+    except BaseException:
+        return ""
+
+
 def kinds(base: type[GatewayError] = GatewayError) -> list[type[GatewayError]]:
     """Every kind below `base`, for the test that no dialect's table lacks one."""
     return [kind for child in base.__subclasses__() for kind in (child, *kinds(child))]

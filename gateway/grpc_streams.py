@@ -43,7 +43,7 @@ def body_of(reply: Reply) -> bytes:
 
 async def abort(context: Any, reply: Reply) -> None:
     """End the call with the status of a reply that is no success. Always raises."""
-    text = reply.message.encode()
+    text = reply.message.encode(errors="replace")
     if len(text) > MOST_DETAIL_BYTES:
         text = text[:MOST_DETAIL_BYTES]
     await context.abort(_STATUS[reply.grpc_code], text.decode(errors="ignore"))

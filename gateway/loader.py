@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from gateway.canonical import NOTHING
 from gateway.catalog import Catalog, wanted_versions
 from gateway.config import ModelConfig
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, text_of
 from gateway.meter import Meter
 from gateway.model import Model, WarmUp
 from gateway.plan import model_plan
@@ -132,5 +132,5 @@ class Loader:
 def told(error: Exception) -> str:
     """What went wrong, in one line; what nobody expected, with its kind."""
     expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError))
-    text = str(error) if expected else f"{type(error).__name__}: {error}"
+    text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__

@@ -50,6 +50,8 @@ def encode_error(error: GatewayError, call: Call) -> Reply:
     text = answer.text(error, call)
     if answer.prefixed:
         text = with_id(call, text)
+    if not text.isascii():  # a header or a model may have put bytes into it that are no text
+        text = text.encode("utf-8", "replace").decode()
     body = orjson.dumps({"error": text})
     return Reply(body, answer.http_status, answer.headers, answer.grpc_code, text)
 

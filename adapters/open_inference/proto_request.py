@@ -15,7 +15,7 @@ from adapters.open_inference.proto_inputs import MessageInputs
 from adapters.open_inference.proto_parameters import EMPTY_FINAL, read_parameters, region_of, top_k_of
 from adapters.open_inference.proto_template import Templates
 from adapters.open_inference.proto_wire import parse, split
-from adapters.open_inference.request import check_against, model_ref
+from adapters.open_inference.request import LONGEST_REMEMBERED, check_against, model_ref
 from adapters.open_inference.shared_memory import destination
 from adapters.open_inference.wire import StreamWire
 from gateway.canonical import NOTHING, Destination, InferRequest, ModelRef, OutputRequest
@@ -112,9 +112,12 @@ def _output(item: Any, inputs: MessageInputs) -> tuple[str, tuple[int, Memory | 
     return item.name, (0, inputs.memory(region.region, region.offset, region.byte_size, writable=True))
 
 
-@lru_cache(maxsize=1024)
 def version_ref(name: str, version: str) -> ModelRef:
     """A model as messages name it; no version, or -1, is the highest. Raises InvalidArgument."""
+    return (_remembered_ref if len(name) + len(version) <= LONGEST_REMEMBERED else _version_ref)(name, version)
+
+
+def _version_ref(name: str, version: str) -> ModelRef:
     if version in _NO_VERSION:
         return model_ref(name, None)
     if version.isascii() and version.isdecimal():
@@ -125,3 +128,6 @@ def version_ref(name: str, version: str) -> ModelRef:
         f"failed to get model version from specified version string '{version}' (details: stol), "
         "version should be an integral value > 0"
     )
+
+
+_remembered_ref: Final = lru_cache(maxsize=1024)(_version_ref)

@@ -44,6 +44,8 @@ _INT64_MAX: Final = 2**63 - 1
 _HEADER_LENGTH: Final = HEADER_LENGTH.lower()
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
+LONGEST_REMEMBERED: Final = 256
+"""Longer names are some caller's own: to remember them would let it fill our memory."""
 _templates: Final = Templates()
 _heads: Final = Heads()
 
@@ -56,10 +58,16 @@ class _Wanted(NamedTuple):
     memory: Memory | None = None
 
 
-@lru_cache(maxsize=1024)
+def _wanted(name: str, binary: bool, top_k: int = 0) -> _Wanted:
+    return _Wanted(OutputRequest(name, top_k), binary)
+
+
+_remembered_wanted: Final = lru_cache(maxsize=1024)(_wanted)
+
+
 def _usual(name: str, binary: bool, top_k: int = 0) -> _Wanted:
     """Models have few outputs, and requests name them over and over."""
-    return _Wanted(OutputRequest(name, top_k), binary)
+    return (_remembered_wanted if len(name) <= LONGEST_REMEMBERED else _wanted)(name, binary, top_k)
 
 
 def decode_live(call: Call, resolve: Resolve) -> ServerLive:
@@ -90,8 +98,13 @@ def ref_of(call: Call) -> ModelRef:
     return model_ref(call.args["model"], call.args.get("version"))
 
 
-@lru_cache(maxsize=1024)
 def model_ref(name: str, version: str | None) -> ModelRef:
+    """Raises InvalidArgument for a version that is too large."""
+    usual = len(name) + len(version or "") <= LONGEST_REMEMBERED
+    return (_remembered_ref if usual else _model_ref)(name, version)
+
+
+def _model_ref(name: str, version: str | None) -> ModelRef:
     if version is None:
         return ModelRef(name)
     digits = version.lstrip("0") or "0"
@@ -101,6 +114,9 @@ def model_ref(name: str, version: str | None) -> ModelRef:
             "version should be an integral value > 0"
         )
     return ModelRef(name, int(digits))
+
+
+_remembered_ref: Final = lru_cache(maxsize=1024)(_model_ref)
 
 
 # --------------------------------------------------------------------------------------------------------------- infer

@@ -8,7 +8,7 @@ the same text around an array is that request with other numbers.
 Why this is sound: JSON is read from left to right, so a text that begins like the template's has, at the same place,
 the same meaning: a value of inputs[0].data begins there. What stands between must by itself be one JSON array, so the
 value ends where the template's rest begins, and that rest means what it meant. That the place is right is not
-concluded but tried, once per template: a document with a marked array in it is read, and must show the mark as the
+concluded but tried, once per template: documents with marked arrays in it are read, and must show the mark as the
 data of the input. Anything that does not fit, for whatever reason, is read the long way, which words every error.
 """
 
@@ -25,7 +25,8 @@ from gateway.errors import MalformedJson
 from gateway.ports import Buffer, ModelView
 
 _KEY: Final = b'"data":'
-_MARK: Final = b"[-7.0625]"
+_MARKS: Final = (-7.0625, 9.125)
+"""Two, so that no number that stands elsewhere in the text can be taken for them."""
 _ELSEWHERE: Final = (b'"data"', b"shared_memory", b"\\")
 _MAX_TEXT_BYTES: Final = 1024
 _MAX_TEMPLATES: Final = 256
@@ -174,8 +175,12 @@ def _end_of_array(body: bytes, start: int) -> int:
 def _marks_the_data(before: bytes, after: bytes, depth: int) -> bool:
     """Whether an array between these texts is the data of the only input. Read once per template."""
     try:
-        document = json_body.read(before + _MARK + after, depth)
-        inputs = document["inputs"]
-        return len(inputs) == 1 and list(inputs[0]["data"]) == [-7.0625]
+        return all(_only_data(before + b"[%f]" % mark + after, depth) == [mark] for mark in _MARKS)
     except (MalformedJson, KeyError, TypeError, IndexError):
         return False
+
+
+def _only_data(body: bytes, depth: int) -> list[Any] | None:
+    """The data of the only input, None if there are several."""
+    inputs = json_body.read(body, depth)["inputs"]
+    return list(inputs[0]["data"]) if len(inputs) == 1 else None

@@ -32,11 +32,13 @@ def read_model(folder: Path, configuration: str | None = None, *, name: str | No
 def _source(folder: Path, configuration: str | None) -> Source:
     if configuration is not None:
         return parse_json(configuration)
-    try:
-        with (folder / CONFIG_FILE).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
+    place = folder / CONFIG_FILE
+    if not place.exists():
         return Source(message("inference.ModelConfig")(), "without config.pbtxt")
+    if not place.is_file():  # to open a pipe would wait for whoever writes into it
+        raise ValueError(f"{CONFIG_FILE}: not a file")
+    with place.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"{CONFIG_FILE}: larger than {MAX_BYTES >> 20} MiB")
     try:

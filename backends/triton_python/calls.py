@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from backends.chain import Chain, chain_of, check_room
 from backends.triton_python.errors import TritonModelException, told
 from backends.triton_python.exchange import Run
 from backends.triton_python.response import InferenceResponse
@@ -29,7 +30,7 @@ from gateway.canonical import (
     Tensors,
     check_inputs,
 )
-from gateway.errors import Cancelled, GatewayError, ModelDecoupled, ModelFailed, UnknownOutput, Unsupported
+from gateway.errors import Cancelled, GatewayError, ModelDecoupled, UnknownOutput, Unsupported
 from gateway.ports import Answers, ModelView, Resolve
 
 T = TypeVar("T")
@@ -49,13 +50,6 @@ class Question:
     end: bool
     timeout_us: int
     parameters: Mapping[str, ParameterValue]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Chain:
-    """The models that wait for a request, outermost first, by their handles. Travels as the request's `wire`."""
-
-    waiting: tuple[object, ...]
 
 
 class Calls:
@@ -165,14 +159,10 @@ def _deadline(parent: Run | None) -> float | None:
 def _chain(view: ModelView, parent: Run | None) -> Chain:
     """Who waits for this request. Raises ModelFailed if nobody would be left to answer it."""
     if parent is None:
-        return Chain(())
-    above = [request.wire.waiting for request in parent.requests if isinstance(request.wire, Chain)]
+        return Chain()
+    above = [chain_of(request).waiting for request in parent.requests]
     waiting = (*max(above, key=len, default=()), parent.requests[0].view.handle)
-    instances = view.configuration.get("instances", 1)
-    if waiting.count(view.handle) >= instances:
-        raise ModelFailed(
-            f"model '{view.name}' is asked by itself while all its instances ({instances}) wait for the answer"
-        )
+    check_room(waiting, view)
     return Chain(waiting)
 
 

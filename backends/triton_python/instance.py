@@ -18,7 +18,7 @@ from backends.triton_python.request import InferenceRequest
 from backends.triton_python.response import InferenceResponse
 from backends.triton_python.thread import ModelThread
 from backends.triton_python.utils import NAMES, make_utils
-from gateway.errors import ModelFailed
+from gateway.errors import ModelFailed, text_of
 from gateway.ports import ModelSource
 
 log: Final = logging.getLogger(__name__)
@@ -212,6 +212,6 @@ def _group_name(model: str, config: Mapping[str, Any]) -> str:
 def _said(error: BaseException) -> str:
     """What an exception says for itself, without a traceback and its paths: "ValueError: no such word"."""
     if isinstance(error, _Refused):
-        return str(error)
-    text = str(error)
+        return text_of(error)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -140,7 +140,7 @@ class ModelConfig(Section):
     """Version labels."""
     device: Device = "auto"
     """auto, cpu, cuda or cuda:N."""
-    instances: int = Field(default=1, ge=1)
+    instances: int = Field(default=1, ge=1, le=1024)
     """How many copies of the model run side by side."""
     max_batch_size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """The most rows in one batch; 0: the model has no batch dimension; auto: as the model's file allows, 4 or 0."""

@@ -77,6 +77,8 @@ class Existing:
             raise ValueError(f"{(error.strerror or 'unreadable').lower()}: {path}") from None
         if self.kind == "file" and stat.S_ISDIR(mode):
             raise ValueError(f"a directory, expected a file: {path}")
+        if self.kind == "file" and not stat.S_ISREG(mode):  # a pipe or a device may never end
+            raise ValueError(f"not a regular file: {path}")
         if self.kind == "folder" and not stat.S_ISDIR(mode):
             raise ValueError(f"not a directory: {path}")
         return FileRef(written, path, member)

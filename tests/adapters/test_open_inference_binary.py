@@ -297,6 +297,12 @@ def test_lengths_that_are_no_numbers(length: str, resolve: Resolve) -> None:
     assert refusal(ask(resolve, "rows", b"{}", {LENGTH: length})) == (400, text)
 
 
+def test_a_length_that_is_no_text(resolve: Resolve) -> None:
+    """Bytes of a header that are not UTF-8 arrive as surrogates, which no reply can carry."""
+    text = "Unable to parse Inference-Header-Content-Length, got: ?"
+    assert refusal(ask(resolve, "rows", b"{}", {LENGTH: "\udcff"})) == (400, text)
+
+
 def test_a_length_that_cuts_the_json(resolve: Resolve) -> None:
     body, headers = binary({"inputs": [item("x", "FP32", [1, 2], 8)]}, b"12345678")
     status, text = refusal(ask(resolve, "rows", body, {LENGTH: str(int(headers[LENGTH]) - 1)}))

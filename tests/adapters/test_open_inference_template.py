@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from adapters.open_inference import proto_request, request, template
 from adapters.open_inference.request import _infer_request
 from adapters.open_inference.template import Heads, Templates
+from gateway.canonical import ModelRef
 from gateway.errors import GatewayError
 from gateway.ports import Call, ModelView
 
@@ -97,6 +99,22 @@ def test_the_usual_request_is_learned_at_once(make_model: Callable[..., ModelVie
     assert templates.read(only_x(make_model), None, 100, second) is None
 
 
+@pytest.mark.parametrize("mark", template._MARKS)
+def test_numbers_that_look_like_a_mark_are_numbers(make_model: Callable[..., ModelView], mark: float) -> None:
+    view = only_x(make_model)
+    layout = '{"more":{"data":[%s]},"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[[%s,%s]]}]}'
+    narrow = '{"more":{"data":[%s]},"inputs":[{"name":"z","datatype":"FP32","shape":[1],"data":[%s]}]}'
+    only_z = make_model("m", {"z": ("FP32", (-1,))}, {"y": ("FP32", (-1,))})
+    for model, bodies in (
+        (view, [layout % (n, mark, mark) for n in (1, 2)]),
+        (only_z, [narrow % (n, mark) for n in (1, 2)]),
+    ):
+        templates = Templates()
+        first, second = [body.encode() for body in bodies]
+        templates.learn(long_way(model, first), None, 100, first)
+        assert templates.read(model, None, 100, second) is None
+
+
 KEPT_APART = [
     {"id": "7"},
     {"parameters": {"a": 1}},
@@ -123,6 +141,18 @@ def test_templates_are_bounded(make_model: Callable[..., ModelView]) -> None:
         body = f'{{"n":{number},"inputs":[{{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}}]}}'.encode()
         templates.learn(long_way(view, body), None, 100, body)
     assert 0 < sum(map(len, templates._by_text.values())) <= 256
+
+
+def test_nothing_of_a_callers_long_names_is_kept() -> None:
+    remembered = (request._remembered_ref, request._remembered_wanted, proto_request._remembered_ref)
+    before = [cache.cache_info().currsize for cache in remembered]
+    for length in (300, 100_000):
+        name = "n" * length
+        assert request.model_ref(name, None) == proto_request.version_ref(name, "") == ModelRef(name)
+        assert request.model_ref(name, "2") == proto_request.version_ref(name, "2") == ModelRef(name, 2)
+        assert request.model_ref("m", "0" * length + "2") == ModelRef("m", 2)
+        assert request._usual(name, True, 3) == request._usual(name, True, 3)
+    assert [cache.cache_info().currsize for cache in remembered] == before
 
 
 @given(garbage=st.binary(max_size=40), layout=st.sampled_from(LAYOUTS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -675,3 +676,10 @@ def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, v
     except ValueError as error:
         remark = str(error)
     assert remark.startswith("configuration: ")
+
+
+def test_a_pipe_is_no_configuration(tmp_path: Path) -> None:
+    """To open one would wait for ever for somebody who writes."""
+    os.mkfifo(tmp_path / "config.pbtxt")
+    with pytest.raises(ValueError, match="not a file"):
+        read_model(tmp_path)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backends.chain import Chain
 from backends.ensemble import EnsembleBackend, EnsembleOptions
 from gateway.canonical import DTYPES, InferRequest, InferResponse, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed, QueueFull
@@ -258,3 +259,32 @@ async def test_an_optional_input_that_is_absent_stays_absent(build: Any, run: An
 def test_what_cannot_flow_is_refused_at_load(build: Any, steps: list[dict[str, Any]], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         build(steps, {})
+
+
+def request_in(make_model: Callable[..., Any], chain: Chain, handle: object) -> InferRequest:
+    view = make_model("e", {"x": ("FP32", ROW)}, {"y": ("FP32", ROW)}, handle=handle)
+    return InferRequest(view, {"x": np.float32([[1, 2]])}, wire=chain)
+
+
+async def test_a_step_tells_who_waits_for_it(build: Any, make_model: Any) -> None:
+    part, own, other = Part(double), object(), object()
+    ensemble = build([step("one", {"a": "x"}, {"c": "y"})], {"one": part})
+    request = request_in(make_model, Chain((other,)), own)
+    [_] = [answer async for answer in ensemble.infer(request.inputs, ("y",), [request])]
+    chain = part.asked[0].wire
+    assert (chain.waiting, chain.ensembles) == ((other, own), (own,))
+
+
+@pytest.mark.parametrize(
+    ("between", "text"),
+    [(True, "in ensemble 'e', ensemble 'one' is a step of itself"), (False, "model 'one' is asked by itself")],
+)
+async def test_a_step_that_would_wait_for_itself_is_refused(
+    build: Any, make_model: Any, between: bool, text: str
+) -> None:
+    part = Part(double)
+    ensemble = build([step("one", {"a": "x"}, {"c": "y"})], {"one": part})
+    request = request_in(make_model, Chain((part,), (part,) if between else ()), object())
+    with pytest.raises(ModelFailed, match=text):
+        [answer async for answer in ensemble.infer(request.inputs, ("y",), [request])]
+    assert not part.asked

@@ -504,3 +504,23 @@ async def test_an_output_of_another_dtype_than_configured_is_passed_on(world: An
     await world.start()
     answer = await world.one("m")
     assert (answer.outputs["y"].dtype, answer.outputs["y"].tolist()) == (np.int64, [0, 1])
+
+
+UNPRINTABLE = """
+class Mute(BaseException):
+    def __str__(self):
+        raise SystemExit(3)
+
+def execute(self, requests):
+    if json.loads(requests[0].parameters())['n']:
+        raise ValueError("\\udcff is no text")
+    raise self.Mute
+"""
+
+
+async def test_a_model_outlives_exceptions_that_cannot_be_said(world: Any) -> None:
+    world.model("m", UNPRINTABLE)
+    await world.start()
+    for number, text in ((0, "Mute"), (1, "ValueError: ? is no text")) * 2:
+        error = await world.error("m", parameters={"n": number})
+        assert (type(error), str(error)) == (ModelFailed, BEFORE + text)

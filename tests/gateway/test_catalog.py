@@ -12,7 +12,7 @@ import pytest
 from adapters.open_inference.model_override import translate
 from gateway import uploads
 from gateway.app import catalog, registries
-from gateway.catalog import Catalogs, FolderCatalog, YamlCatalog, tree_print
+from gateway.catalog import Catalogs, FolderCatalog, YamlCatalog, tree_print, wanted_versions
 from gateway.config import Config, load_config, model_validator
 from gateway.errors import ModelNotFound
 from gateway.model_folder import folder_reader
@@ -258,3 +258,43 @@ def test_a_triton_configuration_is_translated(text: dict[str, Any], plain: dict[
 def test_a_broken_triton_configuration_is_refused(text: str, remark: str) -> None:
     with pytest.raises(ValueError, match=remark):
         translate(text, {"backend": "onnx", "path": "p"})
+
+
+def test_a_link_that_leads_to_itself_is_no_model(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "repo/loop").symlink_to(tmp_path / "repo/loop")
+    assert folders(tmp_path).names() == ("a", "b")
+
+
+def test_versions_are_numbers_that_callers_can_ask_for(config: Config, tmp_path: Path) -> None:
+    names = (
+        "0",
+        "01",
+        "002",
+        str(2**63 - 1),
+        str(2**63),
+        "9" * 200,
+        "1e3",
+        "-1",
+        "+2",
+        "1_0",
+        "\u0663",
+        "\u00b2",
+        "1.0",
+    )
+    for name in names:
+        (tmp_path / "repo/b" / name).mkdir()
+    (tmp_path / "repo/b/model.yaml").write_text("backend: still\nversions: all\n")
+    found = wanted_versions(folders(tmp_path).read("b"))
+    assert {version: folder.name for version, folder in found.items()} == {
+        0: "0",
+        1: "1",
+        2: "002",
+        2**63 - 1: str(2**63 - 1),
+    }
+
+
+def test_what_may_never_end_is_not_read(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "repo/b/labels.txt").symlink_to("/dev/zero")
+    (tmp_path / "repo/b/model.yaml").write_text("backend: still\nclass_labels: {y: labels.txt}\n")
+    with pytest.raises(ValueError, match="not a regular file"):
+        folders(tmp_path).read("b")
