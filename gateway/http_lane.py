@@ -145,13 +145,14 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     transport: asyncio.Transport
-    _coming: LaneExchange
+    _coming: LaneExchange | None
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self._room = lane.buffer
         self._ahead = b""
         self._body: Body | None = None
+        self._coming = None
         self._exchange: LaneExchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -279,12 +280,15 @@ class Connection(asyncio.BufferedProtocol):
             self._room = body.room
             self._wait_for(self.lane.patience.body)
             return
+        coming = cast("LaneExchange", self._coming)
         self._forget_body()
-        self._coming.body = body.whole()
-        self._answer(self._coming)
+        coming.body = body.whole()
+        self._answer(coming)
 
     def _forget_body(self) -> None:
+        """Neither an idle connection nor a closed one keeps the memory of what was received."""
         self._body = None
+        self._coming = None
         self._room = self.lane.buffer
 
     def _hand_over(self) -> None:
@@ -404,9 +408,11 @@ class LaneExchange:
         self.has_begun = False
 
     async def read(self, limit: int) -> bytes:
+        """The body, which is then its reader's alone: what outlives the answer must not keep it."""
         if self.body is None:
             raise BodyTooLarge(limit)
-        return self.body
+        body, self.body = self.body, b""
+        return body
 
     async def send(self, reply: Reply) -> None:
         body = reply.body

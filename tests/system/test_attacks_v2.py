@@ -119,7 +119,7 @@ REFUSED: list[tuple[str, bytes, int, str]] = [
     (GENERATE, b'{"text":"a","parameters":[]}', 400, "Expected JSON object for keyword: 'parameters'"),
     (GENERATE, b'{"text":"a","more":null}', 400, "parameter 'more' has invalid type"),
     (GENERATE, b'{"text":"a","id":7}', 400, "Unable to parse 'id'"),
-    (GENERATE, b'{"text":17}', 400, "Unable to parse 'data'"),
+    (GENERATE, b'{"text":17}', 400, "Unable to parse JSON bytes array"),
     (STREAM, b'{"start":[1,2]}', 400, "can not convert input 'start'"),
     (STREAM, b'{"start":1e300}', 400, "Unable to parse 'data'"),
     (STREAM, b'{"start":99999999999}', 400, "out of range for INT32"),

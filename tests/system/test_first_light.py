@@ -351,7 +351,7 @@ def test_call_reads_a_file(demo: Gateway) -> None:
     ("arguments", "complaint"),
     [
         (["nobody", "1"], "404 Request for unknown model: 'nobody' is not found"),
-        (["upper", "[1]"], "400 Unable to parse 'data'"),
+        (["upper", "[1]"], "400 Unable to parse JSON bytes array"),
         (["add_sub", "[1]"], "say which input"),
     ],
 )
