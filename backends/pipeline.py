@@ -22,7 +22,17 @@ import numpy as np
 from backends.device import Device
 from backends.regions import place_outputs
 from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
-from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TensorSpec, TopK, common_rows
+from gateway.canonical import (
+    NOTHING,
+    Array,
+    InferRequest,
+    InferResponse,
+    Signature,
+    Tensors,
+    TensorSpec,
+    TopK,
+    common_rows,
+)
 from gateway.errors import GatewayError, ModelFailed, text_of
 from gateway.ports import (
     Backend,
@@ -53,12 +63,14 @@ def load(
         source = _with_rows(source, first.max_batch_size)
         inputs, required = _input_specs(source, first, preprocess)
         outputs = _output_specs(source, first, postprocess)
+        signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
+        further = [spec.name for each in signatures.values() for spec in each.outputs.values()]
         # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
         executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
         if executor is RequestPipeline and (preprocess or postprocess):
             raise ValueError("this backend takes requests as they are: preprocess and postprocess have no place here")
         executors = tuple(
-            executor(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, owner=number == 0)
+            executor(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, further, number == 0)
             for number in range(first.in_flight)
             for backend in backends
         )
@@ -71,13 +83,15 @@ def load(
         first.max_batch_size,
         first.platform,
         cast("Device", first.device).name,
+        signatures,
     )
 
 
 class Pipeline:
     """The executor that a scheduler drives; one at a time, from one thread.
 
-    Of several over one backend, the owner closes it.
+    `further` outputs are those of signatures other than the default. Of several executors over one backend, the owner
+    closes it.
     """
 
     def __init__(
@@ -87,7 +101,7 @@ class Pipeline:
         postprocess: Sequence[Op],
         outputs: tuple[str, ...],
         max_batch_size: int,
-        *,
+        further: Sequence[str] = (),
         owner: bool = True,
     ) -> None:
         self._backend = cast("Backend", backend)
@@ -96,6 +110,7 @@ class Pipeline:
         self._preprocess = preprocess
         self._postprocess = postprocess
         self._outputs = outputs
+        self._order = tuple(dict.fromkeys((*outputs, *further)))
         self._raw_outputs = tuple(spec.name for spec in backend.outputs)
         self._max_batch_size = max_batch_size
         self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
@@ -178,7 +193,7 @@ class Pipeline:
             if not request.outputs:
                 return self._outputs
         names = {output.name for request in requests for output in request.outputs}
-        return tuple([name for name in self._outputs if name in names])
+        return tuple([name for name in self._order if name in names])
 
     def _infer(
         self, tensors: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]

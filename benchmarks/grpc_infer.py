@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Failed as failure:
         raise SystemExit(f"failed: {failure}") from None
     print(report.table(results))
-    print(f"all rounds: {report.save(results, vars(options), 'grpc_infer')}")
+    print(f"all rounds: {report.save('grpc_infer', results, vars(options))}")
 
 
 if __name__ == "__main__":

@@ -166,13 +166,20 @@ class Signature:
     """A named view of a model: which of its tensors a caller sees and under which names. Source: TensorFlow's
     SignatureDef.
 
-    `inputs` and `outputs` map the caller's name to the model's; `method` is predict, classify or regress.
+    `inputs` and `outputs` map the caller's name to the model's own tensor; `method` is a SignatureDef's method_name,
+    "tensorflow/serving/classify" for example. Where callers send tf.Examples, `features` says which feature is which
+    input of the model, and `inputs` is a tensor of serialized Examples; it is None where the model itself reads what
+    `inputs` names. `defaults` has the inputs, by the caller's names, that a request may leave out. `definition` is the
+    serialized SignatureDef of a model that brought one.
     """
 
     name: str
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    method: str = "predict"
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    method: str = "tensorflow/serving/predict"
+    features: Mapping[str, TensorSpec] | None = None
+    defaults: Tensors = NOTHING
+    definition: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

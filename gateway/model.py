@@ -60,7 +60,7 @@ class WarmUp:
 @dataclass(slots=True, eq=False)
 class Gate:
     """Whether a request fits the computation, remembered by input names, dtypes and shapes: a repeated shape costs
-    one look-up.
+    one look-up. `signatures` are those that the computation itself tells apart.
 
     `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
     """
@@ -70,33 +70,39 @@ class Gate:
     max_batch_size: int
     merges: bool = True
     seconds: float = 1.0
+    signatures: Mapping[str, Signature] = NOTHING
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
 
     def admit(self, request: InferRequest) -> Admission:
         """Raises InvalidArgument's kinds if the computation cannot take these inputs or has not these outputs."""
         inputs = request.inputs
-        key = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
+        key: tuple[Any, ...] = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
+        own = self.signatures.get(request.signature) if self.signatures else None
+        if own is not None:
+            key = (own.name, *key)
         admission = self._known.get(key)
         if admission is None:
-            admission = self._check(inputs)
+            admission = self._check(inputs, own)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
             self._known[key] = admission
+        outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
         for output in request.outputs:
-            if output.name not in request.view.outputs:
+            if output.name not in outputs:
                 raise UnknownOutput(output.name, request.view.name)
         return admission
 
-    def _check(self, inputs: Tensors) -> Admission:
+    def _check(self, inputs: Tensors, own: Signature | None) -> Admission:
+        required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
         rows = common_rows(inputs) if self.max_batch_size else None
         if rows is None:
-            check_inputs(self.name, inputs, self.required, 0)
+            check_inputs(self.name, inputs, required, 0)
             return Admission(1, None, self._guess(inputs))
-        check_inputs(self.name, inputs, self.required, self.max_batch_size)
+        check_inputs(self.name, inputs, required, self.max_batch_size)
         if not self.merges:
             return Admission(rows, None, self._guess(inputs))
         key = tuple(sorted((name, str(array.dtype), array.shape[1:]) for name, array in inputs.items()))
-        return Admission(rows, key, self._guess(inputs))
+        return Admission(rows, key if own is None else (own.name, key), self._guess(inputs))
 
     def _guess(self, inputs: Tensors) -> float:
         """A small request of another shape is likely as quick as the small one of the warm-up; of a large one nothing
@@ -148,10 +154,11 @@ class Model:
         seen = computation if sequences is None else sequences.visible(computation)
         inputs = {spec.name: spec for spec in seen.inputs}
         outputs = {spec.name: _labelled(spec, plan.labels) for spec in seen.outputs}
-        everything = Signature(DEFAULT_SIGNATURE, {key: key for key in inputs}, {key: key for key in outputs})
+        everything = {DEFAULT_SIGNATURE: Signature(DEFAULT_SIGNATURE, inputs, outputs)}
         required = {spec.name: spec for spec in seen.required}
         merges = computation.executors[0].merges and plan.policy.batching
-        self._gate = Gate(name, required, plan.policy.max_batch_size, merges)
+        own = computation.signatures
+        self._gate = Gate(name, required, plan.policy.max_batch_size, merges, signatures=own)
         self._scheduler: Scheduler | Closed = Scheduler(
             name, computation.executors, plan.policy, self._gate.admit, meter, sequences
         )
@@ -162,7 +169,7 @@ class Model:
             versions=versions,
             inputs=inputs,
             outputs=outputs,
-            signatures={DEFAULT_SIGNATURE: everything, **plan.signatures},
+            signatures={**(own or everything), **plan.signatures},
             max_batch_size=plan.policy.max_batch_size,
             platform=computation.platform,
             handle=self,

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gateway.canonical import NOTHING, Signature, Tensors, TensorSpec
-from gateway.config import ModelConfig, SignatureConfig
+from gateway.canonical import NOTHING, Tensors, TensorSpec
+from gateway.config import ModelConfig
 from gateway.model import ModelPlan
 from gateway.policies import queue_policy, sequence_policy
 from gateway.ports import Computation
+from gateway.signatures import signature
 
 
 def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
@@ -23,28 +24,18 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
     sequences = sequence_policy(config, computation)
     if sequences is not None:
         computation = sequences.visible(computation)
+    labels = {output: _lines(file.path) for output, file in config.class_labels.items()}
     return ModelPlan(
         policy=queue_policy(config, computation.max_batch_size),
         sequences=sequences,
-        signatures={name: _signature(name, one, computation) for name, one in config.signatures.items()},
-        labels={output: _lines(file.path) for output, file in config.class_labels.items()},
+        signatures={name: signature(name, one, computation, labels) for name, one in config.signatures.items()},
+        labels=labels,
         mappings=config.mappings(),
         example=_read_example(config.example.path, computation.inputs, computation.max_batch_size)
         if config.example
         else NOTHING,
         configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
     )
-
-
-def _signature(name: str, config: SignatureConfig, computation: Computation) -> Signature:
-    """What the configuration leaves empty is everything, by the model's own names."""
-    inputs = config.inputs or {spec.name: spec.name for spec in computation.inputs}
-    outputs = config.outputs or {spec.name: spec.name for spec in computation.outputs}
-    for kind, chosen, specs in (("input", inputs, computation.inputs), ("output", outputs, computation.outputs)):
-        unknown = set(chosen.values()) - {spec.name for spec in specs}
-        if unknown:
-            raise ValueError(f"signature {name} names an {kind} that the model does not have: {sorted(unknown)[0]}")
-    return Signature(name, inputs, outputs, config.method)
 
 
 def _lines(path: Path) -> tuple[str, ...]:

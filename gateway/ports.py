@@ -234,7 +234,8 @@ class ModelView:
     becomes ready.
 
     `name` is public (a route's or the model's own), `versions` are all that are served, ascending. `inputs` and
-    `outputs` are the declared specifications in the model's order; `signatures` always has `serving_default`.
+    `outputs` are the declared specifications in the model's order. `signatures` has `serving_default`, over all of
+    them, unless the model brought signatures of its own.
     `merges` says whether requests share runs where there is a batch dimension.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
@@ -324,6 +325,14 @@ class Backend(LoadedModel, Protocol):
         ...
 
 
+class SignatureBackend(Backend, Protocol):
+    """A computation of several functions: `InferRequest.signature` says which; any other name means the default, whose
+    tensors `inputs` and `outputs` are. Requests of different signatures never share a call.
+    """
+
+    signatures: Mapping[str, Signature]
+
+
 class RequestBackend(LoadedModel, Protocol):
     """A computation on requests as they are, each with rows of its own. It runs on the loop."""
 
@@ -411,6 +420,8 @@ class Computation:
 
     `inputs` and `outputs` are what callers see; `required` is what the computation cannot do without, which may be
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
+    `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
+    `outputs` are then those of its default.
     """
 
     executors: tuple[Executor, ...]
@@ -420,6 +431,7 @@ class Computation:
     max_batch_size: int
     platform: str
     device: str
+    signatures: Mapping[str, Signature] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,9 @@ def paper_model(
     outputs: Mapping[str, tuple[str, tuple[int, ...] | None]],
     **changes: Any,
 ) -> ModelView:
-    """A view: {"x": ("FP32", (-1, 16))} and so on; `changes` are fields of ModelView."""
+    """A view: {"x": ("FP32", (-1, 16))} and so on; `changes` are fields of ModelView, signatures written as the names
+    of what they show, ({"image": "x"}, {"scores": "y"}).
+    """
 
     def specs(table: Mapping[str, tuple[str, tuple[int, ...] | None]]) -> dict[str, TensorSpec]:
         return {key: TensorSpec(key, DTYPES[datatype], shape) for key, (datatype, shape) in table.items()}
@@ -40,15 +42,22 @@ def paper_model(
         "versions": (1,),
         "max_batch_size": 0,
         "platform": "onnxruntime_onnx",
-        "signatures": {
-            "serving_default": Signature("serving_default", {key: key for key in inputs}, {key: key for key in outputs})
-        },
         "example_inputs": {
             key: np.ones([1 if size < 0 else size for size in shape or ()], DTYPES[datatype])
             for key, (datatype, shape) in inputs.items()
         },
     }
-    return ModelView(name=name, inputs=specs(inputs), outputs=specs(outputs), **(declared | changes))
+    takes, gives = specs(inputs), specs(outputs)
+    everything = {"serving_default": ({key: key for key in takes}, {key: key for key in gives})}
+    changes["signatures"] = {
+        key: Signature(
+            key,
+            {outer: takes[name] for outer, name in ins.items()},
+            {outer: gives[name] for outer, name in outs.items()},
+        )
+        for key, (ins, outs) in changes.get("signatures", everything).items()
+    }
+    return ModelView(name=name, inputs=takes, outputs=gives, **(declared | changes))
 
 
 def resolver(*views: ModelView) -> Resolve:

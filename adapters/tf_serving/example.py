@@ -26,10 +26,12 @@ def example(view: ModelView, base_url: str) -> str | None:
     None without example inputs, for what JSON cannot carry (some dtypes, and the shape of an empty tensor), for models
     that stream, and for a body that is too long for a shell.
     """
-    names = view.signatures[DEFAULT_SIGNATURE].inputs
-    if view.decoupled or any(inner not in view.example_inputs for inner in names.values()):
+    signature = view.signatures.get(DEFAULT_SIGNATURE)
+    if signature is None or view.decoupled:
         return None
-    inputs = {name: np.asarray(view.example_inputs[inner]) for name, inner in names.items()}
+    if any(spec.name not in view.example_inputs for spec in signature.inputs.values()):
+        return None
+    inputs = {name: np.asarray(view.example_inputs[spec.name]) for name, spec in signature.inputs.items()}
     if not inputs or any(not tensor.size or tensor.dtype in WITHOUT_JSON for tensor in inputs.values()):
         return None
     body = json.dumps(_body(inputs))

@@ -53,7 +53,7 @@ def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
 
 
 def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
-    signatures = {name: _signature(view, view.signatures[name]) for name in sorted(view.signatures)}
+    signatures = {name: _signature(view.signatures[name]) for name in sorted(view.signatures)}
     return _reply(
         {
             "model_spec": {"name": view.name, "version": str(view.version), "signature_name": ""},
@@ -62,17 +62,17 @@ def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
     )
 
 
-def _signature(view: ModelView, signature: Signature) -> dict[str, Any]:
+def _signature(signature: Signature) -> dict[str, Any]:
     return {
-        "inputs": _tensors(signature.inputs, view.inputs),
-        "outputs": _tensors(signature.outputs, view.outputs),
-        "method_name": f"tensorflow/serving/{signature.method}",
+        "inputs": _tensors(signature.inputs),
+        "outputs": _tensors(signature.outputs),
+        "method_name": signature.method,
         "defaults": {},
     }
 
 
-def _tensors(names: Mapping[str, str], specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
-    return {name: _tensor_info(specs[names[name]]) for name in sorted(names)}
+def _tensors(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    return {name: _tensor_info(specs[name]) for name in sorted(specs)}
 
 
 def _tensor_info(spec: TensorSpec) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | N
         signature = _signature(view, opened.text or DEFAULT_SIGNATURE)
     except GatewayError:
         return None
-    dtypes = _dtypes(view, signature)
+    dtypes = _dtypes(signature)
     name, dtype = next(iter(dtypes.items()), ("", BYTES))
     if len(dtypes) != 1 or dtype not in READ_AS_THEY_ARE:
         return None
@@ -89,7 +89,7 @@ def _document(call: Call, resolve: Resolve, body: bytes) -> InferRequest:
         _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
     view = resolve_model(call, resolve)
     signature = _signature(view, signature_name or DEFAULT_SIGNATURE)
-    inputs, rows = _inputs(root, body, _dtypes(view, signature))
+    inputs, rows = _inputs(root, body, _dtypes(signature))
     return _request(call, view, signature, inputs, rows)
 
 
@@ -97,7 +97,7 @@ def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors,
     """`inputs` by the caller's names."""
     return InferRequest(
         view,
-        {signature.inputs[name]: tensor for name, tensor in inputs.items()},
+        {signature.inputs[name].name: tensor for name, tensor in inputs.items()},
         outputs=_outputs(view, signature),
         signature=signature.name,
         deadline=call.deadline,
@@ -112,14 +112,14 @@ def _signature(view: ModelView, name: str) -> Signature:
         raise SignatureNotFound(view.name, name) from None
 
 
-def _dtypes(view: ModelView, signature: Signature) -> dict[str, np.dtype[Any]]:
-    return {name: view.inputs[inner].dtype for name, inner in signature.inputs.items()}
+def _dtypes(signature: Signature) -> dict[str, np.dtype[Any]]:
+    return {name: spec.dtype for name, spec in signature.inputs.items()}
 
 
 def _outputs(view: ModelView, signature: Signature) -> tuple[OutputRequest, ...]:
     """The signature's outputs by the model's names; nothing, which means all, where it shows all of them."""
-    wanted = dict.fromkeys(signature.outputs.values())
-    return () if len(wanted) == len(view.outputs) else tuple(OutputRequest(name) for name in wanted)
+    wanted = dict.fromkeys([spec.name for spec in signature.outputs.values()])
+    return () if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted])
 
 
 def _inputs(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> tuple[Tensors, bool]:

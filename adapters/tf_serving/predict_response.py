@@ -31,7 +31,7 @@ _MEMBER: Final = INDENT * 3
 def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     """Outputs under the caller's names -> JSON. Raises EncodingFailed for what this format cannot carry."""
     asked: Asked = request.wire
-    outputs = {name: _given(response, inner) for name, inner in asked.signature.outputs.items()}
+    outputs = {name: _given(response, spec.name) for name, spec in asked.signature.outputs.items()}
     for tensor in outputs.values():
         if tensor.dtype in WITHOUT_JSON:
             raise EncodingFailed(f"Failed to write JSON value for tensor type: {TYPE_NAMES[tensor.dtype]}")

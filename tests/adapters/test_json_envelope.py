@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adapters import grps, json_body, open_inference, tf_serving
 from adapters.json_envelope import Envelope, Opened, lone_array
-from gateway.canonical import DTYPES, Signature
+from gateway.canonical import DTYPES
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.ports import Call, ModelView, Resolve
 
@@ -111,9 +111,9 @@ DIALECTS = {
     "open_inference": (open_inference.KIND, "/v2/models/m/infer", "m"),
 }
 SIGNATURES = {
-    "serving_default": Signature("serving_default", {"x": "x"}, {"y": "y"}),
-    "other": Signature("other", {"a": "x"}, {"b": "y"}),
-    "two": Signature("two", {"a": "x", "b": "x"}, {"b": "y"}),
+    "serving_default": ({"x": "x"}, {"y": "y"}),
+    "other": ({"a": "x"}, {"b": "y"}),
+    "two": ({"a": "x", "b": "x"}, {"b": "y"}),
 }
 
 

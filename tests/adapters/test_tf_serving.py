@@ -15,7 +15,7 @@ from adapters.tf_serving import KIND
 from adapters.tf_serving.errors import ANSWERS, HTTP_STATUSES, answer_of
 from adapters.tf_serving.routes import match
 from gateway import errors
-from gateway.canonical import DTYPES, InferRequest, ModelRef, Signature
+from gateway.canonical import DTYPES, InferRequest, ModelRef
 from gateway.errors import Code, GatewayError, kinds
 from gateway.ports import Call, ModelView, Reply, Resolve
 from gateway.questions import ModelMetadata, ModelStatus, ServerLive, VersionStatus
@@ -399,7 +399,7 @@ METADATA = b"""{
 
 
 def test_metadata_body(make_model: MakeModel, make_resolve: MakeResolve) -> None:
-    signatures = {"serving_default": Signature("serving_default", {"image": "x"}, {"y": "y"})}
+    signatures = {"serving_default": ({"image": "x"}, {"y": "y"})}
     view = make_model(
         "m", {"x": ("FP32", (-1, 2))}, {"y": ("BYTES", None)}, signatures=signatures, version=5, versions=(5,)
     )

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as st_numpy
 from adapters.tf_serving import tensors
 from adapters.tf_serving.predict_request import Asked
 from adapters.tf_serving.routes import match
-from gateway.canonical import DTYPES, InferRequest, InferResponse, OutputRequest, Signature
+from gateway.canonical import DTYPES, InferRequest, InferResponse, OutputRequest
 from gateway.errors import EncodingFailed, GatewayError
 from gateway.ports import Call, ModelView, Resolve
 
@@ -120,8 +120,8 @@ def test_several_inputs_by_columns_may_differ_in_rows(make_model: MakeModel, mak
 
 def test_signatures_rename_and_choose(make_model: MakeModel, make_resolve: MakeResolve) -> None:
     signatures = {
-        "serving_default": Signature("serving_default", {"x": "x"}, {"y": "y", "z": "z"}),
-        "part": Signature("part", {"image": "x"}, {"scores": "z", "again": "z"}, "classify"),
+        "serving_default": ({"x": "x"}, {"y": "y", "z": "z"}),
+        "part": ({"image": "x"}, {"scores": "z", "again": "z"}),
     }
     view = make_model("m", {"x": ("FP32", (-1,))}, {"y": ("FP32", (-1,)), "z": ("FP32", (-1,))}, signatures=signatures)
     request = decode('{"signature_name": "part", "instances": [{"image": 1}]}', view, make_resolve)
