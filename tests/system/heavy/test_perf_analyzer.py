@@ -109,6 +109,7 @@ def configuration() -> str:
     }
     config = yaml.safe_load(demo_config({"twice": twice}, shared_memory={"system": True}))
     config["models"]["countdown"]["parameters"] = {"pause_ms": 1}
+    config["tracing"] = {"file": "traces.json"}  # perf_analyzer asks for traces, which need a place
     return yaml.safe_dump(config, sort_keys=False)
 
 
