@@ -27,6 +27,10 @@ class BadHead(BadRequest):
     """An objection to the request's head: it is made before any stream starts."""
 
 
+class Undecodable(kind.InvalidArgument):
+    """The bytes of a gRPC message are none: the call fails, for there is no message to answer."""
+
+
 class UnsupportedMediaType(BadRequest):
     """The metadata endpoint's own answer to another content type."""
 
@@ -83,6 +87,7 @@ _NO_MEMORY: Final = Row(500, Code.OK, _fixed("This protocol has no shared memory
 TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
     {
         BadRequest: Row(400, Code.OK, _text),
+        Undecodable: Row(400, Code.INTERNAL, _text),
         UnsupportedMediaType: Row(415, Code.OK, _text),
         kind.InvalidArgument: Row(500, Code.OK, _text),
         kind.Unsupported: Row(500, Code.OK, _text),

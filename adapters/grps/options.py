@@ -16,10 +16,13 @@ class GrpsOptions(Options):
     """`http_status`: failures answer with the HTTP status that their envelope names (mirror), or with 200 always, as
     the C++ server does, so that clients which treat any other status as a broken transport still see the envelope.
 
-    `initially_online` and `default_model` (a public name, the answer to an empty model) are the composition root's.
+    `offline_grpc_code` is what CheckReadiness says over gRPC while offline: 503, as over HTTP, or the Python server's
+    403. `initially_online` and `default_model` (a public name, the answer to an empty model) are the composition
+    root's.
     """
 
     http_status: Literal["mirror", "always_200"] = "mirror"
+    offline_grpc_code: Literal[503, 403] = 503
     initially_online: bool = False
     default_model: str | None = None
 

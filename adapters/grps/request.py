@@ -80,13 +80,21 @@ def _decode_document(call: Call, resolve: Resolve, body: bytes, stream: bool) ->
     kind = _kind(members)
     if kind == "ndarray":
         return _ndarray_request(call, resolve, members.get("model"), _ndarray(members["ndarray"], body), stream)
-    fields = message(members, body)
+    return of_message(call, resolve, message(members, body), stream)
+
+
+def of_message(call: Call, resolve: Resolve, fields: Mapping[str, Any], stream: bool) -> InferRequest:
+    """The fields of a message, at most one of which is data -> the request. Without any, the model gets no input."""
     view = _resolve(call, resolve, fields.get("model", ""))
     if "gtensors" in fields:
         return _request(call, view, "gtensors", _from_tensors(view, fields["gtensors"]), stream)
     if "gmap" in fields:
         return _request(call, view, "gmap", _from_maps(view, fields["gmap"]), stream)
-    return _request(call, view, "str_data", _from_bytes(view, "str_data", fields["str_data"].encode()), stream)
+    if "str_data" in fields:
+        return _request(call, view, "str_data", _from_bytes(view, "str_data", fields["str_data"].encode()), stream)
+    if "bin_data" in fields:
+        return _request(call, view, "bin_data", _from_bytes(view, "bin_data", fields["bin_data"]), stream)
+    return _request(call, view, "gtensors", {}, stream)
 
 
 def _max_depth(call: Call) -> int:

@@ -12,6 +12,7 @@ from adapters.grps.errors import METADATA_TABLE, encode_error, encode_stream_err
 from adapters.grps.example import example
 from adapters.grps.metadata import decode_model, model_text, server_text
 from adapters.grps.options import GrpsOptions
+from adapters.grps.proto_routes import grpc_endpoints
 from adapters.grps.request import decode_predict
 from adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
 from gateway.errors import MethodNotAllowed, RouteNotFound
@@ -31,7 +32,9 @@ Route = tuple[tuple[str, ...], Endpoint]
 def make(options: GrpsOptions) -> Dialect:
     """The dialect as its options want it."""
     routes = endpoints(options)
-    return Dialect(name="grps", title="grps", prefix=PREFIX, match=_matcher(routes), example=example)
+    return Dialect(
+        name="grps", title="grps", prefix=PREFIX, match=_matcher(routes), example=example, grpc=grpc_endpoints(options)
+    )
 
 
 def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
