@@ -8,6 +8,8 @@ fields.py    which JSON values a field accepts
 flat.py      the same for the number arrays of tensors, without a loop
 tensors.py   grps tensors <-> arrays: dtypes, data checks
 request.py   predict: body -> InferRequest
+streaming.py whether a caller wants a stream
+customized.py a model that sees the raw request and shapes the raw response
 printing.py  JSON as the Python server lays it out, number lists without a loop
 response.py  answers -> replies: envelope, gtensors, ndarray, str_data, bin_data
 errors.py    kind of failure -> status code, gRPC code and words

@@ -187,12 +187,14 @@ def encode_error(
     return Reply(envelope(row.code, text), status, headers, row.grpc, text)
 
 
-def encode_stream_error(error: GatewayError, call: Call, *, always_200: bool = False) -> Reply:
-    """A failure on a streaming call: one more document of the stream, whose head is 200 by contract from the moment
-    that the request's own head is accepted.
+def encode_predict_error(
+    error: GatewayError, call: Call, *, always_200: bool = False, stream_type: str = BYTES_TYPE
+) -> Reply:
+    """A failure of predict. On a streaming call it is one more document of the stream, whose head is 200 by contract
+    from the moment that the request's own head is accepted; that is noted then.
     """
-    if isinstance(error, (BadHead, kind.BodyTooLarge)):
+    if not call.notes.get("stream"):
         return encode_error(error, call, always_200=always_200)
     row = row_of(error)
     text = row.text(error)
-    return Reply(envelope(row.code, text, indent=2), 200, {"Content-Type": BYTES_TYPE}, row.grpc, text, streamed=True)
+    return Reply(envelope(row.code, text, indent=2), 200, {"Content-Type": stream_type}, row.grpc, text, streamed=True)

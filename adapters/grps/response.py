@@ -88,7 +88,9 @@ def _of_output(view: ModelView, form: Form, output: str, stream: bool) -> tuple[
     return ReplyForm(form, output, stream=stream), (OutputRequest(output),)
 
 
-def encode_predict(answer: InferResponse, question: InferRequest) -> Reply:
+def encode_predict(
+    answer: InferResponse, question: InferRequest, stream_headers: Mapping[str, str] = BYTES_HEADERS
+) -> Reply:
     """One answer -> one reply, or one document of a stream. Raises EncodingFailed for what grps cannot carry."""
     form: ReplyForm = question.wire
     if form.form == "ndarray":
@@ -96,11 +98,11 @@ def encode_predict(answer: InferResponse, question: InferRequest) -> Reply:
     elif is_lone(answer, form):
         data = single(form, given(answer, form))
         if form.form == "bin_data" and data:
-            return Reply(data, headers=BYTES_HEADERS, streamed=form.stream)
+            return Reply(data, headers=stream_headers if form.stream else BYTES_HEADERS, streamed=form.stream)
         printed = success(form.form, [printed_text(utf8(data, form.output))], form.indent)
     else:
         printed = success("gtensors", _gtensors(answer.outputs, form.indent), form.indent)
-    return Reply(printed, headers=BYTES_HEADERS if form.stream else HEADERS, streamed=form.stream)
+    return Reply(printed, headers=stream_headers if form.stream else HEADERS, streamed=form.stream)
 
 
 def is_lone(answer: InferResponse, form: ReplyForm) -> bool:
