@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from adapters.migration import Imported, document
+from adapters.tf_serving_config import Server, UsageError, read_flags, read_server, table
 from adapters.triton_repository import model_folders, read_model
 
 Say: TypeAlias = Callable[[str], None]
@@ -43,6 +44,48 @@ def triton_document(name: str, models: Sequence[Imported], folder: Path) -> str:
         "What Triton's configuration says and is not done here stands beside each model.",
     ]
     return document(title, _TRITON_PORTS.splitlines(), models, folder)
+
+
+def from_tf_serving(words: Sequence[str], output: Path | None, say: Say, complain: Say) -> int:
+    """Write what a TensorFlow Serving server was told as YAML; `words` are its command line, of flags and files.
+
+    Returns the exit status: 0; 1 if a model, a file, or anything else that was asked for, could not be had; 2 if the
+    command line is wrong.
+    """
+    try:
+        server = read_server(read_flags(words))
+    except UsageError as error:
+        complain(str(error))
+        return 2
+    except OSError as error:
+        complain(_told(Path(error.filename), error))
+        return 1
+    except ValueError as error:
+        complain(str(error))
+        return 1
+    for note in server.notes:
+        complain(str(note))
+    status = _finish(server.models, tf_serving_document(server), output, say, complain)
+    notes = [*server.notes, *(note for model in server.models for note in model.notes)]
+    refused = sum(note.fate == "refused" for note in notes)
+    if refused:
+        complain(f"{refused} {'thing' if refused == 1 else 'things'} refused; the lines above say what to do")
+    return 1 if refused else status
+
+
+def tf_serving_document(server: Server) -> str:
+    """The YAML of a TensorFlow Serving server; paths are absolute, as they were there."""
+    title = [
+        "Imported from TensorFlow Serving.",
+        "What it was told and is not done here stands beside what it is about.",
+    ]
+    notes = [str(note) for note in server.notes if note.fate != "mapped"]
+    return document([*title, *notes], server.sections, server.models, None)
+
+
+def tf_serving_flags() -> str:
+    """What becomes of each flag of TensorFlow Serving, for people to read."""
+    return table()
 
 
 def _imported(name: str, folder: Path) -> Imported:

@@ -113,9 +113,10 @@ def _told(error: text_format.ParseError, text: str, file: str, places: Places, s
     lines = text.split("\n")
     shown = lines[line - 1] if line <= len(lines) else ""
     remark = str(error).removeprefix(f"{line}:{column} : ").removeprefix(f"'{shown}': ")
+    if secret:
+        return f"{file}:{line}:{column}: not readable as text format"
     key = places.before(line, column)
-    told = "not readable as text format" if secret else shorter(remark)
-    return f"{file}:{line}:{column}: {key + ': ' if key else ''}{told}"
+    return f"{file}:{line}:{column}: {key + ': ' if key else ''}{shorter(remark)}"
 
 
 def shorter(remark: str) -> str:
