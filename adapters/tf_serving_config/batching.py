@@ -12,9 +12,12 @@ NO_BOUND: Final = 65536
 ALONE: Final = {"max_batch_size": 0, "max_queue_size": NO_BOUND}
 """Without --enable_batching: each request runs by itself, in its own shape."""
 
-_DEFAULTS: Final = {"max_batch_size": 1000, "batch_timeout_micros": 0, "max_enqueued_batches": 10}
+PARALLEL: Final = "parallel_runs"
+"""The option of SavedModels that says how many batches run at a time."""
+_THREADS: Final = f"-> {PARALLEL} of SavedModels; an ONNX model runs a batch at a time, on all cores (see instances)"
+
+_USUAL: Final = {"max_batch_size": 1000, "batch_timeout_micros": 0, "max_enqueued_batches": 10, "num_batch_threads": 4}
 _IGNORED: Final = {
-    "num_batch_threads": "each model runs a batch at a time, on all cores; instances: 2 runs two side by side",
     "thread_pool_name": "threads have no names of their own",
     "allowed_batch_sizes": "a batch runs with the rows that it has; none is padded to certain sizes",
     "pad_variable_length_inputs": "requests of different shapes do not share a batch, so that none needs padding",
@@ -31,7 +34,10 @@ def batching(source: Source) -> dict[str, Any]:
     waiting = max(1, batches) * size
     entry = {"max_batch_size": size, "max_queue_delay_us": delay, "max_queue_size": waiting}
     counted = f"-> max_queue_size: {waiting}, which counts requests: {max(1, batches)} batches of {size} rows each"
+    if source.config.HasField("num_batch_threads"):
+        entry[PARALLEL] = _number(source, "num_batch_threads", 1)
     for key, text in (
+        ("num_batch_threads", _THREADS),
         ("max_batch_size", f"-> max_batch_size: {size}"),
         ("batch_timeout_micros", f"-> max_queue_delay_us: {delay}"),
         ("max_enqueued_batches", counted),
@@ -46,8 +52,8 @@ def batching(source: Source) -> dict[str, Any]:
 
 def _number(source: Source, key: str, least: int) -> int:
     if not source.config.HasField(key):
-        return _DEFAULTS[key]
+        return _USUAL[key]
     value: int = getattr(source.config, key).value
     if value < least:
-        raise source.wrong(key, f"found {value}, expected at least {least}, as in {key} {{ value: {_DEFAULTS[key]} }}")
+        raise source.wrong(key, f"found {value}, expected at least {least}, as in {key} {{ value: {_USUAL[key]} }}")
     return value

@@ -57,7 +57,7 @@ FLAGS: Final[Mapping[str, Flag]] = {
     "model_base_path": _mapped("", "the path of the only model"),
     "model_config_file": _mapped("", "models; `tensorgate import tf-serving FILE` is the same"),
     "model_config_file_poll_wait_seconds": _ignored(
-        0, "the gateway's own file is read when it starts; import again and restart it, or send a reload request"
+        0, "the gateway's own file is read when it starts; import again and restart it"
     ),
     "file_system_poll_wait_seconds": _mapped(1, "model_control: {mode: poll, poll_seconds: N}; 0: mode none"),
     "allow_version_labels_for_unavailable_models": _ignored(
@@ -72,17 +72,17 @@ FLAGS: Final[Mapping[str, Flag]] = {
     "enable_per_model_batching_parameters": _refused(
         False, "one set of parameters is taken for all; write a model's own max_batch_size beside it"
     ),
-    "monitoring_config_file": _mapped("", "metrics.tf_serving_names"),
+    "monitoring_config_file": _mapped("", "metrics.tf_serving_path"),
     "ssl_config_file": _refused("", _TUNNEL),
     "platform_config_file": _refused("", "platforms are backends here: tensorflow, onnx, python"),
     "tensorflow_session_config_file": _refused(
         "", "sessions have no settings of their own here; write a model's threads and device beside it"
     ),
-    "tensorflow_session_parallelism": _mapped(0, "intra_op_threads and inter_op_threads of ONNX models"),
-    "tensorflow_intra_op_parallelism": _mapped(0, "intra_op_threads of ONNX models"),
-    "tensorflow_inter_op_parallelism": _mapped(0, "inter_op_threads of ONNX models"),
+    "tensorflow_session_parallelism": _mapped(0, "intra_op_threads and inter_op_threads of every model"),
+    "tensorflow_intra_op_parallelism": _mapped(0, "intra_op_threads of every model"),
+    "tensorflow_inter_op_parallelism": _mapped(0, "inter_op_threads of every model"),
     "per_process_gpu_memory_fraction": _ignored(0.0, "memory of the device is taken when it is needed"),
-    "saved_model_tags": _refused("serve", "a SavedModel is served by the tag serve; export it with that tag"),
+    "saved_model_tags": _mapped("serve", "tags of SavedModels"),
     "grpc_channel_arguments": _ignored("", "the gateway sets its own; limits.max_binary_bytes bounds messages"),
     "grpc_max_threads": _ignored(0, "one event loop serves all connections"),
     "enable_grpc_healthcheck_service": _ignored(False, "grpc.health.v1 is always served"),

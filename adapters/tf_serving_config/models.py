@@ -14,8 +14,8 @@ KIND: Final = "tensorflow.serving.ModelServerConfig"
 PLATFORM: Final = "tensorflow"
 
 _NAME: Final = re.compile(r"[^/\x00-\x1f\x7f-\x9f]+")
-_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-_MODEL_TYPES: Final = {0: "", 1: PLATFORM}
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*://")
+_TENSORFLOW: Final = 1  # of the deprecated enumeration ModelType
 
 Extras = Callable[[str], Mapping[str, Any]]
 """The name of a backend -> the keys that the command line gives its models."""
@@ -72,11 +72,12 @@ def _check(source: Source, key: str, model: Any, taken: set[str]) -> None:
             text += f"{'nor' if both == 'neither' else 'and'} ModelServerConfig::model_platform, model name is {name}"
             text += f'; write model_platform: "{PLATFORM}" alone'
             raise source.wrong(f"{key}.model_platform" if platform else key, text)
-    platform = platform or _MODEL_TYPES.get(model.model_type, "other")
-    if platform != PLATFORM:
-        at = "model_platform" if model.model_platform else "model_type"
-        text = f"Model {name} requests unsupported platform {platform}; expected {PLATFORM}, also of an ONNX model"
-        raise source.wrong(f"{key}.{at}", text)
+    if model.model_type not in (0, _TENSORFLOW):
+        text = f"ModelServerConfig::model_type choice {model.model_type} not supported, model name is {name}"
+        raise source.wrong(f"{key}.model_type", f'{text}; write model_platform: "{PLATFORM}"')
+    if platform not in ("", PLATFORM):
+        text = f"Model {name} requests unsupported platform {platform}; write {PLATFORM}, also of an ONNX model"
+        raise source.wrong(f"{key}.model_platform", text)
 
 
 def _entry(source: Source, key: str, model: Any, extras: Extras) -> dict[str, Any]:
@@ -110,8 +111,8 @@ def _versions(source: Source, key: str, policy: Any) -> Any:
         versions = "latest" if policy.latest.num_versions < 2 else {"latest": policy.latest.num_versions}
     elif choice == "specific":
         versions = sorted(set(policy.specific.versions))
-        if not versions or versions[0] < 1:
-            text = "expected versions, each at least 1, as in specific { versions: 1 }"
+        if not versions or versions[0] < 0:
+            text = "expected versions, each at least 0, as in specific { versions: 1 }"
             raise source.wrong(f"{key}.model_version_policy.specific", text)
     source.note(f"{key}.model_version_policy", f"-> versions: {flow(versions)}", fate="mapped")
     return versions
@@ -121,8 +122,8 @@ def _labels(source: Source, key: str, model: Any, versions: Any) -> Iterator[tup
     """Those that can be had: a label leads to a version that is served."""
     for label, version in sorted(model.version_labels.items()):
         named = isinstance(versions, list)
-        if version < 1 or (named and version not in versions):
-            served = f"the versions served are {versions}" if named else "versions start from 1"
+        if version < 0 or (named and version not in versions):
+            served = f"the versions served are {versions}" if named else "versions start from 0"
             text = f"is refused: there is no version {version}; {served}"
             source.note(f"{key}.version_labels", text, at=label, fate="refused")
         else:

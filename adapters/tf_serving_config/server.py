@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.migration import Imported, Note, Source, flow, parse_text, read_text
+from adapters.migration import Imported, Note, Source, flow, one_line, parse_text, read_text
 from adapters.pb import message
-from adapters.tf_serving_config.batching import ALONE, batching
+from adapters.tf_serving_config.batching import ALONE, PARALLEL, batching
 from adapters.tf_serving_config.batching import KIND as BATCHING
-from adapters.tf_serving_config.flags import COMMAND_LINE, CommandLine, note_flags
+from adapters.tf_serving_config.flags import COMMAND_LINE, FLAGS, CommandLine, note_flags
 from adapters.tf_serving_config.models import KIND as MODELS
 from adapters.tf_serving_config.models import PLATFORM, models
-from adapters.tf_serving_config.place import ONNX
+from adapters.tf_serving_config.place import ONNX, TENSORFLOW
 
 MONITORING: Final = "tensorflow.serving.MonitoringConfig"
 SSL: Final = "tensorflow.serving.SSLConfig"
@@ -28,15 +29,22 @@ _DIALECT: Final = {
     "enable_serialization_as_tensor_content": "tensor_content",
 }
 """Flag -> option of the section tf_serving."""
-_METRICS: Final = {"tf_serving_names": True}
-"""What `enable` of the monitoring configuration becomes in the section metrics."""
-_THREADS: Final = {
+_METRICS: Final = "tf_serving_path"
+"""Where the original's metrics are, in the section metrics; null is nowhere."""
+_BACKENDS: Final = {
     ONNX: {
         "intra_op_threads": "tensorflow_intra_op_parallelism",
         "inter_op_threads": "tensorflow_inter_op_parallelism",
-    }
+    },
+    TENSORFLOW: {
+        "intra_op_threads": "tensorflow_intra_op_parallelism",
+        "inter_op_threads": "tensorflow_inter_op_parallelism",
+        "tags": "saved_model_tags",
+    },
 }
-"""Backend -> its options of threads, each with its flag; without that, tensorflow_session_parallelism counts."""
+"""Backend -> its options that flags set, each with its flag."""
+_SESSION: Final = "tensorflow_session_parallelism"
+"""Of threads, what counts where a flag of their own is 0."""
 _PROXY: Final = "the gateway's ports speak plain text"
 _SSL_FIELDS: Final = {
     "server_key": f"{_PROXY}; a proxy in front (nginx, Envoy) holds the key and leads to the gRPC port below",
@@ -63,9 +71,10 @@ def read_server(line: CommandLine) -> Server:
     extras = _extras(line, scheduling)
     source = _models(line)
     found = models(source, extras)
-    watched = _monitored(line, notes)
+    metrics = _monitored(line, notes)
     tunnelled = _tunnelled(line, notes)
-    return Server([*_sections(line, watched, tunnelled)], found, [*notes, *source.notes])
+    sections = [*_listeners(line, tunnelled), *_sections(line, metrics), *_control(line, found)]
+    return Server(sections, found, [*notes, *source.notes])
 
 
 def _file(line: CommandLine, flag: str, kind: str, *, secret: bool = False) -> Source:
@@ -96,30 +105,31 @@ def _scheduling(line: CommandLine, notes: list[Note]) -> Mapping[str, Any]:
 
 def _extras(line: CommandLine, scheduling: Mapping[str, Any]) -> Callable[[str], Mapping[str, Any]]:
     """What each model gets from the command line, by its backend."""
-    session = line.of("tensorflow_session_parallelism")
 
     def extras(backend: str) -> dict[str, Any]:
-        threads = {key: line.of(flag) or session for key, flag in _THREADS.get(backend, {}).items()}
-        return {**scheduling, **{key: count for key, count in threads.items() if count > 0}}
+        entry = {key: value for key, value in scheduling.items() if key != PARALLEL or backend == TENSORFLOW}
+        for key, flag in _BACKENDS[backend].items():
+            if key == "tags" and line.of(flag) != FLAGS[flag].default:
+                entry[key] = line.of(flag).split(",")
+            elif key != "tags" and (count := line.of(flag) or line.of(_SESSION)) > 0:
+                entry[key] = count
+        return entry
 
     return extras
 
 
-def _monitored(line: CommandLine, notes: list[Note]) -> bool:
-    """Whether the original's metrics are shown."""
+def _monitored(line: CommandLine, notes: list[Note]) -> dict[str, Any]:
+    """What metrics are shown, where the command line says it."""
     if not line.of("monitoring_config_file"):
-        return False
+        return {}
     source = _file(line, "monitoring_config_file", MONITORING)
     prometheus = source.config.prometheus_config
-    if prometheus.enable:
-        source.note("prometheus_config.enable", f"-> metrics.tf_serving_names, at {METRICS_PATH}", fate="mapped")
-    elif source.config.HasField("prometheus_config"):
-        source.note("prometheus_config.enable", "is ignored: it is off, and so are the metrics")
-    if prometheus.path not in ("", METRICS_PATH):
-        text = f"is refused: the path is {METRICS_PATH}; let Prometheus read that one (metrics_path), or /metrics"
-        source.note("prometheus_config.path", text, fate="refused")
+    place = (prometheus.path or METRICS_PATH) if prometheus.enable else None
+    if place is not None and re.fullmatch(r"/[^?#\s]*", place) is None:
+        raise source.wrong("prometheus_config.path", f'"{place}": expected a path that begins with /')
+    source.note("prometheus_config.enable", f"-> metrics.{_METRICS}: {flow(place)}", fate="mapped")
     notes += source.notes
-    return bool(prometheus.enable)
+    return {_METRICS: place}
 
 
 def _tunnelled(line: CommandLine, notes: list[Note]) -> bool:
@@ -133,16 +143,23 @@ def _tunnelled(line: CommandLine, notes: list[Note]) -> bool:
     return True
 
 
-def _sections(line: CommandLine, watched: bool, tunnelled: bool) -> Iterator[str]:
-    yield from _listeners(line, tunnelled)
+def _sections(line: CommandLine, metrics: Mapping[str, Any]) -> Iterator[str]:
     options = {option: line.given[flag] for flag, option in _DIALECT.items() if flag in line.given}
     if options:
         yield f"tf_serving: {flow(options)}"
-    if watched:
-        yield f"metrics: {flow(_METRICS)}"
+    if metrics:
+        yield f"metrics: {flow(dict(metrics))}"
+
+
+def _control(line: CommandLine, found: Sequence[Imported]) -> Iterator[str]:
+    """Polling; in a comment, what takes its place where callers send reload requests."""
     seconds = line.of("file_system_poll_wait_seconds")
     if seconds > 0:
         yield f"model_control: {{mode: poll, poll_seconds: {seconds}}}  # new versions are found as they come"
+    roots = sorted({str(Path(model.entry["path"]).parent) for model in found if model.entry})
+    if roots:
+        other = {"mode": "explicit", "load": ["*"], "model_roots": roots}
+        yield f"# model_control: {one_line(flow(other))}  # in place of polling: takes reload requests"
 
 
 def _listeners(line: CommandLine, tunnelled: bool) -> Iterator[str]:
