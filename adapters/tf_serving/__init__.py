@@ -11,7 +11,7 @@
     metadata.py          status of versions, description of signatures
     model_ref.py         the model that an address names
     errors.py            every kind of failure: HTTP status, gRPC code, text
-    example.py           a shell line that calls a model
+    example.py           a request that calls a model
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
 name); they are kept where a client can meet them, and each is told beside its line.
@@ -22,13 +22,13 @@ the original's is 254), and strings that are not UTF-8 are refused.
 
 from typing import Any
 
-from adapters.tf_serving.example import example
+from adapters.tf_serving.example import sample
 from adapters.tf_serving.routes import match
 from gateway.ports import Dialect, DialectKind, Options
 
 
 def _make(options: Any) -> Dialect:
-    return Dialect("tf_serving", "TensorFlow Serving", "/v1", match, example, max_json_depth=1000)
+    return Dialect("tf_serving", "TensorFlow Serving", "/v1", match, sample, max_json_depth=1000)
 
 
 KIND = DialectKind(options=Options, make=_make)
