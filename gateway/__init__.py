@@ -35,6 +35,7 @@ What is loaded, and from what
 
 What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names
+    series.py         what they are made of               tf_serving_metrics.py  and under TensorFlow Serving's
     tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
     client.py         what the command line asks a running gateway            __main__.py     the command line
 

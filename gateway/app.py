@@ -32,7 +32,7 @@ from gateway.admin import AdminKey
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.grpc_server import GrpcListener
-from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
+from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page, tf_serving_metrics_page
 from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
@@ -42,6 +42,7 @@ from gateway.repository import Repository
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
+from gateway.tf_serving_metrics import TfServingMetrics
 from gateway.tracing import TraceFile, Tracing
 from gateway.triton_metrics import TritonMetrics
 
@@ -154,7 +155,9 @@ class App:
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
-        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting)
+        self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
+        watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
+        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches)
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref), say)
         options = config.dialects()
         grps: Any = options.get("grps")
@@ -237,11 +240,14 @@ class App:
         return tuple(self.dialects[name] for name in listener.dialects or self.dialects)
 
     def _pages(self) -> dict[str, Page]:
-        return {
+        pages = {
             "/metrics": metrics_page(self.metrics.render),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
         }
+        if path := self.config.metrics.tf_serving_path:
+            pages[path] = tf_serving_metrics_page(path, self._tf_serving.render)
+        return pages
 
     async def _listen_http(
         self, dialects: Sequence[Dialect], sock: socket.socket, pages: dict[str, Page], scheme: str = "http"

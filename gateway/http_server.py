@@ -37,8 +37,8 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 _log: Final = logging.getLogger(__name__)
 _log.addFilter(_is_our_fault)
 
-Page = Callable[[], Awaitable[Reply]]
-"""A path of the house itself: no dialect, no model."""
+Page = Callable[[str, str], Awaitable[Reply]]
+"""A path of the house itself: no dialect, no model. page(method, target with its query)"""
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
@@ -123,10 +123,9 @@ class HttpListener:
 
     async def _answer(self, exchange: Exchange) -> None:
         target = exchange.target
-        page = self._pages.get(target)
+        page = self._pages.get(target.partition("?")[0])
         if page is not None:
-            is_read = exchange.method in ("GET", "HEAD")
-            await exchange.send(await page() if is_read else _plain(405, "Method Not Allowed"))
+            await exchange.send(await page(exchange.method, target))
             return
         dialect = self._owner(target)
         if dialect is None:
@@ -313,6 +312,18 @@ def metrics_page(render: Callable[[], bytes]) -> Page:
         text = await asyncio.to_thread(render)
         return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
+    return _read_only(page)
+
+
+def tf_serving_metrics_page(path: str, render: Callable[[], bytes]) -> Page:
+    """The same as TensorFlow Serving has it: for any method, and for no query."""
+
+    async def page(method: str, target: str) -> Reply:
+        if target != path:
+            text = f"Unexpected path: {target}. Should be {path}"
+            return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
+        return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
+
     return page
 
 
@@ -323,5 +334,14 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
         ok = healthy()
         text = b"ok\n" if ok else b"unavailable\n"
         return Reply(text, 200 if ok else 503, {"Content-Type": "text/plain; charset=utf-8"})
+
+    return _read_only(page)
+
+
+def _read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
+    """Whatever the query."""
+
+    async def page(method: str, target: str) -> Reply:
+        return await read() if method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
 
     return page

@@ -63,6 +63,10 @@ class Router:
         wanted = self._repository.snapshot.labels
         return (*wanted, *(name for name in self._routes if name not in wanted))
 
+    def is_public(self, name: str) -> bool:
+        """Whether it is among them."""
+        return name in self._routes or name in self._repository.snapshot.labels
+
     def _index(self, snapshot: Snapshot) -> None:
         """Make the tables; the snapshot last, for decoders in other threads take it as the sign that they are made."""
         self._views = {}

@@ -147,7 +147,9 @@ class Service:
         """
         begun = time.perf_counter()
         model = version = ""
-        code = Code.CANCELLED
+        question = None
+        ran = 0.0
+        code = told = Code.CANCELLED
         call.regions = self._memory
         try:
             if endpoint.admin and self.admin is not None:
@@ -157,25 +159,30 @@ class Service:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                await self._infer(endpoint, call, question, observe, send, accepted)
+                ran = await self._infer(endpoint, call, question, observe, send, accepted)
             else:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
                     answer = await answer
                 await send(endpoint.encode(answer, question))
-            code = Code.OK
+            code = told = Code.OK
         except GatewayError as error:
             code = error.code
-            await send(endpoint.encode_error(error, call))
+            reply = endpoint.encode_error(error, call)
+            told = reply.grpc_code
+            await send(reply)
         except ConnectionError:
             raise
         except Exception:
-            code = Code.INTERNAL
+            code = told = Code.INTERNAL
             log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
             await send(endpoint.encode_error(Internal(), call))
         finally:
             key = (dialect, call.transport, model, version, endpoint.method)
-            self._metrics.request(key, code, time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            self._metrics.request(key, code, seconds)
+            if (watch := self._metrics.watches.get(dialect)) is not None:
+                watch.ended(endpoint, call, question, told, seconds, ran)
 
     async def _infer(
         self,
@@ -185,8 +192,9 @@ class Service:
         observe: Observe,
         send: Send,
         accepted: Accepted | None,
-    ) -> None:
-        """Submit a request, and send a reply for each of its answers."""
+    ) -> float:
+        """Submit a request, and send a reply for each of its answers. -> seconds until the model's last."""
+        submitted = answered = time.perf_counter()
         try:
             answers = self._submit(endpoint, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
@@ -209,6 +217,7 @@ class Service:
             answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
             await send(end)
+        return answered - submitted
 
     async def _decode(self, endpoint: Endpoint, call: Call) -> Any:
         """What is asked: on the loop, unless that would keep it from others."""

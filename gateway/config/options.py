@@ -275,10 +275,13 @@ class Limits(Section):
 
 
 class Metrics(Section):
-    """What /metrics shows."""
+    """What Prometheus is shown."""
 
     triton_names: bool = True
     """Also the series of Triton's dashboards, nv_inference_request_success and so on."""
+    tf_serving_path: Annotated[str, Field(pattern=r"^/[^?#\s]*$")] | None = "/monitoring/prometheus/metrics"
+    """Where the series of TensorFlow Serving's dashboards are, :tensorflow:serving:request_count and so on; null:
+    nowhere."""
 
 
 class Tracing(Section):
@@ -330,7 +333,7 @@ class Config(Section):
     limits: Limits = Limits()
     """Bounds on every request."""
     metrics: Metrics = Metrics()
-    """What /metrics shows."""
+    """What Prometheus is shown."""
     tracing: Tracing = Tracing()
     """Traces of single requests."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()

@@ -228,7 +228,7 @@ def test_defaults(folder: Path) -> None:
         "admin": None,
         "routes": {},
         "limits": {"max_body_bytes": 67108864, "max_binary_bytes": 1073741824, "max_json_depth": None},
-        "metrics": {"triton_names": True},
+        "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "readiness": "strict",
