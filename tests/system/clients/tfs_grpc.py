@@ -150,7 +150,7 @@ def check_metadata(address: str) -> None:
     assert about["outputs"] == {"scores": {"shape": [-1, 10], "dtype": "DT_FLOAT"}}
 
 
-# --------------------------------------------------------------------------------------------------------- what is wrong
+# ----------------------------------------------------------------------------------------------------- what is wrong
 
 
 def check_its_own_errors(address: str) -> None:
