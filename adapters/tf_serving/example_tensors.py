@@ -1,5 +1,4 @@
-"""tf.Examples -> the inputs of a model, as TensorFlow's parser of Examples does it: a feature is an input, an Example is a
-row.
+"""tf.Examples -> the inputs of a model, as TensorFlow parses Examples: each feature is an input, each Example a row.
 
 A feature has a kind, and the kind must be the input's own: floats for FP32 and other floating dtypes, int64s for
 integers and BOOL (each value within its range), bytes for BYTES. A declared shape without its batch dimension is the
