@@ -9,6 +9,7 @@
     float_digits.py      the same for many float32 at once
     json_text.py         strings of JSON, and the rendering of a request's values in error texts
     metadata.py          status of versions, description of signatures
+    signature_def.py     a signature as TensorFlow describes it, for both transports
     model_ref.py         the model that an address names
     errors.py            every kind of failure: HTTP status, gRPC code, text
     example.py           a shell line that calls a model
