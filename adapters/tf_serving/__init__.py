@@ -1,4 +1,4 @@
-"""TensorFlow Serving, REST v1: `POST /v1/models/m:predict`, status and metadata.
+"""TensorFlow Serving: `POST /v1/models/m:predict`, status and metadata, and the same over gRPC.
 
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
@@ -12,6 +12,10 @@
     signature_def.py     a signature as TensorFlow describes it, for both transports
     model_ref.py         the model that an address names
     errors.py            every kind of failure: HTTP status, gRPC code, text
+    proto_routes.py      which gRPC method is which question
+    proto_spec.py        the model that a message names
+    proto_control.py     questions about models over gRPC
+    proto_errors.py      every kind of failure as a gRPC status
     example.py           a shell line that calls a model
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
@@ -24,12 +28,13 @@ the original's is 254), and strings that are not UTF-8 are refused.
 from typing import Any
 
 from adapters.tf_serving.example import example
+from adapters.tf_serving.proto_routes import GRPC_ENDPOINTS
 from adapters.tf_serving.routes import match
 from gateway.ports import Dialect, DialectKind, Options
 
 
 def _make(options: Any) -> Dialect:
-    return Dialect("tf_serving", "TensorFlow Serving", "/v1", match, example, max_json_depth=1000)
+    return Dialect("tf_serving", "TensorFlow Serving", "/v1", match, example, GRPC_ENDPOINTS, max_json_depth=1000)
 
 
 KIND = DialectKind(options=Options, make=_make)

@@ -1,0 +1,32 @@
+"""Which gRPC method is which question: tensorflow.serving.PredictionService and ModelService."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from adapters.tf_serving import proto_control as control
+from adapters.tf_serving.proto_errors import encode_error, encode_status_error
+from gateway.ports import Decode, Encode, Endpoint
+
+_PREDICTION: Final = "/tensorflow.serving.PredictionService/"
+_MODEL: Final = "/tensorflow.serving.ModelService/"
+_ENDPOINTS: Final[dict[str, Endpoint]] = {}
+
+
+def _row(address: str, label: str, decode: Decode, encode: Encode, **more: Any) -> None:
+    more.setdefault("encode_error", encode_error)
+    _ENDPOINTS[address] = Endpoint(address, label, decode, encode, **more)
+
+
+_row(_PREDICTION + "GetModelMetadata", "metadata", control.decode_metadata, control.encode_metadata)
+_row(
+    _MODEL + "GetModelStatus",
+    "status",
+    control.decode_status,
+    control.encode_status,
+    encode_error=encode_status_error,
+)
+
+GRPC_ENDPOINTS: Final[Mapping[str, Endpoint]] = MappingProxyType(_ENDPOINTS)
