@@ -1,12 +1,15 @@
-"""TensorFlow Serving over gRPC as min-tfs-client calls it: its generated messages are those of 2020, which today's
-protobuf still reads in its own pure Python.
+"""TensorFlow Serving over gRPC as min-tfs-client calls it. Its generated messages are those of 2020: they need a
+protobuf that is older than the other clients', in its pure Python.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
+sys.path.insert(0, str(Path(sys.prefix) / "2020"))
 
 import checks
 import grpc
