@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from adapters.tf_serving.predict_request import outputs_of, signature_of
 from adapters.tf_serving.proto_spec import resolve_request, signature_name
 from adapters.tf_serving.proto_tensors import Given, TensorReader, Unusual
 from adapters.tf_serving.proto_types import BY_DTYPE, type_name
 from adapters.tf_serving.proto_wire import KIND, Cut, split
 from adapters.tf_serving.signature_def import feed_name
+from adapters.tf_serving.signatures import outputs_of, signature_of
 from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
 from gateway.canonical import NOTHING, InferRequest, OutputRequest, Signature, Tensors
 from gateway.errors import InvalidArgument

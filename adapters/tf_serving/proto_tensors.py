@@ -73,7 +73,7 @@ class TensorReader:
     def _whole(self, name: str, values: Tensor, dtype: np.dtype[Any], count: int) -> Tensor:
         """As many values as there are elements: surplus ones are dropped, for missing ones the last is repeated."""
         if values.size >= count:
-            return values[:count]
+            return values if values.size == count else values[:count]
         size = count * dtype.itemsize
         if size > self._most:
             _refuse(name)
@@ -133,9 +133,7 @@ def _from_content(name: str, content: memoryview, wire: WireType, count: int) ->
         return _strings(name, content, count)
     if len(content) != count * wire.dtype.itemsize:
         _refuse(name)
-    if wire.dtype.kind == "b":
-        return np.frombuffer(content, np.uint8) != 0
-    return np.frombuffer(content, wire.dtype)
+    return _flags(np.frombuffer(content, np.uint8)) if wire.dtype.kind == "b" else np.frombuffer(content, wire.dtype)
 
 
 def _strings(name: str, content: memoryview, count: int) -> Tensor:
@@ -201,7 +199,12 @@ def _run(data: memoryview, wire: WireType) -> Tensor:
     numbers = varints.decode(data)
     if numbers is None:
         raise malformed(KIND)
-    return numbers != 0 if wire.dtype.kind == "b" else _narrow(numbers, wire)
+    return _flags(numbers) if wire.dtype.kind == "b" else _narrow(numbers, wire)
+
+
+def _flags(numbers: Tensor) -> Tensor:
+    """Truth values: anything but 0 is true."""
+    return np.not_equal(numbers, 0)
 
 
 def _check_runs(cut: Cut, read: int) -> None:

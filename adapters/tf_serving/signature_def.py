@@ -44,6 +44,11 @@ def signature_def(signature: Signature) -> Any:
     )
 
 
+def feed_name(signature: Signature, name: str) -> str:
+    """What TensorFlow calls the tensor behind an input."""
+    return str(signature_def(signature).inputs[name].name)
+
+
 def _tensor_info(spec: TensorSpec) -> Any:
     return _TensorInfo(name=f"{spec.name}:0", dtype=ENUM_NAMES[spec.datatype], tensor_shape=_shape(spec.shape))
 

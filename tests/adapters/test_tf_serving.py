@@ -593,7 +593,7 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
     names = {dtype: name for name, dtype in DTYPES.items()}
     specs = {name: (names[array.dtype], array.shape) for name, array in inputs.items()}
     view = make_model("it's/a model", specs, {}, example_inputs=inputs)
-    line = KIND.make(None).example(view, "http://h:1/")
+    line = KIND.make(KIND.options()).example(view, "http://h:1/")
     assert line is not None
     assert "\n" not in line
     request = run_example(line, view, make_resolve)
@@ -602,7 +602,7 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
 
 
 def test_models_without_an_example(make_model: MakeModel) -> None:
-    example = KIND.make(None).example
+    example = KIND.make(KIND.options()).example
     assert example(make_model("m", {"x": ("FP16", (1,))}, {}), "http://h") is None
     assert example(make_model("m", {"x": ("FP32", (1,))}, {}, example_inputs={}), "http://h") is None
     assert example(make_model("m", {"x": ("FP32", (100_000,))}, {}), "http://h") is None
