@@ -64,6 +64,8 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
     """
     if signature.features is None:
         [spec] = signature.inputs.values()
+        if spec.dtype != BYTES:
+            raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
         return {spec.name: _strings(examples.serialized())}
     tensors = {}
     for name, spec in signature.features.items():
