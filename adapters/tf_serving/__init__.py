@@ -2,6 +2,7 @@
 
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
+    json_document.py     bytes -> values, where the original's parser has its own mind
     predict_request.py   instances or inputs -> InferRequest
     tensors.py           JSON values -> arrays of the signature's dtypes, each objection in the contract's words
     predict_response.py  InferResponse -> predictions or outputs, laid out as the original lays them out
@@ -28,8 +29,8 @@
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
 name); they are kept where a client can meet them, and each is told beside its line.
 
-Where it deviates on purpose: bodies nest 1000 levels deep at most, tensors have 64 dimensions at most (NumPy's limit,
-the original's is 254), and strings that are not UTF-8 are refused.
+Where it deviates on purpose: bodies nest 1000 levels deep at most, and tensors have 64 dimensions at most (NumPy's
+limit, the original's is 254).
 """
 
 from adapters.tf_serving.example import example

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from adapters.tf_serving.json_text import quote
+from adapters.tf_serving.json_text import quote, utf8
 from gateway import errors
 from gateway.errors import Code, GatewayError, MalformedJson, ModelNotFound
 from gateway.ports import Call, Reply
@@ -176,7 +176,7 @@ def encode_status_error(error: GatewayError, call: Call) -> Reply:
 
 def _error_reply(answer: Answer, text: str) -> Reply:
     status = answer.http_status or HTTP_STATUSES[answer.code]
-    body = f'{{\n    "error": {quote(text)}\n}}'.encode("utf-8", "replace")
+    body = utf8(f'{{\n    "error": {quote(text)}\n}}')
     headers = _RETRY_HEADERS if status == 503 else JSON_HEADERS
     return Reply(body, status, headers, answer.code, text)
 
