@@ -14,6 +14,7 @@
     proto_routes.py      which gRPC method is which question
     proto_spec.py        the model that a message names
     proto_control.py     questions about models over gRPC
+    proto_reload.py      another list of models in place of those that are served
     proto_errors.py      every kind of failure as a gRPC status
     example.py           a shell line that calls a model
 

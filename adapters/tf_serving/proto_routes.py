@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from adapters.tf_serving import proto_control as control
 from adapters.tf_serving.proto_errors import encode_error, encode_status_error
+from adapters.tf_serving.proto_reload import decode_reload, encode_reload
 from gateway.ports import Decode, Encode, Endpoint
 
 _PREDICTION: Final = "/tensorflow.serving.PredictionService/"
@@ -28,5 +29,6 @@ _row(
     control.encode_status,
     encode_error=encode_status_error,
 )
+_row(_MODEL + "HandleReloadConfigRequest", "reload", decode_reload, encode_reload, admin=True)
 
 GRPC_ENDPOINTS: Final[Mapping[str, Endpoint]] = MappingProxyType(_ENDPOINTS)

@@ -23,12 +23,15 @@ from gateway.config.options import (
     json_schema,
 )
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
+from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
 
 __all__ = [
+    "MAX_VERSION",
     "Admin",
     "Config",
     "ConfigError",
     "ControlConfig",
+    "FileRef",
     "LevelConfig",
     "Listener",
     "MetricsListener",
@@ -38,6 +41,7 @@ __all__ = [
     "RouteTarget",
     "SignatureConfig",
     "StateConfig",
+    "VersionPolicy",
     "config_class",
     "json_schema",
     "load_config",
