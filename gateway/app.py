@@ -29,7 +29,7 @@ from backends import pipeline as pipelines
 from backends.device import gpu_memory
 from backends.ops import OPS
 from gateway.admin import AdminKey
-from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, YamlCatalog
+from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page, tf_serving_metrics_page
@@ -102,14 +102,16 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
 def _repository(
     config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, say: Say = lambda line: None
 ) -> Repository:
+    validate = model_validator(kinds)
     hooks = Hooks(
         loader(kinds, resolve),
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
+        validate=validate,
     )
-    return Repository(catalog(config, kinds, say), hooks, config.model_control)
+    return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
 
 
 def _triton_reader(say: Say) -> ReadFolder:
@@ -124,9 +126,11 @@ def _triton_reader(say: Say) -> ReadFolder:
     return read
 
 
-def catalog(config: Config, kinds: Registries, say: Say = lambda line: None) -> Catalog:
+def catalog(
+    config: Config, kinds: Registries, say: Say = lambda line: None, validate: Validate | None = None
+) -> Catalog:
     """The models of the YAML, and those of the folders that it names; `say` hears what these ignore."""
-    validate = model_validator(kinds)
+    validate = validate or model_validator(kinds)
     written = YamlCatalog(config, translate, validate)
     folders = [folder.path for folder in config.repositories]
     return (
@@ -354,7 +358,7 @@ def try_loading(config: Config, kinds: Registries) -> list[str]:
 
 
 def _named(report: LoadReport) -> str:
-    return f"{report.name} version {report.version}" if report.version else report.name
+    return f"{report.name} version {report.version}" if report.version is not None else report.name
 
 
 def _told(report: LoadReport) -> str:

@@ -82,7 +82,8 @@ class Metrics(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
-    `more` gives what models count themselves. `watches` are those of single dialects.
+    `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
+    have reached a model, ever.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Metrics(Collector):
         watches: Mapping[str, Watch] = NOTHING,
     ) -> None:
         self.watches = watches
+        self.inferences = 0
         self._models = models
         self._tracing = tracing or Tracing()
         self._triton = triton
@@ -108,6 +110,8 @@ class Metrics(Collector):
 
     def request(self, key: RequestKey, code: Code, seconds: float) -> None:
         """One call is over."""
+        if key[2]:
+            self.inferences += 1
         requests = self._requests.get(key)
         if requests is None:
             requests = self._requests[key] = Requests()

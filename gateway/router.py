@@ -100,7 +100,7 @@ class Router:
                 raise LabelNotFound(ref.name, ref.label)
         versions = snapshot.models.get(name)
         if not versions:
-            raise ModelNotFound(ref.name, ref.version, known=name in snapshot.labels or name in snapshot.unloaded)
+            raise ModelNotFound(ref.name, version, known=name in snapshot.labels or name in snapshot.unloaded)
         if version is None:
             version = max(versions)
         if version not in versions:

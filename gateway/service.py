@@ -46,6 +46,7 @@ from gateway.questions import (
     ModelStatus,
     RegionStatus,
     RegisterRegion,
+    ReloadModels,
     RepositoryIndex,
     ServerDescription,
     ServerLive,
@@ -123,6 +124,7 @@ class Service:
             RepositoryIndex: self._repository_index,
             LoadModel: self._load_model,
             UnloadModel: self._unload_model,
+            ReloadModels: self._reload_models,
             ModelStatistics: self._model_statistics,
             TraceSettings: self._trace_settings,
             LogSettings: self._log_settings,
@@ -290,6 +292,11 @@ class Service:
 
     async def _unload_model(self, question: UnloadModel) -> None:
         await self._repository.unload(question.name, question.dependents)
+
+    async def _reload_models(self, question: ReloadModels) -> int:
+        before = self._metrics.inferences
+        await self._repository.reload(question.models)
+        return self._metrics.inferences - before
 
     # ------------------------------------------------------------------------------- statistics, trace and log settings
 

@@ -23,6 +23,7 @@
     proto_response.py    InferResponse -> PredictResponse
     tensor_message.py    arrays -> TensorProto
     proto_control.py     questions about models over gRPC
+    proto_reload.py      another list of models in place of those that are served
     proto_errors.py      every kind of failure as a gRPC status
     example.py           a shell line that calls a model
 

@@ -69,6 +69,23 @@ def _reasons(error: errors.LoadFailed) -> str:
     return "; ".join(f"version {version}: {why}" for version, why in error.reasons.items())
 
 
+def _platform_refused(error: errors.PlatformRefused) -> str:
+    if not error.before:
+        return f"Model {error.model} requests unsupported platform {error.platform}"
+    return (
+        f"Illegal to change a model's platform. For model {error.model} platform was {error.before}"
+        f" and new platform requested is {error.platform}"
+    )
+
+
+def _reload_failed(error: errors.ReloadFailed) -> str:
+    servables = (
+        f"{{{{name: {model} version: {version}}} due to error: {why.code.name}: {why.text}}}, "
+        for (model, version), why in error.reasons.items()
+    )
+    return f"{len(error.reasons)} servable(s) did not become available: {{{''.join(servables)}}}"
+
+
 _MALFORMED: Final = Answer(Code.INVALID_ARGUMENT, lambda e: f"Malformed request: {e.method} {e.path}")
 _WRONG_TENSORS: Final = Answer(Code.INVALID_ARGUMENT, _finished)
 _NO_MEMORY: Final = Answer(Code.UNIMPLEMENTED, lambda e: "This protocol has no shared memory")
@@ -98,11 +115,24 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
         Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header '{e.header}'"
     ),
     errors.ModelControlOff: Answer(
-        Code.FAILED_PRECONDITION, lambda e: "Models are not loaded and unloaded by callers here"
+        Code.FAILED_PRECONDITION,
+        lambda e: (
+            "Models are not loaded and unloaded by callers here: the configuration needs"
+            " model_control: {mode: explicit, model_roots: [...]}"
+        ),
     ),
     errors.ModelNotStored: Answer(Code.NOT_FOUND, lambda e: f"Could not find base path of model {e.model}"),
     errors.LoadRefused: Answer(Code.INVALID_ARGUMENT, lambda e: f"Model {e.model} cannot be loaded: {e.reason}"),
     errors.LoadFailed: Answer(Code.ABORTED, lambda e: f"Model {e.model} failed to load: {_reasons(e)}"),
+    errors.PlatformRefused: Answer(Code.INVALID_ARGUMENT, _platform_refused),
+    errors.LabelRefused: Answer(
+        Code.FAILED_PRECONDITION,
+        lambda e: (
+            f"Request to assign label to version {e.version} of model {e.model},"
+            " which is not currently available for inference"
+        ),
+    ),
+    errors.ReloadFailed: Answer(Code.UNKNOWN, _reload_failed),
     errors.UnknownOutput: _WRONG_TENSORS,
     errors.InputCount: _WRONG_TENSORS,
     errors.UnknownInput: _WRONG_TENSORS,

@@ -28,7 +28,7 @@ def encode_status(versions: tuple[VersionStatus, ...], question: ModelStatus) ->
 
 
 def _version(version: VersionStatus) -> dict[str, Any]:
-    status = {"error_code": "UNKNOWN" if version.error else "OK", "error_message": version.error}
+    status = {"error_code": version.code.name if version.error else "OK", "error_message": version.error}
     return {"version": str(version.version), "state": version.state, "status": status}
 
 

@@ -56,7 +56,7 @@ def encode_status(versions: tuple[VersionStatus, ...], question: Any) -> Reply:
 
 
 def _version(version: VersionStatus) -> dict[str, Any]:
-    code = Code.UNKNOWN if version.error else Code.OK
+    code = version.code if version.error else Code.OK
     return {
         "version": version.version,
         "state": _STATES[version.state].number,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from adapters.tf_serving import proto_control as control
 from adapters.tf_serving.proto_errors import encode_error, encode_predict_error, encode_status_error
+from adapters.tf_serving.proto_reload import decode_reload, encode_reload
 from adapters.tf_serving.proto_request import decode_predict
 from adapters.tf_serving.proto_response import predict_encoder
 from gateway.ports import Decode, Encode, Endpoint
@@ -39,6 +40,7 @@ _row(
     control.encode_status,
     encode_error=encode_status_error,
 )
+_row(_MODEL + "HandleReloadConfigRequest", "reload", decode_reload, encode_reload, admin=True)
 
 _PREDICT_CONTENT: Final = replace(_ENDPOINTS[PREDICT], encode=predict_encoder(content=True))
 

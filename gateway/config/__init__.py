@@ -24,12 +24,15 @@ from gateway.config.options import (
 )
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
+from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
 
 __all__ = [
+    "MAX_VERSION",
     "Admin",
     "Config",
     "ConfigError",
     "ControlConfig",
+    "FileRef",
     "LevelConfig",
     "Listener",
     "MetricsListener",
@@ -39,6 +42,7 @@ __all__ = [
     "RouteTarget",
     "SignatureConfig",
     "StateConfig",
+    "VersionPolicy",
     "config_class",
     "json_schema",
     "load_config",

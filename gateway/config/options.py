@@ -21,6 +21,7 @@ from gateway.config.control import Admin, ModelControl
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import (
+    MAX_VERSION,
     PUBLIC_NAMES,
     Bind,
     Device,
@@ -122,7 +123,7 @@ class ModelConfig(Section):
     """Where the model lies, relative to this file."""
     versions: VersionPolicy = Field(default=VersionPolicy(latest=1), json_schema_extra={"default": "latest"})
     """Which versions are served: latest, all, a list of them, or {latest: 2}."""
-    labels: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    labels: dict[str, Annotated[int, Field(ge=0, le=MAX_VERSION)]] = Field(default_factory=dict)
     """Version labels."""
     device: Device = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -225,7 +226,7 @@ class RouteTarget(Section):
 
     model: str
     """The model's name."""
-    version: int | None = Field(default=None, ge=1)
+    version: int | None = Field(default=None, ge=0, le=MAX_VERSION)
     """One version; null is the highest that is ready."""
     label: str | None = None
     """A version label in place of a version."""
