@@ -1,4 +1,4 @@
-"""TensorFlow Serving: `POST /v1/models/m:predict`, status and metadata, and the same over gRPC.
+"""TensorFlow Serving: predict, classify, regress, status and metadata, in JSON and over gRPC.
 
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
@@ -22,6 +22,10 @@
     proto_types.py       dtypes on the wire
     proto_response.py    InferResponse -> PredictResponse
     tensor_message.py    arrays -> TensorProto
+    classify_regress.py  which signatures classify and regress, and what their outputs mean
+    classify_json.py     :classify and :regress             classify_proto.py    Classify, Regress, MultiInference
+    example_tensors.py   tf.Examples -> the model's inputs, by TensorFlow's rules
+    example_json.py      Examples in JSON                   example_proto.py     Examples as messages
     proto_control.py     questions about models over gRPC
     proto_reload.py      another list of models in place of those that are served
     proto_errors.py      every kind of failure as a gRPC status

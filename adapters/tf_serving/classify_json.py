@@ -40,8 +40,7 @@ def decoder(verb: Verb) -> Decode:
             raise NeedsThread
         name, examples = _read(read_object(call, bytes(plain_body(call))))
         view = resolve_model(call, resolve)
-        signature = signature_for(view, name, verb)
-        return infer_request(view, signature, examples, call.deadline)
+        return infer_request(view, [signature_for(view, name, verb)], examples, call.deadline)
 
     return decode
 

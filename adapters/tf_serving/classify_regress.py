@@ -6,6 +6,7 @@ Source: TensorFlow Serving, whose checks, in this order, and texts these are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -95,18 +96,21 @@ def _text(signature: Signature) -> str:
 
 
 def infer_request(
-    view: ModelView, signature: Signature, examples: Examples, deadline: float | None = None
+    view: ModelView, signatures: Sequence[Signature], examples: Examples, deadline: float | None
 ) -> InferRequest:
-    """The Examples as one request for what classification and regression look at. Raises InvalidArgument."""
-    specs = [signature.outputs[name] for name in (CLASSES, SCORES, OUTPUTS) if name in signature.outputs]
+    """The Examples as one request for what classification and regression look at in these signatures, which feed the
+    model alike. Raises InvalidArgument.
+    """
+    looked_at = (CLASSES, SCORES, OUTPUTS)
+    specs = [signature.outputs[name] for signature in signatures for name in looked_at if name in signature.outputs]
     wanted = dict.fromkeys([spec.name for spec in specs])
     return InferRequest(
         view,
-        model_inputs(signature, examples),
+        model_inputs(signatures[0], examples),
         outputs=() if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted]),
-        signature=signature.name,
+        signature=signatures[0].name,
         deadline=deadline,
-        wire=Asked(signature, len(examples)),
+        wire=Asked(signatures[0], len(examples)),
     )
 
 

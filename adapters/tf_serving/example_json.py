@@ -6,13 +6,14 @@ one kind throughout. All of that is checked before the model is known.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from adapters.json_body import ARRAY, OBJECT, length, members
 from adapters.pb import message
-from adapters.tf_serving.example_tensors import Feature, Kind
+from adapters.tf_serving.example_tensors import Column, Feature, Kind, merge
 from adapters.tf_serving.tensors import decode_base64, is_base64, json_type
 from gateway.canonical import DTYPES
 from gateway.errors import InvalidArgument
@@ -38,14 +39,14 @@ class JsonExamples:
     def __len__(self) -> int:
         return len(self._examples)
 
-    def column(self, name: str) -> list[Feature | None]:
+    def columns(self, names: Collection[str]) -> list[Column]:
         """See Examples."""
-        shared = self._context.get(name)
-        return [_feature(example.get(name, shared)) for example in self._examples]
+        shared = self._context
+        return [[_feature(example.get(name, shared.get(name))) for example in self._examples] for name in names]
 
     def serialized(self) -> list[bytes]:
         """See Examples."""
-        return [_serialize(self._context | example) for example in self._examples]
+        return merge(_serialize(self._context), [_serialize(example) for example in self._examples])
 
 
 def read_example(value: Any) -> dict[str, Value]:

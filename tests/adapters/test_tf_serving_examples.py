@@ -45,11 +45,8 @@ SIGNATURES = {
         Signature("three", TEXT, {"a": VALUE, "b": VALUE, "c": VALUE}),
         Signature("misnamed", {"in": TEXT["inputs"]}, {"out": VALUE}),
         Signature("unnamed", TEXT, {"out": VALUE}, method="tensorflow/serving/predict"),
-        Signature("defaults", WIRE, {"outputs": VALUE}, features=FEATURES, defaults={
-            "x": np.array([[7, 8]], np.float32), "n": np.array([9])
-        }),
     )
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -178,12 +175,6 @@ def test_context(ask: Callable[..., InferRequest]) -> None:
 def test_a_feature_of_no_kind_hides_the_context(ask: Callable[..., InferRequest], make_resolve: MakeResolve) -> None:
     with pytest.raises(GatewayError, match=r"Feature: x .*could not be found.  Index: 1"):
         ask("classify", '{"context": {"x": [1.0, 2.0]}, "examples": [{}, {"x": []}]}')
-
-
-def test_defaults(ask: Callable[..., InferRequest]) -> None:
-    inputs = ask("regress", '{"signature_name": "defaults", "examples": [{"t": "a"}, {"t": "b", "x": [1.0, 2.0]}]}')
-    assert inputs.inputs["x"].tolist() == [[7, 8], [1, 2]]
-    assert inputs.inputs["n"].tolist() == [9, 9]
 
 
 def test_an_optional_input_may_be_missing_everywhere(make_model: MakeModel, make_resolve: MakeResolve) -> None:
