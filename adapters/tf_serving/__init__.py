@@ -24,6 +24,7 @@
     tensor_message.py    arrays -> TensorProto
     classify_regress.py  which signatures classify and regress, and what their outputs mean
     classify_json.py     :classify and :regress             classify_proto.py    Classify, Regress, MultiInference
+    result_messages.py   their results as messages
     example_tensors.py   tf.Examples -> the model's inputs, by TensorFlow's rules
     example_json.py      Examples in JSON                   example_proto.py     Examples as messages
     proto_control.py     questions about models over gRPC

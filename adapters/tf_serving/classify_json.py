@@ -72,19 +72,21 @@ def encode_classify(response: InferResponse, request: InferRequest) -> Reply:
     if not columns:
         rows = ["[]"] * found.shape[0]
     else:
-        pairs = map("[%s, %s]".__mod__, zip(_labels(found), _scores(found), strict=True))
-        rows = ["[" + ", ".join(row) + "]" for row in zip(*[pairs] * columns, strict=True)]
+        pairs = map(str.__add__, _openings(found), _scores(found))
+        rows = [f"[{'], '.join(row)}]]" for row in zip(*[pairs] * columns, strict=True)]
     text = '{\n    "results": [' + ", ".join(rows) + "\n    ]\n}"
     return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
 
 
-def _labels(found: Classified) -> Iterable[str]:
-    """The text of every label, row by row; "" where the model tells none."""
+def _openings(found: Classified) -> Iterable[str]:
+    """The text of every class as far as its score, row by row; the label is "" where the model tells none."""
     rows, columns = found.shape
-    if not isinstance(found.labels, tuple):
-        return [quote(label.decode("utf-8", "surrogateescape")) for label in found.labels.reshape(-1)]
-    known = [quote(label) for label in found.labels[:columns]]
-    return (known + ['""'] * (columns - len(known))) * rows
+    if isinstance(found.labels, tuple):
+        known = found.labels[:columns]
+        return [f"[{quote(label)}, " for label in (*known, *[""] * (columns - len(known)))] * rows
+    labels = found.labels.reshape(-1).tolist()
+    openings = {label: f"[{quote(label.decode('utf-8', 'surrogateescape'))}, " for label in {*labels}}
+    return [openings[label] for label in labels]
 
 
 def _scores(found: Classified) -> Iterable[str]:

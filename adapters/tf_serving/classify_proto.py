@@ -22,6 +22,7 @@ from adapters.tf_serving.classify_regress import (
 from adapters.tf_serving.example_proto import SMALL_BYTES, read_request
 from adapters.tf_serving.example_tensors import Examples
 from adapters.tf_serving.proto_spec import effective_spec, resolve_request, resolve_spec, signature_name
+from adapters.tf_serving.result_messages import classification_result, field, regression_result
 from gateway.canonical import InferRequest, InferResponse, Signature
 from gateway.errors import InvalidArgument, Unsupported
 from gateway.ports import Call, Decode, NeedsThread, Reply, Resolve
@@ -35,9 +36,14 @@ _KINDS: Final[dict[Verb, str]] = {
 _VERBS: Final[dict[str, Verb]] = {"tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress"}
 _MULTI: Final = _PACKAGE + "MultiInferenceRequest"
 _ModelSpec: Final = message(_PACKAGE + "ModelSpec")
-_ClassificationResponse: Final = message(_PACKAGE + "ClassificationResponse")
-_RegressionResponse: Final = message(_PACKAGE + "RegressionResponse")
-_MultiInferenceResponse: Final = message(_PACKAGE + "MultiInferenceResponse")
+_RESULT: Final = b"\x0a"
+"""The tag of `result` in both responses."""
+_MODEL_SPEC: Final = b"\x12"
+_RESULTS: Final = b"\x0a"
+"""The tag of MultiInferenceResponse.results, whose messages have the next three."""
+_RESULT_SPEC: Final = b"\x0a"
+_CLASSIFICATION: Final = b"\x12"
+_REGRESSION: Final = b"\x1a"
 
 
 class Task(NamedTuple):
@@ -127,52 +133,28 @@ def _feed(signature: Signature) -> Hashable:
 
 def encode_classify(response: InferResponse, request: InferRequest) -> Reply:
     """Raises EncodingFailed."""
-    reply = _ClassificationResponse()
-    _classify(response, request.wire, reply.result)
-    reply.model_spec.MergeFromString(_spec(request, request.wire))
-    return Reply(reply.SerializeToString())
+    return Reply(field(_RESULT, classification_result(classified(response, request.wire))) + _spec(request))
 
 
 def encode_regress(response: InferResponse, request: InferRequest) -> Reply:
     """Raises EncodingFailed."""
-    reply = _RegressionResponse()
-    _regress(response, request.wire, reply.result)
-    reply.model_spec.MergeFromString(_spec(request, request.wire))
-    return Reply(reply.SerializeToString())
+    return Reply(field(_RESULT, regression_result(regressed(response, request.wire))) + _spec(request))
+
+
+def _spec(request: InferRequest) -> bytes:
+    """The field model_spec of a response."""
+    return field(_MODEL_SPEC, effective_spec(request.view.name, request.view.version, request.wire.signature.name))
 
 
 def encode_multi(responses: tuple[InferResponse, ...], question: InferTogether) -> Reply:
     """Raises EncodingFailed."""
-    reply = _MultiInferenceResponse()
+    view = question.requests[0].view
+    results = []
     for at, verb, asked in question.wire:
-        result = reply.results.add()
+        spec = field(_RESULT_SPEC, effective_spec(view.name, view.version, asked.signature.name))
         if verb == "classify":
-            _classify(responses[at], asked, result.classification_result)
+            result = field(_CLASSIFICATION, classification_result(classified(responses[at], asked)))
         else:
-            _regress(responses[at], asked, result.regression_result)
-        result.model_spec.MergeFromString(_spec(question.requests[at], asked))
-    return Reply(reply.SerializeToString())
-
-
-def _spec(request: InferRequest, asked: Asked) -> bytes:
-    return effective_spec(request.view.name, request.view.version, asked.signature.name)
-
-
-def _classify(response: InferResponse, asked: Asked, result: Any) -> None:
-    """Labels are text in this message: bytes that are none come as U+FFFD."""
-    (rows, columns), labels, scores = classified(response, asked)
-    if isinstance(labels, tuple):
-        texts = [[*labels[:columns], *[""] * (columns - len(labels))]] * rows
-    else:
-        texts = [[label.decode("utf-8", "replace") for label in row] for row in labels]
-    values = [[0.0] * columns] * rows if scores is None else scores.tolist()
-    for row_texts, row_values in zip(texts, values, strict=True):
-        add = result.classifications.add().classes.add
-        for label, score in zip(row_texts, row_values, strict=True):
-            add(label=label, score=score)
-
-
-def _regress(response: InferResponse, asked: Asked, result: Any) -> None:
-    result.SetInParent()
-    for value in regressed(response, asked).tolist():
-        result.regressions.add(value=value)
+            result = field(_REGRESSION, regression_result(regressed(responses[at], asked)))
+        results.append(field(_RESULTS, spec + result))
+    return Reply(b"".join(results))
