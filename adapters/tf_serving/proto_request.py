@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from adapters.tf_serving.example_proto import example_inputs
 from adapters.tf_serving.proto_spec import resolve_request, signature_name
-from adapters.tf_serving.proto_tensors import Given, TensorReader, Unusual
+from adapters.tf_serving.proto_tensors import Given, TensorReader
 from adapters.tf_serving.proto_types import BY_DTYPE, type_name
-from adapters.tf_serving.proto_wire import KIND, Cut, split
+from adapters.tf_serving.proto_wire import KIND, Cut, Unusual, split
 from adapters.tf_serving.signature_def import feed_name
 from adapters.tf_serving.signatures import outputs_of, signature_of
 from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
@@ -37,9 +37,9 @@ def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
     """Raises InvalidArgument, LabelNotFound, ModelNotFound, SignatureNotFound, NeedsThread."""
     if len(call.body) < _WALKED_BYTES:
         return _request(call, resolve, parse(KIND, call.body), NOTHING)
-    head, cuts = split(call.body, in_thread=call.in_thread)
-    message = parse(KIND, head)
     try:
+        head, cuts = split(call.body, in_thread=call.in_thread)
+        message = parse(KIND, head)
         return _request(call, resolve, message, {name.decode(): cut for name, cut in cuts.items()})
     except Unusual:
         return _request(call, resolve, _parse_whole(call.body), NOTHING)
