@@ -1,5 +1,6 @@
 """TensorFlow Serving, REST v1: `POST /v1/models/m:predict`, status and metadata.
 
+    options.py           what the YAML may say
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
     json_document.py     bytes -> values, where the original's parser has its own mind
@@ -22,15 +23,22 @@ Where it deviates on purpose: bodies nest 1000 levels deep at most, and tensors 
 limit, the original's is 254).
 """
 
-from typing import Any
-
 from adapters.tf_serving.example import example
-from adapters.tf_serving.routes import match
-from gateway.ports import Dialect, DialectKind, Options
+from adapters.tf_serving.options import TfServingOptions
+from adapters.tf_serving.routes import match, match_cross_origin
+from gateway.ports import Dialect, DialectKind
 
 
-def _make(options: Any) -> Dialect:
-    return Dialect("tf_serving", "TensorFlow Serving", "/v1", match, example, max_json_depth=1000)
+def _make(options: TfServingOptions) -> Dialect:
+    return Dialect(
+        "tf_serving",
+        "TensorFlow Serving",
+        "/v1",
+        match_cross_origin if options.cors else match,
+        example,
+        max_json_depth=1000,
+        http_timeout_ms=options.timeout_ms,
+    )
 
 
-KIND = DialectKind(options=Options, make=_make)
+KIND = DialectKind(options=TfServingOptions, make=_make)

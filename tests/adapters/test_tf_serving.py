@@ -88,7 +88,6 @@ MALFORMED = [
     ("POST", "/v1/models/m/versions/1/labels/a:predict"),
     ("POST", "/v1/models/m/versions/-1:predict"),
     ("POST", "/v1/models/m/versions/a:predict"),
-    ("POST", "/v1/models/m/versions/\u0661:predict"),
     ("POST", "/v1/models/m/version/1:predict"),
     ("POST", "/v1/models/m/label/a:predict"),
     ("POST", "/v1/models/m:predict/"),
@@ -144,7 +143,19 @@ def test_preflight(origin: str, make_resolve: MakeResolve) -> None:
 
 @pytest.mark.parametrize(
     ("method", "target", "status"),
-    [("GET", "/v1", 404), ("POST", "//v1/models/m:predict", 404), ("TRACE", "/v1/models/m", 501), ("X", "/v1", 501)],
+    [
+        ("GET", "/v1", 404),
+        ("POST", "//v1/models/m:predict", 404),
+        ("TRACE", "/v1/models/m", 501),
+        ("X", "/v1", 501),
+        ("POST", "/v1/models/m/versions/\u0661:predict", 400),
+        ("GET", "/v1/models/{m}", 400),
+        ("GET", "/v1/models/[m]", 400),
+        ("GET", "/v1/models/m%zz", 400),
+        ("GET", "/v1/models/m%2", 400),
+        ("GET", "/v1/models/m#a#b", 400),
+        ("GET", "/nothing|", 400),
+    ],
 )
 def test_pages(method: str, target: str, status: int, make_resolve: MakeResolve) -> None:
     reply = ask(call_of(method, target), make_resolve())
@@ -600,7 +611,7 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
     names = {dtype: name for name, dtype in DTYPES.items()}
     specs = {name: (names[array.dtype], array.shape) for name, array in inputs.items()}
     view = make_model("it's/a model", specs, {}, example_inputs=inputs)
-    line = KIND.make(None).example(view, "http://h:1/")
+    line = KIND.make(KIND.options()).example(view, "http://h:1/")
     assert line is not None
     assert "\n" not in line
     request = run_example(line, view, make_resolve)
@@ -609,7 +620,7 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
 
 
 def test_models_without_an_example(make_model: MakeModel) -> None:
-    example = KIND.make(None).example
+    example = KIND.make(KIND.options()).example
     assert example(make_model("m", {"x": ("FP16", (1,))}, {}), "http://h") is None
     assert example(make_model("m", {"x": ("FP32", (1,))}, {}, example_inputs={}), "http://h") is None
     assert example(make_model("m", {"x": ("FP32", (100_000,))}, {}), "http://h") is None
