@@ -159,6 +159,10 @@ class World:
         place = base or self.folder / "roots" / name
         return f'config {{ name: "{name}" base_path: "{place}" {platform} {more} }}'
 
+    async def settled(self) -> None:
+        """Until nothing is loaded or unloaded any more."""
+        await self.until(lambda: not (self.repository._work or self.repository._leaving))
+
     async def until(self, what: Callable[[], bool]) -> None:
         for _ in range(500):
             if what():
@@ -221,7 +225,7 @@ async def test_the_list_says_what_is_served(make: Any) -> None:
     await world.until(lambda: "a" not in world.repository.snapshot.models)
     assert await world.predict("a") == "Servable not found for request: Latest(a)"
     assert await world.predict("a/versions/2") == "Servable not found for request: Specific(a, 2)"
-    await asyncio.sleep(0.02)
+    await world.settled()
     assert await world.states("a") == {2: "END"}  # as long as the process lives
     assert await world.reload() == OK
     await world.until(lambda: not world.repository.snapshot.models)
@@ -574,5 +578,5 @@ async def test_lists_one_after_the_other(make: Any) -> None:
         assert await world.predict("a") in (1.0, 2.0)
     assert [await each for each in running] == [OK] * 10
     await world.until(lambda: set(world.repository.snapshot.models["a"]) == {2})
-    await world.until(lambda: not world.repository._work)
+    await world.settled()
     assert (await world.predict("a"), await world.predict("b")) == (2.0, 5.0)
