@@ -250,7 +250,7 @@ async def test_policies(make: Any) -> None:
         assert await world.reload(world.entry("a", policy)) == OK
         serving = {version for version, state in want.items() if state == "AVAILABLE"}
         await world.until(lambda serving=serving: set(world.repository.snapshot.models["a"]) == serving)
-        await asyncio.sleep(0.02)
+        await world.settled()
         assert {0: "END", **await world.states("a")} == {0: "END", **want}
         assert await world.predict("a") == {0: 0.5}.get(max(serving), max(serving))
         assert set(world.router.resolve(ModelRef("a")).versions) == serving
