@@ -26,9 +26,9 @@ The life of a request
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              catalog.py        which models there are, how configured
-    repository.py     which are loaded; loads and unloads   record.py         one model's versions and their states
+    repository.py     which are served, by whose word       record.py         one model's versions and their states
+    inventory.py      what is loaded; loads and unloads     model_list.py     a caller's list in place of all models
     loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
-    model_list.py     a caller's list in place of all models
     policies.py       what YAML says of queues and sequences, fitted to a model
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
     admin.py          who may change a running server       migrate.py        other servers' configurations -> YAML

@@ -83,7 +83,7 @@ class ListedCatalog:
         """The folder without any links. What lies elsewhere is not looked at, whether it is there or not."""
         place = _resolved(base_path)
         if place is None or not any(place.is_relative_to(root.resolve()) for root in self._roots):
-            raise ValueError(f"base path {base_path} lies below none of this server's model_control.model_roots")
+            raise ValueError("its base path lies below none of this server's model_control.model_roots")
         return place
 
 

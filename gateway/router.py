@@ -12,9 +12,10 @@ from dataclasses import replace
 from gateway.canonical import NOTHING, ModelRef
 from gateway.config import Config, RouteTarget
 from gateway.errors import LabelNotFound, ModelNotFound
+from gateway.inventory import Snapshot
 from gateway.model import Model
 from gateway.ports import ModelView
-from gateway.repository import Repository, Snapshot
+from gateway.repository import Repository
 
 
 class Router:

@@ -23,6 +23,6 @@ def view_of(ref: ModelRef, resolve: Resolve) -> ModelView:
     try:
         return resolve(ref)
     except ModelNotFound as error:
-        if ref.label is not None and not error.known:
+        if ref.label is not None and error.version is None and not error.known:
             raise LabelNotFound(ref.name, ref.label) from None
         raise
