@@ -1,8 +1,8 @@
 """The functions of a SavedModel on a GPU: CuPy arrays go in and come out by DLPack, which copies nothing.
 
 TensorFlow orders its work on streams of its own, so both hand-overs wait: for the instance's stream before the call,
-for the whole GPU after it. Text and bfloat16 cross by the host: no GPU holds the one, DLPack does not carry the other
-between the two libraries.
+for the whole GPU after it. What cannot be handed over crosses by the host: text, which no GPU holds; bfloat16, which
+CuPy does not have; and memory that begins where TensorFlow's may not, with which its kernels would end the process.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from backends.device import Device
 from backends.saved_model.failures import told
 from backends.saved_model.host import host_array
 from gateway.canonical import BYTES, DTYPES, Array, Tensors
+
+_ALIGNMENT: Final = 64  # EIGEN_MAX_ALIGN_BYTES
 
 
 class DeviceFunctions:
@@ -51,9 +53,9 @@ class DeviceFunctions:
         del self._loaded
 
     def _given(self, array: Array) -> Any:
-        if _crosses_by_host(array.dtype):
+        array = self._device.xp.ascontiguousarray(array).reshape(array.shape)  # the first makes a vector of a scalar
+        if _crosses_by_host(array.dtype) or _address(array) % _ALIGNMENT:
             return self._tensorflow.constant(self._device.get(array))
-        array = self._device.xp.ascontiguousarray(array).reshape(array.shape)  # which makes vectors of scalars
         return self._tensorflow.experimental.dlpack.from_dlpack(array.__dlpack__())
 
     def _taken(self, tensor: Any) -> Array:
@@ -75,6 +77,11 @@ class Export:
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._tensor.__dlpack_device__()
         return device
+
+
+def _address(array: Array) -> int:
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return int(interface["data"][0])
 
 
 def _crosses_by_host(dtype: Any) -> bool:

@@ -1,8 +1,8 @@
 """The functions of a SavedModel on the CPU, as TensorFlow Serving itself runs them: a session over the graph.
 
 A callable of the session, made once for a function and the outputs that are wanted of it, costs a few microseconds per
-call; the same function as eager Python calls it costs thirty times that. NumPy arrays go in and come out, and only
-what the wanted outputs need is computed.
+call; the same function as eager Python calls it costs thirty times that. NumPy arrays go in and come out, and of a
+graph that is not one function only what the wanted outputs need is computed.
 """
 
 from __future__ import annotations
