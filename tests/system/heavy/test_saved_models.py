@@ -12,10 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 from client_scripts import Outcomes, checks_of, environment, run_script
 from serving import HOST, ROOT, Gateway, running
+
+from adapters.pb import message
 
 pytestmark = pytest.mark.heavy
 
@@ -115,6 +118,84 @@ def example(x: float) -> bytes:
     entry = b"\x0a\x01x\x12" + bytes([len(floats) + 2]) + b"\x12" + bytes([len(floats)]) + floats
     features = b"\x0a" + bytes([len(entry)]) + entry
     return b"\x0a" + bytes([len(features)]) + features
+
+
+def post(gateway: Gateway, model: str, verb: str, **body: Any) -> Any:
+    return gateway.post(f"/v1/models/{model}:{verb}", body).json
+
+
+def test_examples_are_read_by_the_model_itself(gateway: Gateway) -> None:
+    def ask(verb: str, name: str, *examples: Any) -> Any:
+        return post(gateway, "half_plus_two", verb, signature_name=name, examples=examples)
+
+    assert ask("regress", "regress_x_to_y", {"x": 1.0}, {"x": 2.0}) == {"results": [2.5, 3.0]}
+    assert ask("classify", "classify_x_to_y", {"x": 1.0}) == {"results": [[["", 2.5]]]}
+    assert ask("classify", "classify_low_high", {"x": 1.0}) == {"results": [[["low", 2.5], ["high", 3.5]]]}
+    required = "Name: <unknown>, Feature: x (data type: float) is required but could not be found."
+    assert ask("regress", "regress_x_to_y", {"x2": 1.0}) == {"error": required}
+    integer = "Name: <unknown>, Key: x, Index: 0.  Data types don't match. Data type: int64 but expected type: float"
+    assert ask("regress", "regress_x_to_y", {"x": 1}) == {"error": integer}
+
+
+@pytest.fixture(scope="module")
+def channel(gateway: Gateway) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(f"{HOST}:{gateway.grpc_port}") as opened:
+        yield opened
+
+
+def call(channel: grpc.Channel, method: str, kind: str, **fields: Any) -> Any:
+    """One call of PredictionService; `fields` are those of its request."""
+    request = message(f"tensorflow.serving.{kind}Request")(**fields)
+    answer = message(f"tensorflow.serving.{kind}Response").FromString
+    unary = channel.unary_unary(
+        f"/tensorflow.serving.PredictionService/{method}", lambda m: m.SerializeToString(), answer
+    )
+    return unary(request, timeout=10)
+
+
+def test_defaults_of_a_signature_may_be_left_out_over_grpc(channel: grpc.Channel) -> None:
+    x = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": 2}]}, "float_val": [1.0, 2.0]}
+    spec = {"name": "tagged", "signature_name": "add"}
+    plus = {"dtype": "DT_FLOAT", "float_val": [4.0]}
+    assert list(call(channel, "Predict", "Predict", model_spec=spec, inputs={"x": x}).outputs["y"].float_val) == [
+        1.5,
+        2.5,
+    ]
+    both = call(channel, "Predict", "Predict", model_spec=spec, inputs={"x": x, "plus": plus})
+    assert list(both.outputs["y"].float_val) == [5.0, 6.0]
+
+
+def test_examples_over_grpc(channel: grpc.Channel) -> None:
+    rows = [message("tensorflow.Example").FromString(example(x)) for x in (1.0, 2.0)]
+    sent = {"example_list": {"examples": rows}}
+    specs = {
+        name: {"name": "half_plus_two", "signature_name": name} for name in ("regress_x_to_y", "classify_low_high")
+    }
+    regressed = call(channel, "Regress", "Regression", model_spec=specs["regress_x_to_y"], input=sent)
+    assert [each.value for each in regressed.result.regressions] == [2.5, 3.0]
+    classified = call(channel, "Classify", "Classification", model_spec=specs["classify_low_high"], input=sent)
+    found = [[(each.label, each.score) for each in row.classes] for row in classified.result.classifications]
+    assert found == [[("low", 2.5), ("high", 3.5)], [("low", 3.0), ("high", 4.0)]]
+    tasks = [
+        {"model_spec": specs["regress_x_to_y"], "method_name": "tensorflow/serving/regress"},
+        {"model_spec": specs["classify_low_high"], "method_name": "tensorflow/serving/classify"},
+    ]
+    several = call(channel, "MultiInference", "MultiInference", tasks=tasks, input=sent).results
+    assert several[0].regression_result == regressed.result
+    assert several[1].classification_result == classified.result
+
+
+def test_signature_defs_come_back_as_they_were_saved(channel: grpc.Channel) -> None:
+    fields = {"model_spec": {"name": "tagged"}, "metadata_field": ["signature_def"]}
+    answer = call(channel, "GetModelMetadata", "GetModelMetadata", **fields)
+    told = message("tensorflow.serving.SignatureDefMap").FromString(answer.metadata["signature_def"].value)
+    add = told.signature_def["add"]
+    assert {name: info.name for name, info in [*add.inputs.items(), *add.outputs.items()]} == {
+        "x": "x:0",
+        "plus": "plus:0",
+        "y": "add:0",
+    }
+    assert (add.method_name, list(add.defaults["plus"].float_val)) == ("tensorflow/serving/predict", [0.5])
 
 
 def test_the_metadata_is_that_of_the_signature_defs(gateway: Gateway) -> None:
@@ -324,7 +405,12 @@ def test_what_cannot_be_loaded_says_why(models: Path, tmp_path: Path) -> None:
     (tmp_path / "broken/1/saved_model.pb").write_bytes(b"\x08\x01\xff")
     shutil.rmtree(tmp_path / "lost/1/variables")
     bad = {"tags": ["gpu"]}
-    options = {"half_plus_three": bad, "rows": {"modules": ["no_such_module"]}, "datatypes": {"max_batch_size": 4}}
+    options: dict[str, dict[str, Any]] = {
+        "half_plus_three": bad,
+        "rows": {"modules": ["no_such_module"]},
+        "datatypes": {"max_batch_size": 4},
+        "half_plus_two": {"signatures": {"both": {"inputs": {"x": "x"}}}},
+    }
     file = written(tmp_path / "gateway.yaml", models, options, readiness="lenient")
     plain = yaml.safe_load(file.read_text())
     plain["models"] |= {name: {"backend": "tensorflow", "path": str(tmp_path / name)} for name in ("broken", "lost")}
@@ -332,6 +418,7 @@ def test_what_cannot_be_loaded_says_why(models: Path, tmp_path: Path) -> None:
     with running(file, python=PYTHON) as gateway:
         assert "MetaGraphDef associated with tags 'gpu' could not be found" in gateway.said
         assert "modules names 'no_such_module', which cannot be imported" in gateway.said
+        assert "FAILED half_plus_two version 1: signature both is one of the model's own" in gateway.said
         assert "FAILED broken version 1: TensorFlow cannot load" in gateway.said
         assert "FAILED lost version 1: TensorFlow cannot load" in gateway.said
         assert predict(gateway, "datatypes", signature_name="int8", inputs=[[5]]) == {"outputs": [[5]]}
