@@ -1,6 +1,6 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
-# make test-system  what is too heavy for make test: perf_analyzer, KServe's clients, TensorFlow and a real Triton, five minutes with its downloads
+# make test-system  what is too heavy for make test: perf_analyzer, KServe's clients, a real Triton, TensorFlow; six minutes with its downloads
 # make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 
 SHELL := /bin/bash
@@ -20,7 +20,7 @@ run: $(VENV)/.run
 test: $(VENV)/.test $(CLIENTS)/.installed lint
 	$(VENV)/bin/python -m pytest
 
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TOOLS)/.installed $(TENSORFLOW)/.installed
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TOOLS)/.installed
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 
 lint: $(VENV)/.test
@@ -79,10 +79,10 @@ $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python
 	$(HEAVY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@
 
-$(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt | $(VENV)/bin/python
-	@echo "installing TensorFlow and its client into $(TENSORFLOW) (a minute the first time, 1.5 GB)"
+$(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
+	@echo "installing tensorgate with TensorFlow and its client into $(TENSORFLOW) (two minutes the first time, 2 GB)"
 	$(VENV)/bin/python -m venv --clear $(TENSORFLOW)
-	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
 	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps tensorflow-serving-api==2.21.0
 	@touch $@
 

@@ -329,7 +329,8 @@ class Backend(LoadedModel, Protocol):
 
 class SignatureBackend(Backend, Protocol):
     """A computation of several functions: `InferRequest.signature` says which; any other name means the default, whose
-    tensors `inputs` and `outputs` are. Requests of different signatures never share a call.
+    tensors `inputs` and `outputs` are. Requests of different signatures never share a call. The shapes that a signature
+    declares are not checked before it.
     """
 
     signatures: Mapping[str, Signature]
