@@ -19,7 +19,7 @@ from gateway.errors import (
     GatewayError,
 )
 from gateway.job import Job
-from gateway.repository import Snapshot
+from gateway.inventory import Snapshot
 
 WITHIN_S = 10.0
 X = {"name": "x", "datatype": "FP32", "shape": [-1]}

@@ -16,7 +16,7 @@ from gateway.errors import (
     NotFound,
 )
 from gateway.job import Job
-from gateway.repository import Snapshot
+from gateway.inventory import Snapshot
 
 X = {"name": "x", "datatype": "FP32", "shape": [-1]}
 Y = {"name": "y", "datatype": "FP32", "shape": [-1]}
