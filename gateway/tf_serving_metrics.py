@@ -76,7 +76,7 @@ class TfServingMetrics:
         elif type(question) is ModelStatus:
             name = question.ref.name
         else:
-            name = call.args.get("model", "") or call.notes.get("model", "")
+            name = call.args.get("model", "") or call.notes.get("model", "")  # over gRPC only the dialect can say
         return name if self._is_public(name) else ""
 
     def forget(self, model: str) -> None:

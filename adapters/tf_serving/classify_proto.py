@@ -64,6 +64,7 @@ def decoder(verb: Verb) -> Decode:
         """Raises InvalidArgument, LabelNotFound, ModelNotFound, NeedsThread."""
         request, examples = _read(call, _KINDS[verb])
         view = resolve_request(request, resolve)
+        call.notes["model"] = view.name
         signature = signature_for(view, request.model_spec.signature_name, verb)
         return infer_request(view, [signature], _some(examples), call.deadline)
 

@@ -54,6 +54,7 @@ def _parse_whole(body: Buffer) -> Any:
 
 def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, Cut]) -> InferRequest:
     view = resolve_request(message, resolve)
+    call.notes["model"] = view.name
     signature = signature_of(view, signature_name(message.model_spec))
     given = _given(TensorReader(call, cuts), message.inputs, signature)
     outputs = _outputs(message.output_filter[:], signature)

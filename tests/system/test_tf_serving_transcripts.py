@@ -4,14 +4,19 @@ answer but the value of its Date header.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
 from email.utils import parsedate_to_datetime
+from typing import Any
 
+import grpc
 import pytest
 from client_scripts import environment
-from serving import Gateway
+from serving import HOST, Gateway
+
+from adapters.pb import message
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 
@@ -86,9 +91,20 @@ def test_transcript(name: str, demo: Gateway) -> None:
     assert headers == {"Content-Type": "application/json", "Content-Length": str(len(body)), "Server": "tensorgate"}
 
 
+def predict_by_grpc(gateway: Gateway, **values: Any) -> None:
+    """An answer or a refusal, no matter which."""
+    request = message("tensorflow.serving.PredictRequest")()
+    request.model_spec.name = "half_plus_three"
+    request.inputs["x"].CopyFrom(message("tensorflow.TensorProto")(**values))
+    with grpc.insecure_channel(f"{HOST}:{gateway.grpc_port}") as channel, contextlib.suppress(grpc.RpcError):
+        channel.unary_unary("/tensorflow.serving.PredictionService/Predict")(request.SerializeToString(), timeout=10)
+
+
 def test_metrics_are_where_prometheus_looks_for_them(demo: Gateway) -> None:
     for name in ("predict", "regress", "unknown model"):
         pasted(TRANSCRIPTS[name][0], demo)
+    predict_by_grpc(demo, dtype="DT_FLOAT", float_val=[1.0])
+    predict_by_grpc(demo, dtype="DT_INT32", int_val=[1])
     for port in (demo.port, demo.metrics_port):
         answer = demo.request("GET", "/monitoring/prometheus/metrics", port=port)
         assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain")
@@ -97,6 +113,8 @@ def test_metrics_are_where_prometheus_looks_for_them(demo: Gateway) -> None:
     assert int(counts['request_count{model_name="half_plus_three",status="OK"}']) >= 2
     assert int(counts['request_count{model_name="",status="NOT_FOUND"}']) >= 1
     assert 'half"' not in text
+    assert int(counts['request_count{model_name="half_plus_three",status="INVALID_ARGUMENT"}']) == 1
+    assert int(counts['request_latency_count{model_name="half_plus_three",API="Predict",entrypoint="GRPC"}']) == 1
     for api in ("predict", "regress"):
         labels = f'{{model_name="half_plus_three",API="{api}",entrypoint="REST"}}'
         assert int(counts[f"request_latency_count{labels}"]) >= 1
