@@ -43,6 +43,7 @@ from gateway.ports import (
     Observe,
     Op,
     RequestBackend,
+    SignatureBackend,
 )
 
 Specs = Mapping[str, TensorSpec]
@@ -64,6 +65,11 @@ def load(
         inputs, required = _input_specs(source, first, preprocess)
         outputs = _output_specs(source, first, postprocess)
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
+        if signatures and (preprocess or postprocess):
+            # What comes before and after the default function makes it another, and knows nothing of the rest.
+            signatures = NOTHING
+            for backend in backends:
+                cast("SignatureBackend", backend).signatures = signatures
         further = [spec.name for each in signatures.values() for spec in each.outputs.values()]
         # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
         executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline

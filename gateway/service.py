@@ -37,6 +37,7 @@ from gateway.monitor import Monitor
 from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply
 from gateway.questions import (
     IndexEntry,
+    InferTogether,
     LoadModel,
     LogSettings,
     ModelConfiguration,
@@ -48,6 +49,7 @@ from gateway.questions import (
     MonitorSeries,
     RegionStatus,
     RegisterRegion,
+    ReloadModels,
     RepositoryIndex,
     ServerDescription,
     ServerLive,
@@ -115,6 +117,7 @@ class Service:
         self.draining = False
         self.online = False
         self._answers: Mapping[type, Callable[[Any], Any]] = {
+            InferTogether: self._infer_together,
             ServerLive: lambda question: True,
             ServerReady: self._server_ready,
             SetOnline: self._set_online,
@@ -128,6 +131,7 @@ class Service:
             LoadModel: self._load_model,
             UnloadModel: self._unload_model,
             MonitorSeries: self._monitor.series,
+            ReloadModels: self._reload_models,
             ModelStatistics: self._model_statistics,
             TraceSettings: self._trace_settings,
             LogSettings: self._log_settings,
@@ -152,7 +156,9 @@ class Service:
         """
         begun = time.perf_counter()
         model = version = ""
-        code = Code.CANCELLED
+        question = None
+        ran = 0.0
+        code = told = Code.CANCELLED
         call.regions = self._memory
         try:
             if endpoint.admin and self.admin is not None:
@@ -162,25 +168,30 @@ class Service:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                await self._infer(endpoint, call, question, observe, send, accepted)
+                ran = await self._infer(endpoint, call, question, observe, send, accepted)
             else:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
                     answer = await answer
                 await send(endpoint.encode(answer, question))
-            code = Code.OK
+            code = told = Code.OK
         except GatewayError as error:
             code = error.code
-            await send(endpoint.encode_error(error, call))
+            reply = endpoint.encode_error(error, call)
+            told = reply.grpc_code
+            await send(reply)
         except ConnectionError:
             raise
         except Exception:
-            code = Code.INTERNAL
+            code = told = Code.INTERNAL
             log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
             await send(endpoint.encode_error(Internal(), call))
         finally:
             key = (dialect, call.transport, model, version, endpoint.method)
-            self._metrics.request(key, code, time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            self._metrics.request(key, code, seconds)
+            if (watch := self._metrics.watches.get(dialect)) is not None:
+                watch.ended(endpoint, call, question, told, seconds, ran)
 
     async def _infer(
         self,
@@ -190,8 +201,9 @@ class Service:
         observe: Observe,
         send: Send,
         accepted: Accepted | None,
-    ) -> None:
-        """Submit a request, and send a reply for each of its answers."""
+    ) -> float:
+        """Submit a request, and send a reply for each of its answers. -> seconds until the model's last."""
+        submitted = answered = time.perf_counter()
         try:
             answers = self._submit(endpoint, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
@@ -214,6 +226,7 @@ class Service:
             answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
             await send(end)
+        return answered - submitted
 
     async def _decode(self, endpoint: Endpoint, call: Call) -> Any:
         """What is asked: on the loop, unless that would keep it from others."""
@@ -237,6 +250,19 @@ class Service:
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)
         return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+
+    async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
+        """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
+        pending: list[Answers] = []
+        try:
+            for request in question.requests:
+                if request.view.decoupled:
+                    raise ModelDecoupled(request.view.name)
+                pending.append(request.view.handle.submit(request))
+            return tuple([await anext(answers) for answers in pending])
+        finally:
+            for answers in pending:
+                answers.abandon()
 
     def serves(self, name: str) -> bool:
         """Whether traffic should come here for a model of that name; any other name stands for the server."""
@@ -286,6 +312,11 @@ class Service:
 
     async def _unload_model(self, question: UnloadModel) -> None:
         await self._repository.unload(question.name, question.dependents)
+
+    async def _reload_models(self, question: ReloadModels) -> int:
+        before = self._metrics.inferences
+        await self._repository.reload(question.models)
+        return self._metrics.inferences - before
 
     # ------------------------------------------------------------------------------- statistics, trace and log settings
 

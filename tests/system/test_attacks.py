@@ -59,15 +59,25 @@ class Bystanders:
     def _go_on(self) -> None:
         while not self._over.wait(0.01):
             for path, body, want in GOOD:
-                begun = time.monotonic()
-                try:
-                    answer = self._gateway.post(path, body)
-                    if (answer.status, answer.json) != (200, want):
-                        self.failures.append(f"{path}: {answer.status} {answer.body[:200]!r}")
-                except (OSError, HTTPException) as error:
-                    self.failures.append(f"{path}: {error!r}")
-                self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
+                self.time(lambda path=path, body=body, want=want: self._ask(path, body, want))
+            self.ask_more()
             self.rounds += 1
+
+    def _ask(self, path: str, body: Any, want: Any) -> None:
+        try:
+            answer = self._gateway.post(path, body)
+            if (answer.status, answer.json) != (200, want):
+                self.failures.append(f"{path}: {answer.status} {answer.body[:200]!r}")
+        except (OSError, HTTPException) as error:
+            self.failures.append(f"{path}: {error!r}")
+
+    def ask_more(self) -> None:
+        """What else a round has."""
+
+    def time(self, ask: Callable[[], None]) -> None:
+        begun = time.monotonic()
+        ask()
+        self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
 
     def check(self) -> None:
         """Nothing went wrong for them since the last check, and at least one more round was answered."""
