@@ -22,6 +22,7 @@ from adapters.tf_serving.request_body import max_depth, plain_body, read_object
 from adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
+    RankTooLarge,
     Shape,
     Tensor,
     is_map,
@@ -276,12 +277,14 @@ class _Column:
     def _walk(self, one: _Slice) -> tuple[Shape, list[Any]]:
         try:
             shape, leaves = walk(one.name, one.value, self.dtype)
+        except RankTooLarge:
+            raise
         except InvalidArgument as error:
             one.refuse(f"INVALID_ARGUMENT: {error.text}")
         except Unsupported as error:
             one.refuse(f"UNIMPLEMENTED: {error.text}")
         if len(shape) == MAX_RANK:  # the rows are one more dimension
-            raise InvalidArgument(f"tensor parsing error: {one.name}")
+            raise RankTooLarge(f"tensor parsing error: {one.name}")
         return shape, leaves
 
     def _refuse_shape(self, one: _Slice, shape: Shape, size: int) -> NoReturn:
