@@ -33,8 +33,10 @@ def cut(body: bytes) -> tuple[bytes, Numbers] | None:
         return None
     text = np.frombuffer(body, np.uint8)
     levels, brackets, closing = _levels(body)
-    whole = ((levels == 1) & closing).nonzero()[0]
-    end = whole[0] + 1 if whole.size else len(body)
+    ends = ((levels == 1) & closing).nonzero()[0]
+    if not ends.size:
+        return None
+    end = ends[0] + 1
     text, levels, brackets, closing = text[:end], levels[:end], brackets[:end], closing[:end]
     first, *others = _bands(levels, brackets)
     for number, band in enumerate(others, 1):

@@ -190,8 +190,8 @@ def test_ignored_keys_may_be_deep(
     assert answer(deep + b', "inputs": x}', view, make_resolve) == refused(
         f"JSON Parse error: Invalid value. at offset: {offset}"
     )
-    offset = len(deep + b', "inputs": 1')
-    assert answer(deep + b', "inputs": 1', view, make_resolve) == refused(
+    offset = len(deep + b', "inputs": 1 ')
+    assert answer(deep + b', "inputs": 1 "a"}', view, make_resolve) == refused(
         f"JSON Parse error: Missing a comma or '}}' after an object member. at offset: {offset}"
     )
 
