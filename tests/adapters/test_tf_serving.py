@@ -203,7 +203,8 @@ ORDER = [
         400,
         "JSON Parse error: Number too big to be stored in double. at offset: 14",
     ),
-    ("m:predict", b'{"a":' * 1001 + b"1" + b"}" * 1001, 400, "JSON Parse error: nesting deeper than 1000 levels"),
+    ("m:predict", b'{"a":' * 1001 + b"1" + b"}" * 1001, 400, "Missing 'inputs' or 'instances' key"),
+    ("m:predict", b'{"a":' * 1001 + b"}" * 1001, 400, "JSON Parse error: nesting deeper than 1000 levels"),
     ("m:predict", b'{"inputs": 1, "instances": NaN}', 400, None),
     (
         "m:predict",
@@ -357,50 +358,50 @@ def test_status_has_its_own_words_for_unknown_models(target: str, error: Gateway
 
 
 METADATA = b"""{
- "model_spec": {
-  "name": "m",
-  "version": "5",
-  "signature_name": ""
- },
- "metadata": {
-  "signature_def": {
-   "signature_def": {
-    "serving_default": {
-     "inputs": {
-      "image": {
-       "name": "x:0",
-       "dtype": "DT_FLOAT",
-       "tensor_shape": {
-        "dim": [
-         {
-          "size": "-1",
-          "name": ""
-         },
-         {
-          "size": "2",
-          "name": ""
-         }
-        ],
-        "unknown_rank": false
+"model_spec":{
+ "name": "m",
+ "version": "5",
+ "signature_name": ""
+}
+,
+"metadata": {"signature_def": {
+ "signature_def": {
+  "serving_default": {
+   "inputs": {
+    "image": {
+     "name": "x:0",
+     "dtype": "DT_FLOAT",
+     "tensor_shape": {
+      "dim": [
+       {
+        "size": "-1",
+        "name": ""
+       },
+       {
+        "size": "2",
+        "name": ""
        }
-      }
-     },
-     "outputs": {
-      "y": {
-       "name": "y:0",
-       "dtype": "DT_STRING",
-       "tensor_shape": {
-        "dim": [],
-        "unknown_rank": true
-       }
-      }
-     },
-     "method_name": "tensorflow/serving/predict",
-     "defaults": {}
+      ],
+      "unknown_rank": false
+     }
     }
-   }
+   },
+   "outputs": {
+    "y": {
+     "name": "y:0",
+     "dtype": "DT_STRING",
+     "tensor_shape": {
+      "dim": [],
+      "unknown_rank": true
+     }
+    }
+   },
+   "method_name": "tensorflow/serving/predict",
+   "defaults": {}
   }
  }
+}
+}
 }
 """
 
