@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from adapters.pb import enum, message
-from adapters.tf_serving.proto_spec import effective_spec, parse, ref_of, resolve_spec
+from adapters.tf_serving.proto_spec import effective_spec, read_small, ref_of, resolve_spec
+from adapters.tf_serving.signature_def import signature_def
 from gateway.canonical import ModelRef
 from gateway.errors import Code, InvalidArgument
 from gateway.ports import Call, ModelView, Reply, Resolve
@@ -20,7 +21,7 @@ _STATES: Final = enum("tensorflow.serving.ModelVersionStatus.State").values_by_n
 
 def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
     """What is asked for is looked at before the model."""
-    asked = parse("GetModelMetadataRequest", call.body)
+    asked = read_small("GetModelMetadataRequest", call.body)
     if not asked.HasField("model_spec"):
         raise InvalidArgument("Missing ModelSpec")
     if not asked.metadata_field:
@@ -33,6 +34,8 @@ def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
 
 def encode_metadata(view: ModelView, question: Any) -> Reply:
     signatures = _SIGNATURE_MAP()
+    for name, signature in view.signatures.items():
+        signatures.signature_def[name].CopyFrom(signature_def(signature))
     response = _METADATA_RESPONSE()
     response.model_spec.ParseFromString(effective_spec(view.name, view.version))
     response.metadata[_SIGNATURES].Pack(signatures, deterministic=True)
@@ -41,7 +44,7 @@ def encode_metadata(view: ModelView, question: Any) -> Reply:
 
 def decode_status(call: Call, resolve: Resolve) -> ModelStatus:
     """Of all versions or of one; a label is ignored, known or not (a quirk)."""
-    asked = parse("GetModelStatusRequest", call.body)
+    asked = read_small("GetModelStatusRequest", call.body)
     if not asked.HasField("model_spec"):
         raise InvalidArgument("Missing ModelSpec")
     ref = ref_of(asked.model_spec)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
 from adapters.pb import message
 from adapters.tf_serving.model_ref import view_of
-from adapters.tf_serving.predict_request import DEFAULT_SIGNATURE
+from adapters.tf_serving.signatures import DEFAULT_SIGNATURE
+from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
 from gateway.canonical import ModelRef
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, ModelView, Resolve
@@ -21,12 +20,11 @@ _PACKAGE: Final = "tensorflow.serving."
 _SPEC: Final = message(_PACKAGE + "ModelSpec")
 
 
-def parse(kind: str, body: Buffer) -> Any:
-    """Bytes -> the message of that name, which is one of tensorflow.serving. Raises InvalidArgument."""
-    try:
-        return message(_PACKAGE + kind).FromString(body)
-    except DecodeError:
-        raise InvalidArgument(f"failed to parse the request: it is no valid {_PACKAGE}{kind}") from None
+def read_small(kind: str, body: Buffer) -> Any:
+    """Bytes -> the message of that name, which is one of tensorflow.serving and has no data. Raises InvalidArgument."""
+    if len(body) > MOST_HEAD_BYTES:
+        raise too_large()
+    return parse(_PACKAGE + kind, body)
 
 
 def resolve_request(request: Any, resolve: Resolve) -> ModelView:
