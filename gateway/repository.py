@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from gateway.canonical import NOTHING
 from gateway.catalog import Catalog
@@ -29,7 +28,7 @@ from gateway.errors import (
     ReloadFailed,
 )
 from gateway.inventory import Inventory
-from gateway.loader import Hooks, Loader, LoadReport, Report, told
+from gateway.loader import Hooks, Loader, LoadReport, Report, told, without_folders
 from gateway.model_list import PLATFORM, ListedCatalog
 from gateway.questions import IndexEntry, VersionStatus, WantedModel
 from gateway.record import ModelRecord, Stored
@@ -37,8 +36,6 @@ from gateway.record import ModelRecord, Stored
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-_FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
 
 
 class Repository(Inventory):
@@ -129,7 +126,7 @@ class Repository(Inventory):
         except ModelNotFound:
             raise ModelNotStored(name) from None
         except (ValueError, OSError) as error:
-            raise LoadRefused(name, _without_folders(told(error))) from None
+            raise LoadRefused(name, without_folders(told(error))) from None
         record = self._records.setdefault(name, ModelRecord(name))
         try:
             if not stored.versions:
@@ -143,7 +140,7 @@ class Repository(Inventory):
             if stored.upload is not None and record.stored is not stored:
                 stored.upload.cleanup()
         if failures:
-            raise LoadFailed(name, {v: _without_folders(why.text) for v, why in failures.items() if v is not None})
+            raise LoadFailed(name, {version: why.text for version, why in failures.items() if version is not None})
 
     async def _unload_tree(self, name: str, dependents: bool, seen: set[str]) -> None:
         record = self._records.get(name)
@@ -167,14 +164,16 @@ class Repository(Inventory):
         """
         if not self._control.model_roots:
             raise ModelControlOff
-        self._check_open("")
+        if self._closed:
+            raise ModelUnavailable("")
         await self._to_the_end(self._reload(models))
 
     async def _reload(self, models: Sequence[WantedModel]) -> None:
         async with self._reloading:
             self._check_list(models)
             stored = await asyncio.to_thread(self._read_list, models)
-            self._catalog.take_over({each.name: stored[each.name].config for each in models})
+            listed = {each.name: stored[each.name].config for each in models}
+            self._catalog.take_over(listed, stored.keys() - listed.keys())
             for name, each in stored.items():
                 self._records.setdefault(name, ModelRecord(name)).labels = each.config.labels
             self._publish()
@@ -185,7 +184,7 @@ class Repository(Inventory):
             tasks = {name: self._begin(self._bring_listed(name, each)) for name, each in stored.items()}
             outcomes = zip(new, await asyncio.gather(*(tasks[name] for name in new)), strict=True)
             failures = {
-                (name, version): Reason(_without_folders(why.text), why.code)
+                (name, version): why
                 for name, reasons in outcomes
                 if name not in self.snapshot.models
                 for version, why in reasons.items()
@@ -217,7 +216,7 @@ class Repository(Inventory):
             try:
                 found[each.name] = stored = self._loader.stored(self._catalog.configure(each))
             except (ValueError, OSError) as error:
-                raise LoadRefused(each.name, _without_folders(told(error))) from None
+                raise LoadRefused(each.name, without_folders(told(error))) from None
             if not stored.versions:
                 raise LoadRefused(each.name, f"no versions of it found under base path {each.base_path}")
         due = deque(found.values())
@@ -227,7 +226,7 @@ class Repository(Inventory):
                     try:
                         found[part] = self._loader.read(part)
                     except (ModelNotFound, ValueError, OSError) as error:
-                        raise LoadRefused(part, _without_folders(told(error))) from None
+                        raise LoadRefused(part, without_folders(told(error))) from None
                     due.append(found[part])
         return found
 
@@ -262,7 +261,7 @@ class Repository(Inventory):
                 log.warning("the model repository cannot be read: %s", error)
 
     async def _follow(self, report: Report) -> list[asyncio.Task[None]]:
-        found = await asyncio.to_thread(self._loader.look)
+        found = await asyncio.to_thread(self._loader.look, self._catalog.followed)
         changes: list[Coroutine[Any, Any, None]] = []
         for name, seen in found.items():
             record = self._records.setdefault(name, ModelRecord(name))
@@ -284,20 +283,23 @@ class Repository(Inventory):
         self._loader.close()
 
     async def _settle(self, record: ModelRecord, report: Report, *, anew: bool = True) -> None:
-        """Bring a model to what the catalog says of it now; reports what went wrong."""
+        """Bring a model to what the catalog says of it now; reports what went wrong. Where a caller's list comes in
+        between, that is what counts.
+        """
+        listing = self._catalog.listing
         try:
             stored = await asyncio.to_thread(self._loader.read, record.name)
         except Exception as error:
             log.debug("model %s cannot be read", record.name, exc_info=error)
             missing = isinstance(error, ModelNotFound)
             text = f"no such model: {record.name}" if missing else told(error)
-            record.error = text
+            record.error = without_folders(text)
             record.wanted = True
             record.seen = None if missing else await asyncio.to_thread(self._catalog.fingerprint, record.name)
             self._publish()
             report(LoadReport(record.name, None, error=text))
             return
-        await self._bring(record, stored, report, anew=anew)
+        await self._bring(record, stored, report, anew=anew, current=lambda: self._catalog.listing is listing)
 
     # ----------------------------------------------------------------------------------------------------------- tasks
 
@@ -323,8 +325,3 @@ def _log_report(report: LoadReport) -> None:
     """Where a caller learns what went wrong, the operator's log does too."""
     if report.error:
         log.info("model %s version %s failed to load: %s", report.name, report.version, report.error)
-
-
-def _without_folders(text: str) -> str:
-    """For callers, who need not know where models lie."""
-    return _FOLDERS.sub("", text)
