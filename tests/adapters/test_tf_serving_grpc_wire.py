@@ -233,6 +233,17 @@ def test_many_strings_are_read_in_a_thread() -> None:
     assert len(head) < 100
 
 
+def test_many_varints_are_read_in_a_thread() -> None:
+    body = with_tensor(TWO_INTS, sized(10, b"\x81\x01" * 200_000))
+    with pytest.raises(NeedsThread):
+        split(body, in_thread=False)
+    _, cuts = split(body, in_thread=True)
+    [(_, numbers)] = cuts[b"x"].numbers
+    assert len(numbers) == 200_000
+    assert set(numbers.tolist()) == {129}  # type: ignore[union-attr]
+    split(with_tensor(TWO_FLOATS, sized(5, bytes(400_000))), in_thread=False)
+
+
 def test_strings_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proto_wire, "_STRINGS_STAY_BYTES", 0)
     monkeypatch.setattr(proto_wire, "MOST_ELEMENTS", 100)
