@@ -17,7 +17,7 @@ Integers: TypeAlias = np.ndarray[Any, Any]
 _MOST_BYTES: Final = 10
 _MORE: Final = np.uint8(0x80)
 _DIGIT: Final = np.uint8(0x7F)
-_CHUNK: Final = 1 << 16
+_CHUNK: Final = 1 << 14
 """Numbers whose bytes stay in the processor's cache."""
 
 
