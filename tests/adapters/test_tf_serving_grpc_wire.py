@@ -3,12 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters import varints
 from adapters.pb import message
 from adapters.tf_serving import KIND, proto_request, proto_wire
 from adapters.tf_serving.proto_wire import split
@@ -190,23 +188,6 @@ def test_strings_cut_out_are_those_of_upb(body: bytes, datatype: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(proto_wire, "_STRINGS_STAY_BYTES", 0)
         assert decoded(body, datatype, 0, patched, in_thread=True) == by_upb(body, datatype, patched)
-
-
-@given(st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1)), max_size=20), st.integers(1, 3))
-def test_varints_of_arrays(numbers: list[int], chunk: int) -> None:
-    unsigned = np.array(numbers, np.uint64)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(varints, "_CHUNK", chunk)
-        for array, field in ((unsigned, "uint64_val"), (unsigned.view(np.int64), "int64_val")):
-            by_protobuf = TensorProto(**{field: array.tolist()}).SerializeToString()
-            data = bytes(varints.encode(array))
-            assert by_protobuf.endswith(data)
-            assert len(by_protobuf) - len(data) == (0 if not numbers else 2 if len(data) < 128 else 3) + (
-                field == "uint64_val" and bool(numbers)
-            )
-            found = varints.decode(data)
-            assert found is not None
-            assert found.tolist() == numbers
 
 
 # -------------------------------------------------------------------------------------------------------------- bounds
