@@ -139,25 +139,31 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
 
 
 class _Repeating(dict[str, Any]):
-    """An object with repeated keys: the first of each, and all `members` as they came."""
+    """An object with repeated keys: the first of each, and all `members` as they came, which its length counts."""
 
     members: list[tuple[str, Any]]
 
+    def __len__(self) -> int:
+        return len(self.members)
+
+
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """RapidJSON's own look-up finds the first of repeated keys; so do we. Members keep their order."""
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    repeating = _Repeating(members)
+    repeating.update(reversed(pairs))
+    repeating.members = pairs
+    return repeating
+
 
 class _FirstWins(rapidjson.Decoder):
-    """RapidJSON's own look-up finds the first of repeated keys; so do we. Members keep their order."""
-
     def start_object(self) -> list[tuple[str, Any]]:
         return []
 
     def end_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) == len(pairs):
-            return members
-        repeating = _Repeating(members)
-        repeating.update(reversed(pairs))
-        repeating.members = pairs
-        return repeating
+        return object_of(pairs)
 
 
 def members(value: Any) -> list[tuple[str, Any]]:

@@ -1,7 +1,9 @@
 """TensorFlow Serving: predict, classify, regress, status and metadata, in JSON and over gRPC.
 
+    options.py           what the YAML may say
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
+    json_document.py     bytes -> values, where the original's parser has its own mind
     predict_request.py   instances or inputs -> InferRequest
     tensors.py           JSON values -> arrays of the signature's dtypes, each objection in the contract's words
     predict_response.py  InferResponse -> predictions or outputs, laid out as the original lays them out
@@ -33,27 +35,28 @@
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
 name); they are kept where a client can meet them, and each is told beside its line.
 
-Where it deviates on purpose: bodies nest 1000 levels deep at most, tensors have 64 dimensions at most (NumPy's limit,
-the original's is 254), and strings that are not UTF-8 are refused.
+Where it deviates on purpose: bodies nest 1000 levels deep at most, and tensors have 64 dimensions at most (NumPy's
+limit, the original's is 254).
 """
 
 from adapters.tf_serving.example import example
+from adapters.tf_serving.options import TfServingOptions
 from adapters.tf_serving.proto_routes import grpc_endpoints
-from adapters.tf_serving.routes import match
-from gateway.ports import Dialect, DialectKind, Options
+from adapters.tf_serving.routes import match, match_cross_origin
+from gateway.ports import Dialect, DialectKind
 
 
-class TensorFlowServingOptions(Options):
-    """`tensor_content`: answers over gRPC have their elements as bytes, as the original's have with
-    --enable_serialization_as_tensor_content, and not in typed fields, which more clients read.
-    """
+def _make(options: TfServingOptions) -> Dialect:
+    return Dialect(
+        "tf_serving",
+        "TensorFlow Serving",
+        "/v1",
+        match_cross_origin if options.cors else match,
+        example,
+        grpc_endpoints(tensor_content=options.tensor_content),
+        max_json_depth=1000,
+        http_timeout_ms=options.timeout_ms,
+    )
 
-    tensor_content: bool = False
 
-
-def _make(options: TensorFlowServingOptions) -> Dialect:
-    methods = grpc_endpoints(tensor_content=options.tensor_content)
-    return Dialect("tf_serving", "TensorFlow Serving", "/v1", match, example, methods, max_json_depth=1000)
-
-
-KIND = DialectKind(options=TensorFlowServingOptions, make=_make)
+KIND = DialectKind(options=TfServingOptions, make=_make)

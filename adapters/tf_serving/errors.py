@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
-from adapters.tf_serving.json_text import quote
+from adapters.tf_serving.json_text import quote, utf8
 from gateway import errors
 from gateway.errors import Code, GatewayError, MalformedJson, ModelNotFound
 from gateway.ports import Call, Reply
 
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
+EMPTY_HEADERS: Final = {"Content-Type": "text/html; charset=ISO-8859-1"}
 _RETRY_HEADERS: Final = JSON_HEADERS | {"Retry-After": "1"}
 _HTML_HEADERS: Final = {"Content-Type": "text/html", "Connection": "close"}
-_HTML_TITLES: Final = {404: "Not Found", 501: "Not Implemented"}
 
 HTTP_STATUSES: Final = {
     Code.OK: 200,
@@ -176,20 +178,25 @@ def encode_status_error(error: GatewayError, call: Call) -> Reply:
 
 def _error_reply(answer: Answer, text: str) -> Reply:
     status = answer.http_status or HTTP_STATUSES[answer.code]
-    body = f'{{\n    "error": {quote(text)}\n}}'.encode("utf-8", "replace")
+    body = utf8(f'{{\n    "error": {quote(text)}\n}}')
     headers = _RETRY_HEADERS if status == 503 else JSON_HEADERS
     return Reply(body, status, headers, answer.code, text)
 
 
 def encode_empty_error(error: GatewayError, call: Call) -> Reply:
-    """The status alone: on HEAD, on OPTIONS, and for a version beyond int64 (a quirk of the original's)."""
+    """The status alone: on HEAD, and for a version beyond int64 (a quirk of the original's)."""
     answer = answer_of(error)
     return Reply(b"", answer.http_status or HTTP_STATUSES[answer.code], JSON_HEADERS, answer.code)
 
 
+def encode_preflight_error(error: GatewayError, call: Call) -> Reply:
+    """The same on OPTIONS, which says nothing of JSON."""
+    return replace(encode_empty_error(error, call), headers=EMPTY_HEADERS)
+
+
 def encode_html_error(error: GatewayError, call: Call) -> Reply:
-    """A page of HTML: for what never reaches the API, a path outside it or a method that HTTP does not know."""
-    status = 404 if isinstance(error, errors.RouteNotFound) else 501
-    title = _HTML_TITLES[status]
-    page = f"<html><head><title>{status} {title}</title></head><body><h1>{title}</h1></body></html>"
+    """A page of HTML: for what never reaches the API, an illegal target, a path outside or a method that HTTP lacks."""
+    status = 404 if isinstance(error, errors.RouteNotFound) else HTTP_STATUSES[answer_of(error).code]
+    title = HTTPStatus(status).phrase
+    page = f"<HTML><HEAD>\n<TITLE>{status} {title}</TITLE>\n</HEAD><BODY>\n<H1>{title}</H1>\n</BODY></HTML>\n"
     return Reply(page.encode(), status, _HTML_HEADERS, answer_of(error).code)

@@ -7,13 +7,14 @@ tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from adapters.json_body import ARRAY
+from adapters.json_body import ARRAY, length, members
 from adapters.json_envelope import Envelope, lone_array
 from adapters.tf_serving.example_proto import inputs_of
 from adapters.tf_serving.json_text import show
@@ -154,12 +155,12 @@ def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
     if not len(instances):
         _refuse(root, "No values in 'instances' array")
     if is_map(instances[0]):
-        return _stacked_columns(instances, body, dtypes) or _walk_rows(_maps(instances, dtypes), dtypes)
+        return _stacked_columns(instances, body, dtypes) or _walk_rows(_maps(instances, dtypes), dtypes, instances)
     if len(dtypes) != 1:
         raise InvalidArgument(_SEVERAL_ROWS)
     [(name, dtype)] = dtypes.items()
     tensor = read_array(instances, dtype, body)
-    return {name: tensor} if tensor is not None else _walk_rows(_values(instances, name), dtypes)
+    return {name: tensor} if tensor is not None else _walk_rows(_values(instances, name), dtypes, instances)
 
 
 def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:
@@ -208,13 +209,15 @@ def _values(instances: Any, name: str) -> Iterator[_Slice]:
 
 
 def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]]) -> Iterator[_Slice]:
-    """The slices of rows that are maps; each must name all inputs of the signature and nothing else."""
+    """The slices of rows that are maps; each must name all inputs of the signature and nothing else. A name that comes
+    twice gives two slices (a quirk).
+    """
     for index, row in enumerate(instances):
         if not is_map(row):
             raise InvalidArgument(f"Expecting object but got list at item {index} of input list")
         names = dict.fromkeys(row.keys())
-        for name in names:
-            one = _Slice(name, row[name], f"{index} key: {name}")
+        for name, value in members(row):
+            one = _Slice(name, value, f"{index} key: {name}")
             if name not in dtypes:
                 one.refuse(f"INVALID_ARGUMENT: JSON object: does not have named input: {name}")
             yield one
@@ -225,36 +228,38 @@ def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]]) -> Iterator[_Slice]:
             )
 
 
-def _walk_rows(slices: Iterable[_Slice], dtypes: dict[str, np.dtype[Any]]) -> Tensors:
+def _walk_rows(slices: Iterable[_Slice], dtypes: dict[str, np.dtype[Any]], instances: Any) -> Tensors:
     """The exact way: slice by slice, in the order of the document."""
     columns = {name: _Column(dtype) for name, dtype in dtypes.items()}
     for one in slices:
         columns[one.name].add(one)
-    return {name: column.tensor() for name, column in columns.items()}
+    return {name: column.tensor(length(instances)) for name, column in columns.items()}
 
 
 class _Column:
-    """One input, row after row: every row's slice has the first one's number of elements, and its shape."""
+    """One input, slice after slice: each has the first one's number of elements, and its shape."""
 
-    __slots__ = ("dtype", "leaves", "rows", "shape")
+    __slots__ = ("dtype", "leaves", "shape", "slices")
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self.shape: Shape = ()
         self.leaves: list[Any] = []
-        self.rows = 0
+        self.slices = 0
 
     def add(self, one: _Slice) -> None:
         shape, leaves = self._walk(one)
-        if not self.rows:
+        if not self.slices:
             self.shape = shape
         elif shape != self.shape:
             self._refuse_shape(one, shape, len(leaves))
         self.leaves += leaves
-        self.rows += 1
+        self.slices += 1
 
-    def tensor(self) -> Tensor:
-        return make_tensor(self.leaves, (self.rows, *self.shape), self.dtype)
+    def tensor(self, rows: int) -> Tensor:
+        """The first slices, one for each row."""
+        leaves = self.leaves if self.slices == rows else self.leaves[: rows * math.prod(self.shape)]
+        return make_tensor(leaves, (rows, *self.shape), self.dtype)
 
     def _walk(self, one: _Slice) -> tuple[Shape, list[Any]]:
         try:
@@ -268,7 +273,7 @@ class _Column:
         return shape, leaves
 
     def _refuse_shape(self, one: _Slice, shape: Shape, size: int) -> NoReturn:
-        first_size = len(self.leaves) // self.rows
+        first_size = math.prod(self.shape)
         if size != first_size:
             one.refuse(f"INVALID_ARGUMENT: Expecting tensor size: {first_size} but got: {size}")
         one.refuse(f"INVALID_ARGUMENT: Expecting shape {_bracketed(self.shape)} but got: {_bracketed(shape)}")

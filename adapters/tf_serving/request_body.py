@@ -5,7 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
-from adapters.json_body import OBJECT, read
+from adapters.json_body import OBJECT
+from adapters.tf_serving.json_document import read_document
 from adapters.tf_serving.json_text import show
 from gateway.errors import BodyTooLarge, InvalidArgument, MalformedJson
 from gateway.ports import Buffer, Call
@@ -29,7 +30,7 @@ def read_object(call: Call, body: bytes) -> Any:
     """The document, an OBJECT of `json_body`. Text after it is ignored. Raises MalformedJson, InvalidArgument."""
     if not body:
         raise MalformedJson("The document is empty")
-    root = read(body, max_depth(call), ignore_trailing=True)
+    root = read_document(body, max_depth(call))
     if not isinstance(root, OBJECT):
         raise InvalidArgument(f"JSON Value: {show(root)} Is not object")
     return root

@@ -17,7 +17,7 @@ import numpy as np
 import pybase64
 
 from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, length, rectangle
-from adapters.tf_serving.json_text import show
+from adapters.tf_serving.json_text import show, utf8
 from gateway.canonical import BYTES, DTYPES
 from gateway.errors import InvalidArgument, Unsupported
 
@@ -200,7 +200,7 @@ def _take_bool(value: Any) -> bool:
 
 def _take_string(value: Any) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        return utf8(value)
     if is_base64(value):
         return decode_base64(value["b64"])
     if isinstance(value, OBJECT):
@@ -227,6 +227,8 @@ def decode_base64(text: str) -> bytes:
 
 def _unsupported_taker(type_name: str) -> Callable[[Any], NoReturn]:
     def take(value: Any) -> NoReturn:
+        if isinstance(value, OBJECT):
+            _refuse(value, type_name)
         raise Unsupported(f"Conversion of JSON Value: {show(value)} to type: {type_name}")
 
     return take

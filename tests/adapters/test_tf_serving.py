@@ -88,7 +88,6 @@ MALFORMED = [
     ("POST", "/v1/models/m/versions/1/labels/a:predict"),
     ("POST", "/v1/models/m/versions/-1:predict"),
     ("POST", "/v1/models/m/versions/a:predict"),
-    ("POST", "/v1/models/m/versions/\u0661:predict"),
     ("POST", "/v1/models/m/version/1:predict"),
     ("POST", "/v1/models/m/label/a:predict"),
     ("POST", "/v1/models/m:predict/"),
@@ -144,7 +143,19 @@ def test_preflight(origin: str, make_resolve: MakeResolve) -> None:
 
 @pytest.mark.parametrize(
     ("method", "target", "status"),
-    [("GET", "/v1", 404), ("POST", "//v1/models/m:predict", 404), ("TRACE", "/v1/models/m", 501), ("X", "/v1", 501)],
+    [
+        ("GET", "/v1", 404),
+        ("POST", "//v1/models/m:predict", 404),
+        ("TRACE", "/v1/models/m", 501),
+        ("X", "/v1", 501),
+        ("POST", "/v1/models/m/versions/\u0661:predict", 400),
+        ("GET", "/v1/models/{m}", 400),
+        ("GET", "/v1/models/[m]", 400),
+        ("GET", "/v1/models/m%zz", 400),
+        ("GET", "/v1/models/m%2", 400),
+        ("GET", "/v1/models/m#a#b", 400),
+        ("GET", "/nothing|", 400),
+    ],
 )
 def test_pages(method: str, target: str, status: int, make_resolve: MakeResolve) -> None:
     reply = ask(call_of(method, target), make_resolve())
@@ -346,50 +357,50 @@ def test_status_has_its_own_words_for_unknown_models(target: str, error: Gateway
 
 
 METADATA = b"""{
- "model_spec": {
-  "name": "m",
-  "version": "5",
-  "signature_name": ""
- },
- "metadata": {
-  "signature_def": {
-   "signature_def": {
-    "serving_default": {
-     "inputs": {
-      "image": {
-       "name": "x:0",
-       "dtype": "DT_FLOAT",
-       "tensor_shape": {
-        "dim": [
-         {
-          "size": "-1",
-          "name": ""
-         },
-         {
-          "size": "2",
-          "name": ""
-         }
-        ],
-        "unknown_rank": false
+"model_spec":{
+ "name": "m",
+ "version": "5",
+ "signature_name": ""
+}
+,
+"metadata": {"signature_def": {
+ "signature_def": {
+  "serving_default": {
+   "inputs": {
+    "image": {
+     "name": "x:0",
+     "dtype": "DT_FLOAT",
+     "tensor_shape": {
+      "dim": [
+       {
+        "size": "-1",
+        "name": ""
+       },
+       {
+        "size": "2",
+        "name": ""
        }
-      }
-     },
-     "outputs": {
-      "y": {
-       "name": "y:0",
-       "dtype": "DT_STRING",
-       "tensor_shape": {
-        "dim": [],
-        "unknown_rank": true
-       }
-      }
-     },
-     "method_name": "tensorflow/serving/predict",
-     "defaults": {}
+      ],
+      "unknown_rank": false
+     }
     }
-   }
+   },
+   "outputs": {
+    "y": {
+     "name": "y:0",
+     "dtype": "DT_STRING",
+     "tensor_shape": {
+      "dim": [],
+      "unknown_rank": true
+     }
+    }
+   },
+   "method_name": "tensorflow/serving/predict",
+   "defaults": {}
   }
  }
+}
+}
 }
 """
 
