@@ -18,10 +18,11 @@ from gateway.ports import Buffer
 _FIXED64: Final = 1
 _BYTES: Final = 2
 _TAG_BYTES: Final = 5
-_LENGTH_BYTES: Final = 5
 _VARINT_BYTES: Final = 10
 _MOST_BYTES: Final = 2**31 - 1
 _MOST_GROUPS: Final = 100
+LENGTH_BYTES: Final = 5
+"""As many at most say how long something is."""
 MOST_FIELDS: Final = 1 << 14
 """No model has as many tensors; and each field costs a microsecond, and more memory than it has bytes."""
 MOST_ELEMENTS: Final = 1 << 20
@@ -62,7 +63,7 @@ def fields(body: Buffer, at: int, end: int, kind: str, most: int = MOST_FIELDS) 
         if tag & 7 != _BYTES:
             at = _skip(body, at, end, tag, groups, kind)
             continue
-        size, data = read_varint(body, at, end, _LENGTH_BYTES, kind)
+        size, data = read_varint(body, at, end, LENGTH_BYTES, kind)
         at = data + size
         if size > _MOST_BYTES or at > end:
             raise malformed(kind)

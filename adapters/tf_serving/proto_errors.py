@@ -34,6 +34,7 @@ def encode_status_error(error: GatewayError, call: Call) -> Reply:
 def failed(code: Code, text: str) -> Reply:
     """A status with its text, cut as the original cuts it."""
     details = text.encode("utf-8", "replace")
+    text = details[:_MOST_DETAIL_BYTES].decode("utf-8", "ignore")
     if len(details) > _MOST_DETAIL_BYTES:
-        text = details[:_MOST_DETAIL_BYTES].decode("utf-8", "ignore") + "...TRUNCATED"
+        text += "...TRUNCATED"
     return Reply(b"", grpc_code=code, message=text)

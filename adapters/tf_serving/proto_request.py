@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from adapters.tf_serving.example_proto import example_inputs
 from adapters.tf_serving.proto_spec import resolve_request, signature_name
-from adapters.tf_serving.proto_tensors import Given, TensorReader, Unusual
+from adapters.tf_serving.proto_tensors import Given, TensorReader
 from adapters.tf_serving.proto_types import BY_DTYPE, type_name
-from adapters.tf_serving.proto_wire import KIND, Cut, split
+from adapters.tf_serving.proto_wire import KIND, Cut, Unusual, split
 from adapters.tf_serving.signature_def import feed_name
 from adapters.tf_serving.signatures import outputs_of, signature_of
 from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
@@ -37,9 +37,9 @@ def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
     """Raises InvalidArgument, LabelNotFound, ModelNotFound, SignatureNotFound, NeedsThread."""
     if len(call.body) < _WALKED_BYTES:
         return _request(call, resolve, parse(KIND, call.body), NOTHING)
-    head, cuts = split(call.body, in_thread=call.in_thread)
-    message = parse(KIND, head)
     try:
+        head, cuts = split(call.body, in_thread=call.in_thread)
+        message = parse(KIND, head)
         return _request(call, resolve, message, {name.decode(): cut for name, cut in cuts.items()})
     except Unusual:
         return _request(call, resolve, _parse_whole(call.body), NOTHING)
@@ -87,7 +87,7 @@ def _given(reader: TensorReader, messages: Mapping[str, Any], signature: Signatu
             raise InvalidArgument(
                 f"Signature input alias: {name}(feed name: {feed_name(signature, name)}) not found in request and no"
                 f" default value provided. Inputs expected to be in the request {_set(messages)}, or default input"
-                f" alias set: {','.join(sorted(signature.defaults))}"
+                f" alias set: {','.join(sorted(_defaults(signature)))}"
             )
     if len(given) != len(messages):
         raise InvalidArgument(
@@ -108,8 +108,13 @@ def _check_count(messages: Mapping[str, Any], signature: Signature) -> None:
     )
 
 
+def _defaults(signature: Signature) -> Tensors:
+    """Of a signature that takes tf.Examples they are the features', not its input's."""
+    return signature.defaults if signature.features is None else NOTHING
+
+
 def _may_miss(name: str, signature: Signature) -> bool:
-    return name in signature.defaults or signature.inputs[name].optional
+    return name in _defaults(signature) or signature.inputs[name].optional
 
 
 def _set(names: Iterable[str]) -> str:
@@ -119,17 +124,19 @@ def _set(names: Iterable[str]) -> str:
 def _inputs(given: Mapping[str, Given], signature: Signature) -> Tensors:
     """The inputs by the model's names. Raises InvalidArgument where a dtype is another."""
     specs = signature.inputs
-    inputs = {specs[name].name: array for name, array in signature.defaults.items()} if signature.defaults else {}
+    inputs = {specs[name].name: array for name, array in _defaults(signature).items()}
     for name, (_, array) in given.items():
         if array is None or array.dtype != specs[name].dtype:
             raise _wrong_dtype(given, signature)
+        if signature.features is not None:
+            return example_inputs(signature, array)
         inputs[specs[name].name] = array
     return inputs
 
 
 def _wrong_dtype(given: Mapping[str, Given], signature: Signature) -> InvalidArgument:
     """The first of the tensors that are fed, in the order of the names that the model has for them."""
-    fed = sorted(given.keys() | signature.defaults.keys(), key=lambda name: feed_name(signature, name))
+    fed = sorted(given.keys() | _defaults(signature).keys(), key=lambda name: feed_name(signature, name))
     for index, name in enumerate(fed):
         want = BY_DTYPE[signature.inputs[name].dtype].number
         if name in given and given[name].number != want:

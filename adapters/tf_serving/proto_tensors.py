@@ -15,9 +15,9 @@ import numpy as np
 
 from adapters import varints
 from adapters.tf_serving.proto_types import BY_NUMBER, FOREIGN_BYTES, WIDTHS, WireType
-from adapters.tf_serving.proto_wire import KIND, NOTHING_CUT, Cut
+from adapters.tf_serving.proto_wire import NOTHING_CUT, Cut, Unusual
 from adapters.tf_serving.tensors import MAX_RANK, Shape, Tensor
-from adapters.wire_format import MOST_ELEMENTS, malformed
+from adapters.wire_format import MOST_ELEMENTS
 from gateway.canonical import BYTES
 from gateway.errors import InvalidArgument
 from gateway.ports import Call
@@ -25,10 +25,6 @@ from gateway.ports import Call
 _INT64_MAX: Final = 2**63 - 1
 _REPEATED_SHARE: Final = 16
 _LENGTH_BYTES: Final = 5
-
-
-class Unusual(Exception):
-    """A field came both in runs, which were cut out, and in single values: only protobuf knows their order."""
 
 
 class Given(NamedTuple):
@@ -58,7 +54,6 @@ class TensorReader:
         number = message.dtype
         wire = BY_NUMBER.get(number)
         content = _content(message, cut)
-        _check_runs(cut, wire.field if wire is not None and count and not content else 0)
         if wire is None:
             _check_foreign(name, number, count, content)
             return Given(number, None)
@@ -164,12 +159,12 @@ def _values(message: Any, cut: Cut, wire: WireType) -> Tensor:
     single = getattr(message, wire.field_name)
     if wire.dtype == BYTES:
         return _objects(cut.strings or single[:])
-    runs = [data for field, data in cut.numbers if field == wire.field and data]
+    runs = [run for field, run in cut.numbers if field == wire.field and len(run)]
     if not runs:
         return _narrow(np.array(single[:], _FIELD_DTYPES[wire.field_name]), wire)
     if single:
         raise Unusual
-    arrays = [_run(data, wire) for data in runs]
+    arrays = [_run(run, wire) for run in runs]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
@@ -192,27 +187,16 @@ def _narrow(values: Tensor, wire: WireType) -> Tensor:
     return values.astype(wire.dtype, copy=False)
 
 
-def _run(data: memoryview, wire: WireType) -> Tensor:
-    """A run of numbers as they stand in the message, a view of it where they are floats."""
+def _run(run: Any, wire: WireType) -> Tensor:
+    """A run of numbers -> elements, of floats a view of the message."""
     if WIDTHS[wire.field]:
-        return np.frombuffer(data, wire.dtype)
-    numbers = varints.decode(data)
-    if numbers is None:
-        raise malformed(KIND)
-    return _flags(numbers) if wire.dtype.kind == "b" else _narrow(numbers, wire)
+        return np.frombuffer(run, wire.dtype)
+    return _flags(run) if wire.dtype.kind == "b" else _narrow(run, wire)
 
 
 def _flags(numbers: Tensor) -> Tensor:
     """Truth values: anything but 0 is true."""
     return np.not_equal(numbers, 0)
-
-
-def _check_runs(cut: Cut, read: int) -> None:
-    """Refuse what protobuf would of the runs that are not read: a float or a varint that is cut short."""
-    for field, data in cut.numbers:
-        width = WIDTHS[field]
-        if len(data) % width if width else field != read and data and varints.decode(data) is None:
-            raise malformed(KIND)
 
 
 def _objects(strings: list[bytes]) -> Tensor:

@@ -36,11 +36,13 @@ def signature_def(signature: Signature) -> Any:
     """The message: the model's own if it brought one, else made of the specifications."""
     if signature.definition:
         return SignatureDef.FromString(signature.definition)
+    # Where features become inputs, defaults are the features', whose parsing no SignatureDef shows.
+    defaults = signature.defaults if signature.features is None else {}
     return SignatureDef(
         inputs={name: _tensor_info(spec) for name, spec in signature.inputs.items()},
         outputs={name: _tensor_info(spec) for name, spec in signature.outputs.items()},
         method_name=signature.method,
-        defaults={name: _tensor_proto(array) for name, array in signature.defaults.items()},
+        defaults={name: _tensor_proto(array) for name, array in defaults.items()},
     )
 
 
