@@ -128,8 +128,6 @@ def _inputs(given: Mapping[str, Given], signature: Signature) -> Tensors:
     for name, (_, array) in given.items():
         if array is None or array.dtype != specs[name].dtype:
             raise _wrong_dtype(given, signature)
-        if signature.features is not None:
-            return example_inputs(signature, array)
         inputs[specs[name].name] = array
     return inputs
 
