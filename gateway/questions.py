@@ -98,6 +98,18 @@ class ModelConfiguration:
     name: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class InferTogether:
+    """Several inferences of one model that are one question, each with one answer. -> tuple[InferResponse, ...] in
+    their order, or the first error, after which nobody waits for the others.
+
+    `wire` is as in InferRequest. Source: TensorFlow Serving's MultiInference.
+    """
+
+    requests: tuple[InferRequest, ...]
+    wire: Any = None
+
+
 # ---------------------------------------------------------------------------------------------------------- statistics
 
 
@@ -247,6 +259,7 @@ class UnregisterRegion:
 
 Question: TypeAlias = (
     InferRequest
+    | InferTogether
     | ServerLive
     | ServerReady
     | SetOnline

@@ -36,6 +36,7 @@ from gateway.metrics import Metrics
 from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply
 from gateway.questions import (
     IndexEntry,
+    InferTogether,
     LoadModel,
     LogSettings,
     ModelConfiguration,
@@ -111,6 +112,7 @@ class Service:
         self.draining = False
         self.online = False
         self._answers: Mapping[type, Callable[[Any], Any]] = {
+            InferTogether: self._infer_together,
             ServerLive: lambda question: True,
             ServerReady: self._server_ready,
             SetOnline: self._set_online,
@@ -232,6 +234,19 @@ class Service:
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)
         return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+
+    async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
+        """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
+        pending: list[Answers] = []
+        try:
+            for request in question.requests:
+                if request.view.decoupled:
+                    raise ModelDecoupled(request.view.name)
+                pending.append(request.view.handle.submit(request))
+            return tuple([await anext(answers) for answers in pending])
+        finally:
+            for answers in pending:
+                answers.abandon()
 
     def serves(self, name: str) -> bool:
         """Whether traffic should come here for a model of that name; any other name stands for the server."""

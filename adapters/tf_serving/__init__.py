@@ -1,4 +1,4 @@
-"""TensorFlow Serving: `POST /v1/models/m:predict`, status and metadata, and the same over gRPC.
+"""TensorFlow Serving: predict, classify, regress, status and metadata, in JSON and over gRPC.
 
     options.py           what the YAML may say
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
@@ -23,6 +23,11 @@
     proto_types.py       dtypes on the wire
     proto_response.py    InferResponse -> PredictResponse
     tensor_message.py    arrays -> TensorProto
+    classify_regress.py  which signatures classify and regress, and what their outputs mean
+    classify_json.py     :classify and :regress             classify_proto.py    Classify, Regress, MultiInference
+    result_messages.py   their results as messages
+    example_tensors.py   tf.Examples -> the model's inputs, by TensorFlow's rules
+    example_json.py      Examples in JSON                   example_proto.py     Examples as messages
     proto_control.py     questions about models over gRPC
     proto_errors.py      every kind of failure as a gRPC status
     example.py           a shell line that calls a model

@@ -8,7 +8,7 @@ shape of a row; its first dimension may vary, if all Examples agree. Where no sh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
@@ -22,11 +22,11 @@ Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
 _PARSED: Final[dict[Kind, str]] = {"bytes": "string", "float": "float", "int64": "int64"}
 """Kind -> the dtype that TensorFlow parses it to, as its texts call it."""
-_WIDE: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP64"], "int64": DTYPES["INT64"]}
+_DTYPES: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FEW: Final = 32
 """Fewer values of a feature than that are quicker taken one by one."""
 _MOST_ELEMENTS: Final = 1 << 28
-"""Of one input: defaults make more of a request than it brings."""
+"""Of one input, and bytes of one where the model reads Examples: a context makes more of a request than it brings."""
 
 
 class Feature(NamedTuple):
@@ -36,18 +36,34 @@ class Feature(NamedTuple):
     values: Any
 
 
+Column: TypeAlias = list[Feature | None]
+"""One feature of every Example."""
+
+
 class Examples(Protocol):
-    """The Examples of one request, at least one, with their context merged into each."""
+    """The Examples of one request, with their context merged into each."""
 
     def __len__(self) -> int: ...
 
-    def column(self, name: str) -> list[Feature | None]:
-        """One feature of every Example; None where it is missing or has no kind."""
+    def columns(self, names: Collection[str]) -> list[Column]:
+        """Some features of every Example; None where one is missing or has no kind."""
         ...
 
     def serialized(self) -> list[bytes]:
         """Each Example as a message."""
         ...
+
+
+def merge(context: bytes, examples: list[bytes]) -> list[bytes]:
+    """Each message with the context before it, which merges them: of features that are in both, the latter counts.
+
+    Raises InvalidArgument.
+    """
+    if not context:
+        return examples
+    if len(context) * len(examples) > _MOST_ELEMENTS:
+        raise InvalidArgument(f"The context has more than {_MOST_ELEMENTS} bytes in all Examples")
+    return [context + example for example in examples]
 
 
 def kind_of(dtype: np.dtype[Any]) -> Kind:
@@ -64,29 +80,27 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
     """
     if signature.features is None:
         [spec] = signature.inputs.values()
+        if spec.dtype != BYTES:
+            raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
         return {spec.name: _strings(examples.serialized())}
     tensors = {}
-    for name, spec in signature.features.items():
-        column = _filled(name, spec, examples.column(name), signature.defaults.get(name))
-        if column is not None:
-            tensors[spec.name] = _tensor(name, spec, column)
+    columns = examples.columns(signature.features.keys())
+    for (name, spec), column in zip(signature.features.items(), columns, strict=True):
+        features = _complete(name, spec, column)
+        if features or not column:
+            tensors[spec.name] = _tensor(name, spec, features)
     return tensors
 
 
-def _filled(name: str, spec: TensorSpec, column: list[Feature | None], default: Tensor | None) -> list[Feature] | None:
-    """A column with the default where a feature is missing. None where all are missing and the input is optional."""
-    missing = [index for index, feature in enumerate(column) if feature is None]
-    if missing and default is None:
-        if spec.optional and len(missing) == len(column):
-            return None
-        raise InvalidArgument(
-            f"Name: <unknown>, Feature: {name} (data type: {_PARSED[kind_of(spec.dtype)]}) is required but could not be"
-            f" found.  Index: {missing[0]}"
-        )
-    if missing and default is not None:
-        filling = Feature(kind_of(spec.dtype), default.reshape(-1))
-        return [filling if feature is None else feature for feature in column]
-    return column  # type: ignore[return-value]  # nothing is missing
+def _complete(name: str, spec: TensorSpec, column: Column) -> list[Feature]:
+    """A column in which no feature is missing; nothing, if all are and the input is optional."""
+    present = [feature for feature in column if feature is not None]
+    if len(present) == len(column) or (not present and spec.optional):
+        return present
+    raise InvalidArgument(
+        f"Name: <unknown>, Feature: {name} (data type: {_PARSED[kind_of(spec.dtype)]}) is required but could not be"
+        f" found.  Index: {column.index(None)}"
+    )
 
 
 def _tensor(name: str, spec: TensorSpec, column: list[Feature]) -> Tensor:
@@ -100,7 +114,7 @@ def _tensor(name: str, spec: TensorSpec, column: list[Feature]) -> Tensor:
     shape = _row_shape(name, spec, [*map(len, rows)], kind)
     size = math.prod(shape)
     if len(rows) * size > _MOST_ELEMENTS:
-        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all")
+        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all Examples")
     return _cast(name, _flat(kind, rows, size), spec.dtype, size).reshape(len(rows), *shape)
 
 
@@ -122,12 +136,13 @@ def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Sha
 
 
 def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
-    """The values of all Examples, `size` of each, in the widest dtype of their kind."""
+    """The values of all Examples, `size` of each, in the dtype of their kind."""
     count = len(rows) * size
     if kind == "bytes":
         return _strings(chain.from_iterable(rows), count)
     if size < _FEW or not rows:
-        return np.fromiter(chain.from_iterable(rows), _WIDE[kind], count)
+        with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+            return np.fromiter(chain.from_iterable(rows), _DTYPES[kind], count)
     return np.concatenate([np.asarray(row) for row in rows])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from adapters.json_body import ARRAY, length, members
 from adapters.json_envelope import Envelope, lone_array
+from adapters.tf_serving.example_proto import inputs_of
 from adapters.tf_serving.json_text import show
 from adapters.tf_serving.model_ref import resolve_model
 from adapters.tf_serving.request_body import max_depth, plain_body, read_object
@@ -98,7 +99,7 @@ def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors,
     """`inputs` by the caller's names."""
     return InferRequest(
         view,
-        {signature.inputs[name].name: tensor for name, tensor in inputs.items()},
+        inputs_of(signature, inputs, in_thread=call.in_thread),
         outputs=outputs_of(view, signature),
         signature=signature.name,
         deadline=call.deadline,

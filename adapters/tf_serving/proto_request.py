@@ -57,9 +57,13 @@ def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, Cut]
     signature = signature_of(view, signature_name(message.model_spec))
     given = _given(TensorReader(call, cuts), message.inputs, signature)
     outputs = _outputs(message.output_filter[:], signature)
+    inputs = _inputs(given, signature)
+    if signature.features is not None:
+        [serialized] = inputs.values()
+        inputs = example_inputs(signature, serialized, in_thread=call.in_thread)
     return InferRequest(
         view,
-        _inputs(given, signature),
+        inputs,
         outputs=outputs_of(view, signature) if not outputs else _requests(outputs),
         signature=signature.name,
         deadline=call.deadline,
@@ -124,8 +128,6 @@ def _inputs(given: Mapping[str, Given], signature: Signature) -> Tensors:
     for name, (_, array) in given.items():
         if array is None or array.dtype != specs[name].dtype:
             raise _wrong_dtype(given, signature)
-        if signature.features is not None:
-            return example_inputs(signature, array)
         inputs[specs[name].name] = array
     return inputs
 

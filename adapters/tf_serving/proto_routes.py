@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from adapters.tf_serving import classify_proto as classify
 from adapters.tf_serving import proto_control as control
 from adapters.tf_serving.proto_errors import encode_error, encode_predict_error, encode_status_error
 from adapters.tf_serving.proto_request import decode_predict
@@ -31,6 +32,9 @@ _row(
     predict_encoder(content=False),
     encode_error=encode_predict_error,
 )
+_row(_PREDICTION + "Classify", "classify", classify.decoder("classify"), classify.encode_classify)
+_row(_PREDICTION + "Regress", "regress", classify.decoder("regress"), classify.encode_regress)
+_row(_PREDICTION + "MultiInference", "multi_inference", classify.decode_multi, classify.encode_multi)
 _row(_PREDICTION + "GetModelMetadata", "metadata", control.decode_metadata, control.encode_metadata)
 _row(
     _MODEL + "GetModelStatus",

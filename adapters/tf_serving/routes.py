@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
+from adapters.tf_serving.classify_json import decoder, encode_classify, encode_regress
 from adapters.tf_serving.errors import (
     EMPTY_HEADERS,
     encode_empty_error,
@@ -74,10 +75,6 @@ def _unknown_method(call: Call, resolve: Resolve) -> None:
     raise Unsupported(f"HTTP method {call.method}")
 
 
-def _unsupported_verb(call: Call, resolve: Resolve) -> None:
-    raise Unsupported(f"Method {call.args['verb']} is not supported by this server; use predict")
-
-
 def _preflight(call: Call, resolve: Resolve) -> ServerLive:
     """OPTIONS answers any page of the web, with nothing, whether CORS is on or off."""
     origin = call.headers.get("origin", "")
@@ -90,7 +87,9 @@ _ADDRESS: Final = "/v1/models/{name}[/versions/{version}|/labels/{label}]"
 _PREDICT: Final = Endpoint(f"POST {_ADDRESS}:predict", "infer", decode_predict, encode_predict, encode_error)
 _STATUS: Final = Endpoint(f"GET {_ADDRESS}", "status", decode_status, encode_status, encode_status_error)
 _METADATA: Final = Endpoint(f"GET {_ADDRESS}/metadata", "metadata", decode_metadata, encode_metadata, encode_error)
-_VERB: Final = Endpoint(f"POST {_ADDRESS}:{{verb}}", "unknown", _unsupported_verb, _encode_nothing, encode_error)
+_CLASSIFY: Final = Endpoint(f"POST {_ADDRESS}:classify", "classify", decoder("classify"), encode_classify, encode_error)
+_REGRESS: Final = Endpoint(f"POST {_ADDRESS}:regress", "regress", decoder("regress"), encode_regress, encode_error)
+_VERBS: Final = {"predict": _PREDICT, "classify": _CLASSIFY, "regress": _REGRESS}
 _PREFLIGHT: Final = Endpoint("OPTIONS /v1/", "preflight", _preflight, _encode_preflight, encode_preflight_error)
 
 _UNKNOWN: Final = Match(Endpoint("/v1/", "unknown", _malformed, _encode_nothing, encode_error))
@@ -152,11 +151,9 @@ def _with_cors(reply: Reply) -> Reply:
 
 def _match_post(raw_target: str) -> Match:
     found = _POST.fullmatch(raw_target)
-    if found is None or found[4] not in ("classify", "regress", "predict"):
+    if found is None or found[4] not in _VERBS:
         return _UNKNOWN
-    if found[4] == "predict":
-        return _named(_PREDICT, *found.group(1, 2, 3))
-    return _named(_VERB, *found.group(1, 2, 3), verb=found[4])
+    return _named(_VERBS[found[4]], *found.group(1, 2, 3))
 
 
 def _match_get(raw_target: str) -> Match:
@@ -168,8 +165,8 @@ def _match_get(raw_target: str) -> Match:
     return _named(_METADATA if found[4] == "metadata" else _STATUS, *found.group(1, 2, 3))
 
 
-def _named(endpoint: Endpoint, model: str, version: str | None, label: str | None, **more: str) -> Match:
-    args = {"model": unquote(model)} | more
+def _named(endpoint: Endpoint, model: str, version: str | None, label: str | None) -> Match:
+    args = {"model": unquote(model)}
     if version is not None:
         digits = version.lstrip("0") or "0"
         if len(digits) > 19 or int(digits) > _MAX_VERSION:

@@ -152,7 +152,7 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 # ---------------------------------------------------------------------------------------------- one leaf of each dtype
 
 
-def _json_type(value: Any) -> str:
+def json_type(value: Any) -> str:
     """The type's name in RapidJSON, which has two for the truth values."""
     if value is None:
         return "Null"
@@ -160,11 +160,13 @@ def _json_type(value: Any) -> str:
         return "True" if value else "False"
     if isinstance(value, OBJECT):
         return "Object"
+    if isinstance(value, ARRAY):
+        return "Array"
     return "String" if isinstance(value, str) else "Number"
 
 
 def _refuse(value: Any, type_name: str) -> NoReturn:
-    raise InvalidArgument(f"JSON Value: {show(value)} Type: {_json_type(value)} is not of expected type: {type_name}")
+    raise InvalidArgument(f"JSON Value: {show(value)} Type: {json_type(value)} is not of expected type: {type_name}")
 
 
 def _float_taker(type_name: str) -> Callable[[Any], float]:
@@ -200,13 +202,13 @@ def _take_string(value: Any) -> bytes:
     if isinstance(value, str):
         return utf8(value)
     if is_base64(value):
-        return _decode_base64(value["b64"])
+        return decode_base64(value["b64"])
     if isinstance(value, OBJECT):
         raise InvalidArgument(f"JSON Value: {show(value)} not formatted correctly for base64 data")
     _refuse(value, "string")
 
 
-def _decode_base64(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Standard alphabet; padding may be missing but not wrong; white space does not count. Source: Abseil."""
     try:
         return pybase64.b64decode(text, validate=True)

@@ -163,13 +163,6 @@ def test_pages(method: str, target: str, status: int, make_resolve: MakeResolve)
     assert str(status) in reply.body.decode()
 
 
-@pytest.mark.parametrize("verb", ["classify", "regress"])
-def test_verbs_that_are_not_served(verb: str, make_resolve: MakeResolve) -> None:
-    reply = ask(call_of("POST", f"/v1/models/m:{verb}"), make_resolve())
-    assert reply.http_status == 501
-    assert verb in error_of(reply)
-
-
 @given(st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "QUERY"]), st.text(max_size=40))
 def test_every_target_has_an_endpoint(method: str, tail: str) -> None:
     for target in (tail, f"/v1/{tail}", f"/v1/models/{tail}", f"/v1/models/{tail}:predict"):
