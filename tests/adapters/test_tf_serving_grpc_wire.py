@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -42,6 +43,9 @@ def decoded(body: bytes, datatype: str, walked: int, monkeypatch: pytest.MonkeyP
 
 
 def _bits(array: Any) -> Any:
+    """A signalling NaN becomes a quiet one where Python's float carries it."""
+    if array.dtype == np.float32:
+        array = np.where(np.isnan(array), np.float32(np.nan), array)
     return array.tolist() if array.dtype == object else array.tobytes()
 
 
@@ -221,7 +225,7 @@ def test_many_varints_are_read_in_a_thread() -> None:
     _, cuts = split(body, in_thread=True)
     [(_, numbers)] = cuts[b"x"].numbers
     assert len(numbers) == 200_000
-    assert set(numbers.tolist()) == {129}  # type: ignore[union-attr]
+    assert set(numbers.tolist()) == {129}
     split(with_tensor(TWO_FLOATS, sized(5, bytes(400_000))), in_thread=False)
 
 
