@@ -27,7 +27,7 @@ _LARGE_BYTES: Final = 4 << 20
 _KIND: Final = "tensorflow.Example"
 _Example: Final = message(_KIND)
 _KINDS: Final[dict[str, Kind]] = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
-_FEW: Final = 16
+_FEW: Final = 32
 """More numbers than that are quicker copied at once."""
 _FIRST: Final = 1 << 3 | 2
 _SECOND: Final = 2 << 3 | 2

@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
 _PARSED: Final[dict[Kind, str]] = {"bytes": "string", "float": "float", "int64": "int64"}
 """Kind -> the dtype that TensorFlow parses it to, as its texts call it."""
-_WIDE: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP64"], "int64": DTYPES["INT64"]}
+_DTYPES: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FEW: Final = 32
 """Fewer values of a feature than that are quicker taken one by one."""
 _MOST_REPEATED: Final = 1 << 24
@@ -143,12 +143,13 @@ def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Sha
 
 
 def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
-    """The values of all Examples, `size` of each, in the widest dtype of their kind."""
+    """The values of all Examples, `size` of each, in the dtype of their kind."""
     count = len(rows) * size
     if kind == "bytes":
         return _strings(chain.from_iterable(rows), count)
     if size < _FEW or not rows:
-        return np.fromiter(chain.from_iterable(rows), _WIDE[kind], count)
+        with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+            return np.fromiter(chain.from_iterable(rows), _DTYPES[kind], count)
     return np.concatenate([np.asarray(row) for row in rows])
 
 

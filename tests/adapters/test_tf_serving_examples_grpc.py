@@ -172,7 +172,9 @@ def in_json(values: Any) -> Any:
 
 @STATELESS
 @given(
-    EXAMPLES, st.none() | st.dictionaries(st.sampled_from("abc"), VALUES), st.sampled_from(["FP32", "INT64", "BYTES"])
+    EXAMPLES,
+    st.none() | st.dictionaries(st.sampled_from("abc"), VALUES),
+    st.sampled_from(["FP32", "FP64", "INT64", "BYTES"]),
 )
 def test_every_encoding_gives_the_same(
     make_model: MakeModel, make_resolve: MakeResolve, examples: Any, context: Any, datatype: str
