@@ -254,6 +254,12 @@ class Lifeline:
         self.cut = False
         self.on_cut: Callable[[], None] | None = None
 
+    def end(self) -> None:
+        """Nobody waits any more."""
+        self.cut = True
+        if self.on_cut is not None:
+            self.on_cut()
+
 
 @message
 class InferRequest:

@@ -41,7 +41,7 @@ _FINAL: Final = "triton_final_response"
 
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     """Host arrays -> ModelInferResponse, without a copy of theirs. Raises EncodingFailed."""
-    return Reply(_response(answer, request, _parameters(answer.parameters)))
+    return Reply(_response(answer, request, _parameters(answer.parameters) if answer.parameters else b""))
 
 
 def encode_stream(answer: InferResponse, request: InferRequest) -> Reply:
