@@ -172,8 +172,8 @@ class Signature:
     `inputs` and `outputs` map the caller's name to the model's own tensor; `method` is a SignatureDef's method_name,
     "tensorflow/serving/classify" for example. Where callers send tf.Examples, `features` says which feature is which
     input of the model, and `inputs` is a tensor of serialized Examples; it is None where the model itself reads what
-    `inputs` names. `defaults` has the inputs, by the caller's names, that a request may leave out. `definition` is the
-    serialized SignatureDef of a model that brought one.
+    `inputs` names. `defaults` has what a request may leave out, inputs by the caller's names or one row's values by
+    feature. `definition` is the serialized SignatureDef of a model that brought one.
     """
 
     name: str

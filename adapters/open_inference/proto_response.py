@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 
 from adapters.open_inference.errors import encode_error
-from adapters.open_inference.proto_wire import varint
 from adapters.open_inference.raw import raw_of
 from adapters.open_inference.response import wire_outputs
 from adapters.open_inference.wire import StreamWire
 from adapters.pb import message
+from adapters.wire_format import varint
 from gateway.canonical import BYTES, NOTHING, InferRequest, InferResponse, ParameterValue, datatype_of
 from gateway.errors import DeadlineExceeded, EncodingFailed, GatewayError
 from gateway.ports import Buffer, Call, Reply

@@ -59,7 +59,8 @@ def _servable_not_found(error: ModelNotFound) -> str:
     return f"Servable not found for request: {wanted}"
 
 
-def _no_versions(error: ModelNotFound) -> str:
+def no_versions(error: ModelNotFound) -> str:
+    """What status says of an unknown model, or version of it."""
     versions = "any versions" if error.version is None else f"version {error.version}"
     return f"Could not find {versions} of model {error.name}"
 
@@ -169,7 +170,7 @@ def encode_error(error: GatewayError, call: Call) -> Reply:
 def encode_status_error(error: GatewayError, call: Call) -> Reply:
     """{"error": text}, on status: an unknown model has other words there."""
     if isinstance(error, ModelNotFound):
-        return _error_reply(answer_of(error), _no_versions(error))
+        return _error_reply(answer_of(error), no_versions(error))
     return encode_error(error, call)
 
 

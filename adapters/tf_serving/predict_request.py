@@ -18,6 +18,7 @@ from adapters.json_envelope import Envelope, lone_array
 from adapters.tf_serving.json_text import show
 from adapters.tf_serving.model_ref import resolve_model
 from adapters.tf_serving.request_body import max_depth, plain_body, read_object
+from adapters.tf_serving.signatures import DEFAULT_SIGNATURE, outputs_of, signature_of
 from adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
@@ -29,11 +30,10 @@ from adapters.tf_serving.tensors import (
     read_tensor,
     walk,
 )
-from gateway.canonical import BYTES, InferRequest, OutputRequest, Signature, Tensors
-from gateway.errors import GatewayError, InvalidArgument, SignatureNotFound, Unsupported
+from gateway.canonical import BYTES, InferRequest, Signature, Tensors
+from gateway.errors import GatewayError, InvalidArgument, Unsupported
 from gateway.ports import Buffer, Call, ModelView, Resolve
 
-DEFAULT_SIGNATURE: Final = "serving_default"
 _ROWS: Final = "instances"
 _ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
 _FEW: Final = 8
@@ -71,7 +71,7 @@ def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | N
         return None
     try:
         view = resolve_model(call, resolve)
-        signature = _signature(view, opened.text or DEFAULT_SIGNATURE)
+        signature = signature_of(view, opened.text or DEFAULT_SIGNATURE)
     except GatewayError:
         return None
     dtypes = _dtypes(signature)
@@ -88,7 +88,7 @@ def _document(call: Call, resolve: Resolve, body: bytes) -> InferRequest:
     if not isinstance(signature_name, str):
         _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
     view = resolve_model(call, resolve)
-    signature = _signature(view, signature_name or DEFAULT_SIGNATURE)
+    signature = signature_of(view, signature_name or DEFAULT_SIGNATURE)
     inputs, rows = _inputs(root, body, _dtypes(signature))
     return _request(call, view, signature, inputs, rows)
 
@@ -98,28 +98,15 @@ def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors,
     return InferRequest(
         view,
         {signature.inputs[name].name: tensor for name, tensor in inputs.items()},
-        outputs=_outputs(view, signature),
+        outputs=outputs_of(view, signature),
         signature=signature.name,
         deadline=call.deadline,
         wire=Asked(signature, rows),
     )
 
 
-def _signature(view: ModelView, name: str) -> Signature:
-    try:
-        return view.signatures[name]
-    except KeyError:
-        raise SignatureNotFound(view.name, name) from None
-
-
 def _dtypes(signature: Signature) -> dict[str, np.dtype[Any]]:
     return {name: spec.dtype for name, spec in signature.inputs.items()}
-
-
-def _outputs(view: ModelView, signature: Signature) -> tuple[OutputRequest, ...]:
-    """The signature's outputs by the model's names; nothing, which means all, where it shows all of them."""
-    wanted = dict.fromkeys([spec.name for spec in signature.outputs.values()])
-    return () if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted])
 
 
 def _inputs(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> tuple[Tensors, bool]:

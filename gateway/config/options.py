@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from gateway.canonical import DTYPES, TensorSpec
 from gateway.config.control import Admin, ModelControl
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
+from gateway.config.signatures import SignatureConfig
 from gateway.config.values import (
     PUBLIC_NAMES,
     Bind,
@@ -101,21 +102,6 @@ class InputConfig(OutputConfig):
     def spec(self, labels: tuple[str, ...] = ()) -> TensorSpec:
         """As a specification."""
         return TensorSpec(self.name, DTYPES[self.datatype], self.shape, self.optional, labels)
-
-
-class SignatureConfig(Section):
-    """A named view of a model, for TensorFlow Serving's callers."""
-
-    method: Literal["predict", "classify", "regress"] = "predict"
-    """What the signature is for."""
-    inputs: dict[str, str] = Field(default_factory=dict)
-    """The caller's name of an input -> the model's; empty is all, by their own names."""
-    outputs: dict[str, str] = Field(default_factory=dict)
-    """The caller's name of an output -> the model's; empty is all, by their own names."""
-    scores: str | None = None
-    """The output that has the scores of classes."""
-    classes: str | None = None
-    """The output that has the names of classes."""
 
 
 class Step(Section):

@@ -4,18 +4,21 @@ import gzip
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.tf_serving import KIND
 from adapters.tf_serving.errors import ANSWERS, HTTP_STATUSES, answer_of
 from adapters.tf_serving.routes import match
+from adapters.tf_serving.signature_def import SignatureDef
 from gateway import errors
-from gateway.canonical import DTYPES, InferRequest, ModelRef
+from gateway.canonical import BYTES, DTYPES, InferRequest, ModelRef, Signature, TensorSpec
 from gateway.errors import Code, GatewayError, kinds
 from gateway.ports import Call, ModelView, Reply, Resolve
 from gateway.questions import ModelMetadata, ModelStatus, ServerLive, VersionStatus
@@ -409,6 +412,68 @@ def test_metadata_body(make_model: MakeModel, make_resolve: MakeResolve) -> None
     assert (reply.body, reply.headers) == (METADATA, {"Content-Type": "application/json"})
 
 
+DEFINITION = b"""
+inputs { key: "b" value { name: "b:0" dtype: DT_INT64 } }
+inputs { key: "a" value { coo_sparse { values_tensor_name: "v:0" indices_tensor_name: "i:0" } dtype: DT_STRING
+  tensor_shape { dim { size: -1 name: "batch" } } } }
+outputs { key: "o" value { dtype: DT_HALF tensor_shape { unknown_rank: true } } }
+method_name: "any/thing"
+defaults { key: "b" value { dtype: DT_INT64 tensor_shape { } int64_val: 9007199254740993 } }
+"""
+SHAPELESS = {"name": "b:0", "dtype": "DT_INT64"}
+SPARSE = {
+    "dtype": "DT_STRING",
+    "tensor_shape": {"dim": [{"size": "-1", "name": "batch"}], "unknown_rank": False},
+    "coo_sparse": {"values_tensor_name": "v:0", "indices_tensor_name": "i:0", "dense_shape_tensor_name": ""},
+}
+NO_VALUES = ["float", "double", "int", "string", "scomplex", "bool", "dcomplex", "half", "resource_handle", "variant"]
+DEFAULT = {
+    "dtype": "DT_INT64",
+    "tensor_shape": {"dim": [], "unknown_rank": False},
+    "version_number": 0,
+    "tensor_content": "",
+    **{f"{kind}_val": [] for kind in [*NO_VALUES, "uint32", "uint64"]},
+    "int64_val": ["9007199254740993"],
+    "float8_val": "",
+}
+DESCRIBED = {
+    "inputs": {"a": SPARSE, "b": SHAPELESS},
+    "outputs": {"o": {"dtype": "DT_HALF", "tensor_shape": {"dim": [], "unknown_rank": True}}},
+    "method_name": "any/thing",
+    "defaults": {"b": DEFAULT},
+}
+
+
+def described(signature: Signature, make_model: MakeModel) -> dict[str, Any]:
+    view = replace(make_model("m", {}, {}), signatures={signature.name: signature})
+    reply = match("GET", "/v1/models/m/metadata").endpoint.encode(view, ModelMetadata(view))
+    shown: dict[str, Any] = json.loads(bytes(reply.body))["metadata"]["signature_def"]["signature_def"]  # type: ignore[arg-type]
+    return shown
+
+
+def test_metadata_shows_the_definition_that_a_model_brought(make_model: MakeModel) -> None:
+    """Names in order, fields in the order of their numbers, what is unset in a oneof or a message left out."""
+    definition = text_format.Parse(DEFINITION, SignatureDef()).SerializeToString()
+    shown = described(Signature("s", {}, {}, definition=definition), make_model)
+    assert shown == {"s": DESCRIBED}
+    assert [*shown["s"]] == ["inputs", "outputs", "method_name", "defaults"]
+    assert [*shown["s"]["inputs"]] == ["a", "b"]
+    assert [*shown["s"]["inputs"]["a"]] == ["dtype", "tensor_shape", "coo_sparse"]
+    assert [*shown["s"]["defaults"]["b"]][:4] == ["dtype", "tensor_shape", "version_number", "tensor_content"]
+
+
+def test_metadata_shows_defaults_and_method(make_model: MakeModel) -> None:
+    x, y = TensorSpec("x", DTYPES["FP32"], (-1, 2)), TensorSpec("y", BYTES, ())
+    defaults = {"a": np.array([[0.5, 1]], np.float32), "b": np.array(b"\xff", np.object_)}
+    signature = Signature("s", {"a": x, "b": y}, {}, "tensorflow/serving/regress", defaults=defaults)
+    shown = described(signature, make_model)["s"]
+    assert shown["method_name"] == "tensorflow/serving/regress"
+    assert (shown["defaults"]["a"]["tensor_content"], shown["defaults"]["b"]["string_val"]) == (
+        "AAAAPwAAgD8=",
+        ["/w=="],
+    )
+
+
 def test_metadata_names_every_dtype(make_model: MakeModel) -> None:
     view = make_model("m", {name: (name, ()) for name in DTYPES}, {})
     reply = match("GET", "/v1/models/m/metadata").endpoint.encode(view, ModelMetadata(view))
@@ -535,7 +600,7 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
     names = {dtype: name for name, dtype in DTYPES.items()}
     specs = {name: (names[array.dtype], array.shape) for name, array in inputs.items()}
     view = make_model("it's/a model", specs, {}, example_inputs=inputs)
-    line = KIND.make(None).example(view, "http://h:1/")
+    line = KIND.make(KIND.options()).example(view, "http://h:1/")
     assert line is not None
     assert "\n" not in line
     request = run_example(line, view, make_resolve)
@@ -544,7 +609,7 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
 
 
 def test_models_without_an_example(make_model: MakeModel) -> None:
-    example = KIND.make(None).example
+    example = KIND.make(KIND.options()).example
     assert example(make_model("m", {"x": ("FP16", (1,))}, {}), "http://h") is None
     assert example(make_model("m", {"x": ("FP32", (1,))}, {}, example_inputs={}), "http://h") is None
     assert example(make_model("m", {"x": ("FP32", (100_000,))}, {}), "http://h") is None

@@ -763,6 +763,27 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             '5:54: models.digits.signatures.b: found "predict", expected a mapping',
         ],
     ),
+    "methods of signatures": (
+        HEAD + "    signatures:\n"
+        "      a: {method: classify}\n"
+        "      b: {method: classify, scores: y, outputs: {scores: y}}\n"
+        "      c: {scores: y}\n"
+        "      d: {method: regress, classes: y, outputs: {value: y}}\n"
+        "      e: {inputs: {x: x}, examples: x}\n"
+        "      f: {method: regress, inputs: {x: x}, examples: x}\n"
+        "      g: {method: classify, scores: ''}\n",
+        [
+            "6:10: models.digits.signatures.a: a classify signature needs scores, or classes, or both",
+            "7:49: models.digits.signatures.b.outputs: a classify signature names its outputs in scores and classes",
+            "8:19: models.digits.signatures.c.scores: only a classify signature has scores and classes",
+            "9:37: models.digits.signatures.d.classes: only a classify signature has scores and classes",
+            "9:49: models.digits.signatures.d.outputs: a regress signature has one output, {outputs: NAME}",
+            "10:37: models.digits.signatures.e.examples: only classify and regress take examples; a predict signature "
+            "names the input in inputs",
+            "11:54: models.digits.signatures.f.examples: a signature has inputs or examples, not both",
+            '12:37: models.digits.signatures.g.scores: found "", expected at least 1 character',
+        ],
+    ),
     # --- files
     "files": (
         "models:\n  a: {backend: onnx, path: nope}\n  b: {backend: python, path: 'nope.py:Class'}\n"
