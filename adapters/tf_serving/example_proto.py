@@ -79,11 +79,12 @@ class SerializedExamples:
 def _columns(names: Collection[str], examples: Iterable[Any], context: Any) -> list[Column]:
     columns: list[Column] = [[] for _ in names]
     shared = {} if context is None else context.features.feature
-    places = [(name, shared.get(name), column) for name, column in zip(names, columns, strict=True)]
+    places = [(name, _feature(shared.get(name)), column) for name, column in zip(names, columns, strict=True)]
     for example in examples:
         own = example.features.feature
         for name, otherwise, column in places:
-            column.append(_feature(own.get(name, otherwise)))
+            found = own.get(name)
+            column.append(otherwise if found is None else _feature(found))
     return columns
 
 
