@@ -6,7 +6,7 @@ from gateway.ports import Options
 
 
 class TfServingOptions(Options):
-    """How TensorFlow Serving's REST interface behaves."""
+    """How TensorFlow Serving's interfaces behave."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
