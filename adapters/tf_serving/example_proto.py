@@ -79,20 +79,18 @@ class SerializedExamples:
 def _columns(names: Collection[str], examples: Iterable[Any], context: Any) -> list[Column]:
     columns: list[Column] = [[] for _ in names]
     shared = {} if context is None else context.features.feature
-    places = [
-        (name, _feature(shared[name]) if name in shared else None, column)
-        for name, column in zip(names, columns, strict=True)
-    ]
+    places = [(name, _feature(shared.get(name)), column) for name, column in zip(names, columns, strict=True)]
     for example in examples:
         own = example.features.feature
         for name, otherwise, column in places:
-            column.append(_feature(own[name]) if name in own else otherwise)
+            found = own.get(name)
+            column.append(otherwise if found is None else _feature(found))
     return columns
 
 
 def _feature(feature: Any) -> Feature | None:
     """A copy, which does not keep the message."""
-    field = feature.WhichOneof("kind")
+    field = None if feature is None else feature.WhichOneof("kind")
     if field is None:
         return None
     kind = _KINDS[field]
