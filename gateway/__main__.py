@@ -23,7 +23,11 @@ PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0: done; 1: it could not be done; 2: the command or the configuration is wrong."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, flags = parser.parse_known_args(arguments)
+    if flags and options.run is not _import_tf_serving:
+        parser.error(f"unrecognized arguments: {' '.join(flags)}")
+    options.flags = flags
     try:
         status: int = options.run(options)
     except KeyboardInterrupt:
@@ -71,20 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
     verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
 
-    verb = _verb(
-        verbs,
-        _import,
-        "import",
-        "Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored.\n"
-        "The report goes to stderr: a line for each such key, and for each model that cannot be served.\n\n"
-        "A Triton model repository can also be served as it is: tensorgate serve --model-repository DIR",
-        "tensorgate import triton models -o gateway.yaml\n"
-        "  tensorgate check --load gateway.yaml\n"
-        "  tensorgate serve gateway.yaml",
-    )
-    verb.add_argument("server", choices=["triton"], help="whose configuration it is")
-    verb.add_argument("folder", type=Path, help="triton: the model repository, a folder with a folder per model")
-    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+    _import_verbs(verbs)
 
     verb = _verb(
         verbs,
@@ -147,13 +138,80 @@ def _model_control(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _verb(verbs: Any, run: object, name: str, text: str, example: str) -> argparse.ArgumentParser:
+def _import_verbs(verbs: Any) -> None:
+    text = "Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored."
+    example = (
+        "tensorgate import triton models -o gateway.yaml\n  tensorgate import tf-serving models.config -o gateway.yaml"
+    )
+    verb = _verb(verbs, None, "import", text, example)
+    servers = verb.add_subparsers(title="servers", metavar="SERVER", required=True)
+
+    verb = _verb(
+        servers,
+        _import_triton,
+        "triton",
+        f"{text}\n"
+        "The report goes to stderr: a line for each such key, and for each model that cannot be served.\n\n"
+        "A Triton model repository can also be served as it is: tensorgate serve --model-repository DIR",
+        "tensorgate import triton models -o gateway.yaml\n"
+        "  tensorgate check --load gateway.yaml\n"
+        "  tensorgate serve gateway.yaml",
+    )
+    verb.add_argument("folder", type=Path, help="the model repository, a folder with a folder per model")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+    verb = _verb(
+        servers,
+        _import_tf_serving,
+        "tf-serving",
+        "Write the configuration files and the command line of a TensorFlow Serving server as YAML of the gateway.\n"
+        "The report goes to stderr: for each key and flag what it becomes, or why it is ignored or refused.\n"
+        "Exit status 1 if a model or anything else is refused, 2 if the old server would not start like that, either.",
+        "tensorgate import tf-serving models.config -o gateway.yaml\n"
+        "  tensorgate import tf-serving models.config --batching batching.txt --monitoring monitoring.txt\n"
+        "  tensorgate import tf-serving --model_name=m --model_base_path=/models/m\n"
+        "  tensorgate import tf-serving -o gateway.yaml -- tensorflow_model_server --port=8500 --rest_api_port=8501 "
+        "--model_config_file=models.config",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    verb.add_argument("-h", "--help", action=_HelpOfFlags, help="show this, and what becomes of every flag")
+    verb.add_argument("words", nargs="*", metavar="FILE|--flag=value", help="models.config, or flags of the old server")
+    verb.add_argument("--batching", metavar="FILE", help="--enable_batching --batching_parameters_file=FILE")
+    verb.add_argument("--monitoring", metavar="FILE", help="--monitoring_config_file=FILE")
+    verb.add_argument("--ssl", metavar="FILE", help="--ssl_config_file=FILE")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+
+class _HelpOfFlags(argparse.Action):
+    """The help of `import tf-serving`: with what becomes of each flag of TensorFlow Serving."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from gateway import migrate
+
+        _say(parser.format_help() + _CONTAINER + migrate.tf_serving_flags())
+        parser.exit()
+
+
+_CONTAINER = """
+the container image of TensorFlow Serving has two environment variables; they stand for these flags:
+  --port=8500 --rest_api_port=8501 --model_name=$MODEL_NAME --model_base_path=$MODEL_BASE_PATH/$MODEL_NAME
+where MODEL_NAME is model and MODEL_BASE_PATH is /models unless they are set. Where no flag names a port, they are 8500
+and 8501, too.
+"""
+
+
+def _verb(verbs: Any, run: object, name: str, text: str, example: str, **more: Any) -> argparse.ArgumentParser:
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,
         description=text,
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        **more,
     )
     verb.set_defaults(run=run)
     return verb
@@ -234,10 +292,21 @@ def _check(options: argparse.Namespace) -> int:
     return status
 
 
-def _import(options: argparse.Namespace) -> int:
+def _import_triton(options: argparse.Namespace) -> int:
     from gateway import migrate
 
     return migrate.from_triton(options.folder, options.output, _say, _complain)
+
+
+def _import_tf_serving(options: argparse.Namespace) -> int:
+    from gateway import migrate
+
+    words = [*options.words, *options.flags]
+    if options.batching:
+        words += ["--enable_batching", f"--batching_parameters_file={options.batching}"]
+    words += [f"--monitoring_config_file={options.monitoring}"] if options.monitoring else []
+    words += [f"--ssl_config_file={options.ssl}"] if options.ssl else []
+    return migrate.from_tf_serving(words, options.output, _say, _complain)
 
 
 def _schema(options: argparse.Namespace) -> int:

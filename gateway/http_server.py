@@ -58,7 +58,7 @@ class HttpLimits:
 
 
 class HttpListener:
-    """One address that speaks some dialects. `pages` are exact paths of the house.
+    """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
 
     Without `fast_lane` aiohttp reads every request, not only those that the lane leaves to it.
     """
@@ -76,6 +76,7 @@ class HttpListener:
         self._service = service
         self._dialects = dialects
         self._pages = pages
+        self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
         self._limits = limits
         self._patience = patience or Patience()
@@ -148,6 +149,8 @@ class HttpListener:
         """The dialect that owns a path; the only one of a listener owns them all."""
         if len(self._dialects) == 1:
             return self._dialects[0]
+        if self._paths and (owner := self._paths.get(target.partition("?")[0])) is not None:
+            return owner
         for dialect in self._dialects:
             prefix = dialect.prefix
             if target[: len(prefix)].lower() == prefix and target[len(prefix) : len(prefix) + 1] in ("", "/", "?"):

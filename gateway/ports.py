@@ -182,7 +182,8 @@ class Dialect:
     that the dialect words its own 404, 405 or 400. `grpc` maps full method names to endpoints. `example(view,
     base_url)` is one shell line that calls a model with its `example_inputs`, or None if the dialect cannot call it;
     `serve` prints it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
-    (lower-case) carry tensors as bytes, and may be larger than others.
+    (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
+    belong to it, too.
     """
 
     name: str
@@ -193,6 +194,7 @@ class Dialect:
     grpc: Mapping[str, Endpoint] = NOTHING
     max_json_depth: int = 100
     binary_header: str = ""
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

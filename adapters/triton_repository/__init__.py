@@ -5,20 +5,19 @@
     reading.notes       # what config.pbtxt says and this gateway does not do, key by key
 
 folder.py       reads the folder; the only module here that touches files
-text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lines   places.py  where each key stands
+text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lines, as adapters.migration reads it
 model.py        the message -> the entry, by way of:
                 kind.py        which backend               tensors.py     inputs, outputs, reshapes, labels
                 scheduling.py  queue, batches, sequences   instances.py   copies and their device, versions
                 onnx.py        ONNX Runtime's settings
 ignored.py      every key by name: honoured, or why not
-plain.py        a message -> JSON data                     document.py    entries -> a YAML file for people
+plain.py        a message -> JSON data
 
 Nothing here imports the gateway's flow: what comes out is plain data, which the configuration validates like any YAML.
 Source: Triton's model repository and model configuration.
 """
 
-from adapters.triton_repository.document import Imported, document
 from adapters.triton_repository.folder import model_folders, read_model
-from adapters.triton_repository.text import Note, Reading
+from adapters.triton_repository.text import Reading
 
-__all__ = ["Imported", "Note", "Reading", "document", "model_folders", "read_model"]
+__all__ = ["Reading", "model_folders", "read_model"]

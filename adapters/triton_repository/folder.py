@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
+from adapters.migration import Source, read_text
 from adapters.pb import message
 from adapters.triton_repository.model import translate
-from adapters.triton_repository.text import CONFIG_FILE, Reading, Source, parse_json, parse_text
-
-MAX_BYTES: Final = 1 << 20
+from adapters.triton_repository.text import CONFIG_FILE, Reading, parse_json, parse_text
 
 
 def model_folders(repository: Path) -> dict[str, Path]:
@@ -35,17 +33,7 @@ def _source(folder: Path, configuration: str | None) -> Source:
     place = folder / CONFIG_FILE
     if not place.exists():
         return Source(message("inference.ModelConfig")(), "without config.pbtxt")
-    if not place.is_file():  # to open a pipe would wait for whoever writes into it
-        raise ValueError(f"{CONFIG_FILE}: not a file")
-    with place.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"{CONFIG_FILE}: larger than {MAX_BYTES >> 20} MiB")
-    try:
-        return parse_text(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{CONFIG_FILE}:{line}: not UTF-8 text") from None
+    return parse_text(read_text(place, CONFIG_FILE))
 
 
 def _files(folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from adapters.triton_repository.text import Source
+from adapters.migration import Source
 
 HONOURED: Final = frozenset(
     {

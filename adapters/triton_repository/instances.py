@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from adapters.migration import Source
 from adapters.pb import enum
-from adapters.triton_repository.text import Source
 
 _BY_NUMBER: Final = enum("inference.ModelInstanceGroup.Kind").values_by_number
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from adapters.triton_repository.text import Source
+from adapters.migration import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from adapters.migration import Source
 from adapters.pb import message
 from adapters.triton_repository import kind as kinds
 from adapters.triton_repository.ignored import note_ignored
@@ -19,7 +20,7 @@ from adapters.triton_repository.onnx import onnx_options
 from adapters.triton_repository.plain import plain
 from adapters.triton_repository.scheduling import scheduling, steps
 from adapters.triton_repository.tensors import class_labels, inside, reshapes, tensors
-from adapters.triton_repository.text import Reading, Source
+from adapters.triton_repository.text import Reading
 
 _PYTHON_PARAMETERS: Final = {
     "EXECUTION_ENV_PATH": "is ignored: the model runs in the gateway's own interpreter",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from adapters.triton_repository.text import Source
+from adapters.migration import Source
 
 _THREADS: Final = {"intra_op_thread_count": "intra_op_threads", "inter_op_thread_count": "inter_op_threads"}
 _MODES: Final = {"0": "sequential", "1": "parallel"}

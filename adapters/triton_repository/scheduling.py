@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from adapters.migration import Source
 from adapters.triton_repository.tensors import datatype, inside
-from adapters.triton_repository.text import Source
 
 NO_BOUND: Final = 65536
 """How many requests may wait where Triton sets no bound."""

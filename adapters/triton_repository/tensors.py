@@ -6,8 +6,8 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from adapters.migration import Source
 from adapters.pb import enum
-from adapters.triton_repository.text import Source
 
 _BY_NUMBER: Final = {
     number: value.name.removeprefix("TYPE_")

@@ -133,7 +133,6 @@ def test_the_query_is_read_once(query: str, args: dict[str, str]) -> None:
     made = dialect()
     match = made.match("POST", PREDICT + query)
     assert dict(match.args) == args
-    assert match.endpoint.stream == ("server" if "streaming" in args else "unary")
     assert match.endpoint.method == "infer"
     assert made.match("POST", PREDICT + query) is match
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapters.migration.places import read_places
+from adapters.migration.source import MAX_BYTES
 from adapters.pb import message
 from adapters.triton_repository import Reading, model_folders, read_model
-from adapters.triton_repository.folder import MAX_BYTES
 from adapters.triton_repository.ignored import HONOURED, IGNORED
-from adapters.triton_repository.places import read_places
 from adapters.triton_repository.plain import plain
 from adapters.triton_repository.text import parse_text
 

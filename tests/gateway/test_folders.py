@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from adapters.triton_repository import Imported, document, read_model
+from adapters.migration import Imported, document
+from adapters.triton_repository import read_model
 from gateway import app, migrate
 from gateway.config import Config, config_class, parse_config
+from gateway.migrate import triton_document
 
 KINDS = app.registries()
 CLASSES = config_class(KINDS)
@@ -67,7 +69,7 @@ def test_what_is_written_reads_back_as_the_same(make: Make, tmp_path: Path, case
     reading = read_model(model)
     elsewhere = tmp_path / "configs" / "here"
     elsewhere.mkdir(parents=True)
-    text = document("title", [Imported("no", reading.entry, reading.notes)], elsewhere)
+    text = document(["title"], [], [Imported("no", reading.entry, reading.notes)], elsewhere)
     written = yaml.safe_load(text)["models"]["no"]
     entry = {key: value for key, value in reading.entry.items() if key != "open_inference"}
     if "path" in entry:
@@ -86,11 +88,11 @@ def test_what_is_written_reads_back_as_the_same(make: Make, tmp_path: Path, case
 def test_the_document_is_made_for_people(make: Make, tmp_path: Path) -> None:
     reading = read_model(make("max_batch_size: 2\nresponse_cache { enable: true }"))
     models = [Imported("m", reading.entry, reading.notes), Imported("n", error="no\nsuch file")]
-    text = document("Imported from x.", models, tmp_path)
+    text = triton_document("x", models, tmp_path)
     assert (
         text
         == """\
-# Imported from x.
+# Imported from the Triton model repository x.
 # What Triton's configuration says and is not done here stands beside each model.
 
 listen:                               # Triton's ports

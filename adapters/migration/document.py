@@ -10,20 +10,12 @@ from typing import Any, Final
 
 import yaml
 
-from adapters.triton_repository.text import Note
+from adapters.migration.source import Note
 
 _ORDER: Final = (
     "backend", "path", "file", "versions", "device", "instances", "decoupled", "max_batch_size", "batching",
     "max_queue_delay_us", "preferred_batch_sizes", "max_queue_size",
 )  # fmt: skip
-_PORTS: Final = """\
-listen:                               # Triton's ports
-  http:
-    - {bind: "0.0.0.0:8000"}
-  grpc:
-    - {bind: "0.0.0.0:8001"}
-  metrics: {bind: "0.0.0.0:8002"}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +28,26 @@ class Imported:
     error: str = ""
 
 
-def document(title: str, models: Sequence[Imported], folder: Path) -> str:
-    """The file's text; paths are relative to its `folder`. What could not be read, or is done otherwise, stands in
-    comments.
+def document(title: Sequence[str], sections: Sequence[str], models: Sequence[Imported], folder: Path | None) -> str:
+    """The file's text: comments, the lines of the sections before `models`, and the models; paths are relative to its
+    `folder`, or left as they are. What could not be read, or is done otherwise, stands in comments.
     """
-    lines = [
-        f"# {_one_line(title)}",
-        "# What Triton's configuration says and is not done here stands beside each model.",
-    ]
-    lines += ["", *_PORTS.splitlines(), "", "models:"]
+    lines = [*(f"# {one_line(line)}" for line in title), "", *sections, "", "models:"]
     for model in models:
         lines += ["", *_model(model, folder)]
     return "\n".join(lines) + "\n"
 
 
-def _model(model: Imported, folder: Path) -> Iterator[str]:
+def _model(model: Imported, folder: Path | None) -> Iterator[str]:
     if model.entry is None:
-        yield f"  # {_one_line(model.name)}: not imported: {_one_line(model.error)}"
+        yield f"  # {one_line(model.name)}: not imported: {one_line(model.error)}"
         return
-    yield f"  {_flow(model.name)}:"
-    for note in model.notes:
-        yield f"    # {_one_line(str(note))}"
+    yield f"  {flow(model.name)}:"
+    yield from (f"    # {one_line(str(note))}" for note in model.notes if note.fate != "mapped")
     entry = dict(model.entry)
     entry.pop("open_inference", None)  # the answer to clients who ask for it is made from what stands here
     for key in sorted(entry, key=lambda key: _ORDER.index(key) if key in _ORDER else len(_ORDER)):
-        yield from _pair(key, _relative(key, entry[key], folder))
+        yield from _pair(key, _relative(key, entry[key], folder) if folder else entry[key])
 
 
 def _relative(key: str, value: Any, folder: Path) -> Any:
@@ -84,16 +71,17 @@ def _path(file: str, folder: Path) -> str:
 def _pair(key: str, value: Any) -> Iterator[str]:
     if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
         yield f"    {key}:"
-        yield from (f"      - {_flow(each)}" for each in value)
+        yield from (f"      - {flow(each)}" for each in value)
     else:
-        yield f"    {key}: {_flow(value)}"
+        yield f"    {key}: {flow(value)}"
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """One line of YAML."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf"))
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """What others wrote, for a comment."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

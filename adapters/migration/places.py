@@ -15,7 +15,7 @@ _TOKENS: Final = re.compile(
     r"""|(?P<list>\[)|(?P<end>\])|(?P<value>"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[^\s\#,;:{}<>\[\]"']+)""",
     re.DOTALL,
 )
-_MAX_DEPTH: Final = 16  # no message of ModelConfig nests so deep
+_MAX_DEPTH: Final = 16  # no message of a configuration nests so deep
 _UNNUMBERED: Final = re.compile(r"[A-Za-z_]\w*(?![\w\[])")
 
 

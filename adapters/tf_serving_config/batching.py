@@ -1,0 +1,59 @@
+"""BatchingParameters -> how requests wait and share runs, the same for every model."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from adapters.migration import Source
+
+KIND: Final = "tensorflow.serving.BatchingParameters"
+NO_BOUND: Final = 65536
+"""How many requests may wait where TensorFlow Serving sets no bound."""
+ALONE: Final = {"max_batch_size": 0, "max_queue_size": NO_BOUND}
+"""Without --enable_batching: each request runs by itself, in its own shape."""
+
+PARALLEL: Final = "parallel_runs"
+"""The option of SavedModels that says how many batches run at a time."""
+_THREADS: Final = f"-> {PARALLEL} of SavedModels; an ONNX model runs a batch at a time, on all cores (see instances)"
+
+_USUAL: Final = {"max_batch_size": 1000, "batch_timeout_micros": 0, "max_enqueued_batches": 10, "num_batch_threads": 4}
+_IGNORED: Final = {
+    "thread_pool_name": "threads have no names of their own",
+    "allowed_batch_sizes": "a batch runs with the rows that it has; none is padded to certain sizes",
+    "pad_variable_length_inputs": "requests of different shapes do not share a batch, so that none needs padding",
+    "enable_large_batch_splitting": "a request of up to max_batch_size rows runs whole",
+    "max_execution_batch_size": "a request of up to max_batch_size rows runs whole",
+}
+
+
+def batching(source: Source) -> dict[str, Any]:
+    """The keys that every model gets. Raises ValueError for a value that TensorFlow Serving would refuse, too."""
+    size = _number(source, "max_batch_size", 1)
+    delay = _number(source, "batch_timeout_micros", 0)
+    batches = _number(source, "max_enqueued_batches", 0)
+    waiting = max(1, batches) * size
+    entry = {"max_batch_size": size, "max_queue_delay_us": delay, "max_queue_size": waiting}
+    counted = f"-> max_queue_size: {waiting}, which counts requests: {max(1, batches)} batches of {size} rows each"
+    if source.config.HasField("num_batch_threads"):
+        entry[PARALLEL] = _number(source, "num_batch_threads", 1)
+    for key, text in (
+        ("num_batch_threads", _THREADS),
+        ("max_batch_size", f"-> max_batch_size: {size}"),
+        ("batch_timeout_micros", f"-> max_queue_delay_us: {delay}"),
+        ("max_enqueued_batches", counted),
+    ):
+        if source.config.HasField(key):
+            source.note(key, text, fate="mapped")
+    for field, _ in source.config.ListFields():
+        if field.name in _IGNORED:
+            source.note(field.name, f"is ignored: {_IGNORED[field.name]}")
+    return entry
+
+
+def _number(source: Source, key: str, least: int) -> int:
+    if not source.config.HasField(key):
+        return _USUAL[key]
+    value: int = getattr(source.config, key).value
+    if value < least:
+        raise source.wrong(key, f"found {value}, expected at least {least}, as in {key} {{ value: {_USUAL[key]} }}")
+    return value
