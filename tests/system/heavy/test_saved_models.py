@@ -463,5 +463,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 theirs = meta_graph_pb2.SignatureDef(method_name="m")
 assert message("tensorflow.SignatureDef").FromString(theirs.SerializeToString()).method_name == "m"
 """
-    done = subprocess.run([PYTHON, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=WRITES_WITHIN_S)
+    done = subprocess.run(
+        [PYTHON, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=WRITES_WITHIN_S
+    )
     assert done.returncode == 0, done.stderr
