@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from gateway.canonical import NOTHING
 from gateway.errors import Code, Reason
-from gateway.loader import Hooks, Loader, LoadReport, Report
+from gateway.loader import Hooks, Loader, LoadReport, Report, without_folders
 from gateway.model import Model
 from gateway.questions import VersionStatus
 from gateway.record import AVAILABLE, END, LOADING, START, UNLOADING, ModelRecord, Stored
@@ -118,8 +118,9 @@ class Inventory:
         if first:
             record.stored = stored
         if not stored.versions:
-            failures[None] = Reason(f"no version to load in {stored.place}", Code.NOT_FOUND)
-            report(LoadReport(record.name, None, error=failures[None].text))
+            text = f"no version to load in {stored.place}"
+            failures[None] = Reason(without_folders(text), Code.NOT_FOUND)
+            report(LoadReport(record.name, None, error=text))
         for version in due:
             if version in fresh:
                 record.note(version, LOADING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ Called in a thread; raises with a message for the operator.
 """
 
 _THREADS: Final = 8
+_FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
 _CODES: Final = {
     FileNotFoundError: Code.NOT_FOUND,
     PermissionError: Code.PERMISSION_DENIED,
@@ -110,14 +112,14 @@ class Loader:
         return Stored(config, versions, seen, upload)
 
     async def make(self, name: str, version: int, stored: Stored, report: Report) -> Model | Reason:
-        """A version, loaded and warm, or why not."""
+        """A version, loaded and warm, or, for callers, why not."""
         started = time.perf_counter()
         try:
             model, warm_up = await self._load_version(name, version, stored.config, stored.versions[version])
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
             report(LoadReport(name, version, error=told(error)))
-            return Reason(told(error), _code_of(error))
+            return Reason(without_folders(told(error)), _code_of(error))
         model.load_seconds = time.perf_counter() - started
         report(LoadReport(name, version, model.device, model.load_seconds, warm_up))
         return model
@@ -153,6 +155,11 @@ def told(error: Exception) -> str:
     expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError))
     text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
+
+
+def without_folders(text: str) -> str:
+    """For callers, who need not know where models lie."""
+    return _FOLDERS.sub("", text)
 
 
 def _code_of(error: Exception) -> Code:

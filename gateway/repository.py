@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from gateway.canonical import NOTHING
 from gateway.catalog import Catalog
@@ -29,7 +28,7 @@ from gateway.errors import (
     ReloadFailed,
 )
 from gateway.inventory import Inventory
-from gateway.loader import Hooks, Loader, LoadReport, Report, told
+from gateway.loader import Hooks, Loader, LoadReport, Report, told, without_folders
 from gateway.model_list import PLATFORM, ListedCatalog
 from gateway.questions import IndexEntry, VersionStatus, WantedModel
 from gateway.record import ModelRecord, Stored
@@ -37,8 +36,6 @@ from gateway.record import ModelRecord, Stored
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-_FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
 
 
 class Repository(Inventory):
@@ -125,7 +122,7 @@ class Repository(Inventory):
         except ModelNotFound:
             raise ModelNotStored(name) from None
         except (ValueError, OSError) as error:
-            raise LoadRefused(name, _without_folders(told(error))) from None
+            raise LoadRefused(name, without_folders(told(error))) from None
         record = self._records.setdefault(name, ModelRecord(name))
         try:
             if not stored.versions:
@@ -139,7 +136,7 @@ class Repository(Inventory):
             if stored.upload is not None and record.stored is not stored:
                 stored.upload.cleanup()
         if failures:
-            raise LoadFailed(name, {v: _without_folders(why.text) for v, why in failures.items() if v is not None})
+            raise LoadFailed(name, {version: why.text for version, why in failures.items() if version is not None})
 
     async def _unload_tree(self, name: str, dependents: bool, seen: set[str]) -> None:
         record = self._records.get(name)
@@ -181,7 +178,7 @@ class Repository(Inventory):
             tasks = {name: self._begin(self._bring_listed(name, each)) for name, each in stored.items()}
             outcomes = zip(new, await asyncio.gather(*(tasks[name] for name in new)), strict=True)
             failures = {
-                (name, version): Reason(_without_folders(why.text), why.code)
+                (name, version): why
                 for name, reasons in outcomes
                 if name not in self.snapshot.models
                 for version, why in reasons.items()
@@ -213,7 +210,7 @@ class Repository(Inventory):
             try:
                 found[each.name] = stored = self._loader.stored(self._catalog.configure(each))
             except (ValueError, OSError) as error:
-                raise LoadRefused(each.name, _without_folders(told(error))) from None
+                raise LoadRefused(each.name, without_folders(told(error))) from None
             if not stored.versions:
                 raise LoadRefused(each.name, f"no versions of it found under base path {each.base_path}")
         due = deque(found.values())
@@ -223,7 +220,7 @@ class Repository(Inventory):
                     try:
                         found[part] = self._loader.read(part)
                     except (ModelNotFound, ValueError, OSError) as error:
-                        raise LoadRefused(part, _without_folders(told(error))) from None
+                        raise LoadRefused(part, without_folders(told(error))) from None
                     due.append(found[part])
         return found
 
@@ -287,7 +284,7 @@ class Repository(Inventory):
             log.debug("model %s cannot be read", record.name, exc_info=error)
             missing = isinstance(error, ModelNotFound)
             text = f"no such model: {record.name}" if missing else told(error)
-            record.error = text
+            record.error = without_folders(text)
             record.wanted = True
             record.seen = None if missing else await asyncio.to_thread(self._catalog.fingerprint, record.name)
             self._publish()
@@ -319,8 +316,3 @@ def _log_report(report: LoadReport) -> None:
     """Where a caller learns what went wrong, the operator's log does too."""
     if report.error:
         log.info("model %s version %s failed to load: %s", report.name, report.version, report.error)
-
-
-def _without_folders(text: str) -> str:
-    """For callers, who need not know where models lie."""
-    return _FOLDERS.sub("", text)

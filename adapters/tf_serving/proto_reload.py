@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from adapters.pb import message
-from adapters.wire_format import parse
+from adapters.tf_serving.proto_spec import read_small
 from gateway.errors import InvalidArgument
 from gateway.ports import Call, Reply, Resolve
 from gateway.questions import ReloadModels, WantedModel
@@ -19,7 +19,7 @@ _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][0-9A-Za-z.]*://")
 
 def decode_reload(call: Call, resolve: Resolve) -> ReloadModels:
     """An empty list is one, too: it unloads everything."""
-    asked = parse("tensorflow.serving.ReloadConfigRequest", call.body)
+    asked = read_small("ReloadConfigRequest", call.body)
     if asked.config.WhichOneof("config") != "model_config_list":
         raise InvalidArgument(
             "ServerModelConfig type not supported by HandleReloadConfigRequest."

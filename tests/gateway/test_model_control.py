@@ -129,7 +129,11 @@ class World:
         return answer["outputs"][0]["data"] if "outputs" in answer else answer["error"]
 
     def states(self, name: str) -> dict[int, str]:
-        return {status.version: status.state for status in self.repository.statuses(name)}
+        """None as long as nothing is known of it."""
+        try:
+            return {status.version: status.state for status in self.repository.statuses(name)}
+        except ModelNotFound:
+            return {}
 
     def put(self, path: str, factor: Any) -> None:
         file = self.folder / path / "factor"
