@@ -48,6 +48,8 @@ ARRAY: Final = (list, simdjson.Array)
 
 _SIMDJSON_MAX_DEPTH: Final = 1024
 _SIMDJSON_MAX_LENGTH: Final = 0xFFFFFF
+_FEW_KEYS: Final = 16
+"""As many keys may each be looked up from the front of their object."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
@@ -107,6 +109,8 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
         return _read_slowly(body, max_depth, ignore_trailing)
     if _deeper_than(body, max_depth):
         raise MalformedJson(f"nesting deeper than {max_depth} levels")
+    longest = _SIMDJSON_MAX_LENGTH - 1
+    _local.uncounted = len(body) > 2 * longest and body.count(b",") >= longest
     return value
 
 
@@ -167,8 +171,19 @@ class _FirstWins(rapidjson.Decoder):
 
 
 def members(value: Any) -> list[tuple[str, Any]]:
-    """The members of an object as they came: repeated keys are all there."""
-    return value.members if isinstance(value, _Repeating) else list(value.items())
+    """The members of an object as they came: repeated keys are all there. Raises MalformedJson.
+
+    simdjson makes Python values of what repeats or is many, and writes beyond its list where an array is longer than
+    it counts: such a document is refused.
+    """
+    if isinstance(value, dict):
+        return value.members if isinstance(value, _Repeating) else list(value.items())
+    keys = list(value)
+    if len(keys) <= _FEW_KEYS and len(set(keys)) == len(keys):
+        return [(key, value[key]) for key in keys]
+    if _local.uncounted:
+        raise MalformedJson(f"an array of {_SIMDJSON_MAX_LENGTH} elements and more, beside many or repeated members")
+    return list(value.items())
 
 
 _decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)

@@ -37,7 +37,8 @@ The contract has quirks (text after the document is ignored, an INT8 of 300 is 4
 name); they are kept where a client can meet them, and each is told beside its line.
 
 Where it deviates on purpose: bodies nest 1000 levels deep at most, and tensors have 64 dimensions at most (NumPy's
-limit, the original's is 254).
+limit, the original's is 254). Over gRPC, bytes that are no message are INVALID_ARGUMENT
+(the original's INTERNAL has no text), and what a request may become by repeated values is bounded.
 """
 
 from adapters.tf_serving.example import example

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
-from adapters.json_body import ARRAY
+from adapters.json_body import ARRAY, length
 from adapters.tf_serving.classify_regress import (
     Classified,
     Verb,
@@ -30,6 +30,9 @@ from gateway.ports import Call, Decode, NeedsThread, Reply, Resolve
 
 _SMALL_BYTES: Final = 64 << 10
 """Larger bodies, and those that are gzipped, are read in a thread: each feature costs half a microsecond."""
+
+_MOST_EXAMPLES: Final = 1 << 20
+"""An empty one has three bytes here, and 64 as an object."""
 
 
 def decoder(verb: Verb) -> Decode:
@@ -58,6 +61,8 @@ def _read(root: Any) -> tuple[str, JsonExamples]:
         _refuse(root, "Expecting 'examples' value to be an list/array")
     if not len(examples):
         _refuse(root, "'examples' value is an empty array")
+    if length(examples) > _MOST_EXAMPLES:
+        raise InvalidArgument(f"'examples' has more than {_MOST_EXAMPLES} elements")
     return name, JsonExamples([read_example(example) for example in examples], context)
 
 

@@ -7,13 +7,16 @@ one kind throughout. All of that is checked before the model is known.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from adapters.json_body import ARRAY, OBJECT, length, members
+from adapters.json_body import ARRAY, OBJECT, OutOfRange, length, members, numbers
 from adapters.pb import message
 from adapters.tf_serving.example_tensors import Column, Feature, Kind, merge
+from adapters.tf_serving.json_text import utf8
 from adapters.tf_serving.tensors import decode_base64, is_base64, json_type
 from gateway.canonical import DTYPES
 from gateway.errors import InvalidArgument
@@ -25,6 +28,7 @@ _Example: Final = message("tensorflow.Example")
 _KINDS: Final[dict[type, Kind]] = {float: "float", int: "int64", bool: "int64", bytes: "bytes"}
 _FEW: Final = 32
 """More numbers than that are kept as an array."""
+_CHUNK: Final = 1 << 16
 _INT64: Final = np.iinfo(np.int64)
 _UINT64: Final = np.iinfo(np.uint64)
 
@@ -61,32 +65,45 @@ def _read(name: str, content: Any) -> Value:
     if kind is float or kind is bool:
         return content
     if kind is str:
-        return content.encode("utf-8", "surrogateescape")
+        return utf8(content)
     if isinstance(content, ARRAY):
         return _read_list(name, content)
     return _read_element(name, content, None)
 
 
 def _read_list(name: str, array: Any) -> Value:
-    types = {*map(type, array)}
-    if not types:
-        return None
-    if types == {str}:
-        return [text.encode("utf-8", "surrogateescape") for text in array]
-    many = length(array) >= _FEW
-    if types == {float}:
-        return _float_array(array) if many else [*array]
-    values = [] if types != {int} else [*array]
-    if not values or min(values) < _INT64.min or max(values) > _INT64.max:
-        values = _read_elements(name, array)
-    if not many or type(values[0]) is bytes:
+    if length(array) >= _FEW:
+        return _read_many(name, array)
+    values = [*array]
+    types = {*map(type, values)}
+    if types == {float} or (types == {int} and min(values) >= _INT64.min and max(values) <= _INT64.max):
         return values
-    return _float_array(values) if type(values[0]) is float else np.array(values, DTYPES["INT64"])
+    return _read_elements(name, values) or None
 
 
-@np.errstate(over="ignore")  # a float beyond the dtype's range is infinite
-def _float_array(values: Any) -> np.ndarray[Any, Any]:
-    return np.array(values, DTYPES["FP32"])
+def _read_many(name: str, array: Any) -> Value:
+    types = _types(array)
+    if types == {float}:
+        return numbers(array, DTYPES["FP32"])
+    if types == {int}:
+        with suppress(OutOfRange):
+            return numbers(array, DTYPES["INT64"])
+    if types == {str}:
+        return [utf8(text) for text in array]
+    values = _read_elements(name, array)
+    if type(values[0]) is bytes:
+        return values
+    with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+        return np.array(values, DTYPES["FP32" if type(values[0]) is float else "INT64"])
+
+
+def _types(array: Any) -> set[type]:
+    """The types of the elements. Others may use the interpreter in between, if they are many."""
+    elements = iter(array)
+    types: set[type] = set()
+    while some := {*map(type, islice(elements, _CHUNK))}:
+        types |= some
+    return types
 
 
 def _read_elements(name: str, array: Any) -> list[Any]:
@@ -107,7 +124,7 @@ def _read_element(name: str, element: Any, kind: Kind | None) -> float | int | b
     if kind not in (None, own):
         raise InvalidArgument(f"Unexpected element type in feature: {name} expecting type: {kind}")
     if own == "bytes":
-        return element.encode("utf-8", "surrogateescape") if isinstance(element, str) else decode_base64(element["b64"])
+        return utf8(element) if isinstance(element, str) else decode_base64(element["b64"])
     if own == "float":
         return _double(element)
     if element > _INT64.max:
@@ -146,7 +163,7 @@ def _feature(value: Value) -> Feature | None:
 def _serialize(features: dict[str, Value]) -> bytes:
     example = _Example()
     for name, value in features.items():
-        target = example.features.feature[name]
+        target = example.features.feature[utf8(name).decode("utf-8", "replace")]
         if (feature := _feature(value)) is not None:
             getattr(target, f"{feature.kind}_list").value.extend(feature.values)
     serialized: bytes = example.SerializeToString()

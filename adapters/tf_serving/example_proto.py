@@ -27,7 +27,7 @@ _LARGE_BYTES: Final = 4 << 20
 _KIND: Final = "tensorflow.Example"
 _Example: Final = message(_KIND)
 _KINDS: Final[dict[str, Kind]] = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
-_FEW: Final = 16
+_FEW: Final = 32
 """More numbers than that are quicker copied at once."""
 _FIRST: Final = 1 << 3 | 2
 _SECOND: Final = 2 << 3 | 2
@@ -79,20 +79,18 @@ class SerializedExamples:
 def _columns(names: Collection[str], examples: Iterable[Any], context: Any) -> list[Column]:
     columns: list[Column] = [[] for _ in names]
     shared = {} if context is None else context.features.feature
-    places = [
-        (name, _feature(shared[name]) if name in shared else None, column)
-        for name, column in zip(names, columns, strict=True)
-    ]
+    places = [(name, _feature(shared.get(name)), column) for name, column in zip(names, columns, strict=True)]
     for example in examples:
         own = example.features.feature
         for name, otherwise, column in places:
-            column.append(_feature(own[name]) if name in own else otherwise)
+            found = own.get(name)
+            column.append(otherwise if found is None else _feature(found))
     return columns
 
 
 def _feature(feature: Any) -> Feature | None:
     """A copy, which does not keep the message."""
-    field = feature.WhichOneof("kind")
+    field = None if feature is None else feature.WhichOneof("kind")
     if field is None:
         return None
     kind = _KINDS[field]

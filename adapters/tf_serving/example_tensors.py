@@ -22,12 +22,11 @@ Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
 _PARSED: Final[dict[Kind, str]] = {"bytes": "string", "float": "float", "int64": "int64"}
 """Kind -> the dtype that TensorFlow parses it to, as its texts call it."""
-_WIDE: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP64"], "int64": DTYPES["INT64"]}
+_DTYPES: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FEW: Final = 32
 """Fewer values of a feature than that are quicker taken one by one."""
-_MOST_REPEATED: Final = 1 << 24
-"""Values of one input, and bytes of one where the model reads Examples: a context makes more of a request than it
-brings."""
+_MOST_ELEMENTS: Final = 1 << 28
+"""Of one input, and bytes of one where the model reads Examples: a context makes more of a request than it brings."""
 
 
 class Feature(NamedTuple):
@@ -62,8 +61,8 @@ def merge(context: bytes, examples: list[bytes]) -> list[bytes]:
     """
     if not context:
         return examples
-    if len(context) * len(examples) > _MOST_REPEATED:
-        raise InvalidArgument(f"The context has more than {_MOST_REPEATED} bytes in all Examples")
+    if len(context) * len(examples) > _MOST_ELEMENTS:
+        raise InvalidArgument(f"The context has more than {_MOST_ELEMENTS} bytes in all Examples")
     return [context + example for example in examples]
 
 
@@ -114,15 +113,9 @@ def _tensor(name: str, spec: TensorSpec, column: list[Feature]) -> Tensor:
     rows = [feature.values for feature in column]
     shape = _row_shape(name, spec, [*map(len, rows)], kind)
     size = math.prod(shape)
-    if len(rows) * size > _MOST_REPEATED:
-        _check_repeated(name, rows, size)
+    if len(rows) * size > _MOST_ELEMENTS:
+        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all Examples")
     return _cast(name, _flat(kind, rows, size), spec.dtype, size).reshape(len(rows), *shape)
-
-
-def _check_repeated(name: str, rows: Sequence[Any], size: int) -> None:
-    """Refuse a context's feature that many Examples share: they hold the same object."""
-    if (len(rows) - len({*map(id, rows)})) * size > _MOST_REPEATED:
-        raise InvalidArgument(f"Feature: {name} of the context has more than {_MOST_REPEATED} values in all Examples")
 
 
 def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Shape:
@@ -143,12 +136,13 @@ def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Sha
 
 
 def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
-    """The values of all Examples, `size` of each, in the widest dtype of their kind."""
+    """The values of all Examples, `size` of each, in the dtype of their kind."""
     count = len(rows) * size
     if kind == "bytes":
         return _strings(chain.from_iterable(rows), count)
     if size < _FEW or not rows:
-        return np.fromiter(chain.from_iterable(rows), _WIDE[kind], count)
+        with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+            return np.fromiter(chain.from_iterable(rows), _DTYPES[kind], count)
     return np.concatenate([np.asarray(row) for row in rows])
 
 

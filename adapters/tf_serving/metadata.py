@@ -5,7 +5,7 @@ GetModelStatusResponse and GetModelMetadataResponse.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 
@@ -16,6 +16,14 @@ from gateway.canonical import ModelRef
 from gateway.ports import Call, ModelView, Reply, Resolve
 from gateway.questions import ModelMetadata, ModelStatus, VersionStatus
 
+_METADATA: Final = """\
+{{
+"model_spec":{spec},
+"metadata": {{"signature_def": {signatures}}}
+}}
+"""
+"""The original joins the texts of two messages. A map stands in a message of its own name, so that is there twice."""
+
 
 def decode_status(call: Call, resolve: Resolve) -> ModelStatus:
     """Status asks for all versions or for one; a label in the address is ignored, known or not (a quirk)."""
@@ -24,7 +32,7 @@ def decode_status(call: Call, resolve: Resolve) -> ModelStatus:
 
 
 def encode_status(versions: tuple[VersionStatus, ...], question: ModelStatus) -> Reply:
-    return _reply({"model_version_status": [_version(version) for version in versions]})
+    return _reply(_json({"model_version_status": [_version(version) for version in versions]}))
 
 
 def _version(version: VersionStatus) -> dict[str, Any]:
@@ -38,12 +46,8 @@ def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
 
 def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
     signatures = {name: _plain(signature_def(view.signatures[name])) for name in sorted(view.signatures)}
-    return _reply(
-        {
-            "model_spec": {"name": view.name, "version": str(view.version), "signature_name": ""},
-            "metadata": {"signature_def": {"signature_def": signatures}},  # twice: a map in a message of that name
-        }
-    )
+    spec = {"name": view.name, "version": str(view.version), "signature_name": ""}
+    return _reply(_METADATA.format(spec=_json(spec), signatures=_json({"signature_def": signatures})))
 
 
 def _plain(message: Any) -> Any:
@@ -70,6 +74,10 @@ def _field(value: Any, kind: Any) -> Any:
     return _in_order(value, kind)
 
 
-def _reply(message: dict[str, Any]) -> Reply:
-    text = json.dumps(message, indent=1, ensure_ascii=False) + "\n"
+def _json(message: Any) -> str:
+    """As protobuf prints: one space a level, and a line break at the end."""
+    return json.dumps(message, indent=1, ensure_ascii=False) + "\n"
+
+
+def _reply(text: str) -> Reply:
     return Reply(text.encode("utf-8", "replace"), headers=JSON_HEADERS)

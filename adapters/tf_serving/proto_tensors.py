@@ -17,14 +17,15 @@ from adapters import varints
 from adapters.tf_serving.proto_types import BY_NUMBER, FOREIGN_BYTES, WIDTHS, WireType
 from adapters.tf_serving.proto_wire import NOTHING_CUT, Cut, Unusual
 from adapters.tf_serving.tensors import MAX_RANK, Shape, Tensor
-from adapters.wire_format import MOST_ELEMENTS
+from adapters.wire_format import LENGTH_BYTES, MOST_ELEMENTS
 from gateway.canonical import BYTES
 from gateway.errors import InvalidArgument
-from gateway.ports import Call
+from gateway.ports import Call, NeedsThread
 
 _INT64_MAX: Final = 2**63 - 1
 _REPEATED_SHARE: Final = 16
-_LENGTH_BYTES: Final = 5
+_SEVERAL_VALUES: Final = 4
+_QUICK_STRINGS: Final = 1 << 14
 
 
 class Given(NamedTuple):
@@ -38,11 +39,13 @@ class TensorReader:
     """Reads the tensors of one request.
 
     A few bytes can stand for a tensor of any size. What a request may become by repeated values is bounded, for all of
-    its tensors together, by a sixteenth of the largest message: 64 MiB where that is 1 GiB.
+    its tensors together, by a sixteenth of the largest message: 64 MiB where that is 1 GiB. A single value that stands
+    for all takes no memory until the model reads it; if there are several, the tensor counts four times.
     """
 
     def __init__(self, call: Call, cuts: Mapping[str, Cut]) -> None:
         self._cuts = cuts
+        self._in_thread = call.in_thread
         self._most = call.max_body_bytes
         self._room = call.max_body_bytes // _REPEATED_SHARE
 
@@ -59,24 +62,29 @@ class TensorReader:
             return Given(number, None)
         if not count:
             return Given(number, np.empty(shape, wire.dtype))
-        if content:
+        if content and wire.dtype == BYTES:
+            flat = _strings(name, content, count, in_thread=self._in_thread)
+        elif content:
             flat = _from_content(name, content, wire, count)
         else:
             flat = self._whole(name, _values(message, cut, wire), wire.dtype, count)
         return Given(number, flat.reshape(shape))
 
     def _whole(self, name: str, values: Tensor, dtype: np.dtype[Any], count: int) -> Tensor:
-        """As many values as there are elements: surplus ones are dropped, for missing ones the last is repeated."""
+        """As many values as there are elements: surplus ones are dropped, for missing ones the last is repeated.
+
+        Raises InvalidArgument before anything is allocated that is too large.
+        """
         if values.size >= count:
             return values if values.size == count else values[:count]
         size = count * dtype.itemsize
         if size > self._most:
             _refuse(name)
-        if size > self._room:
+        self._room -= size if values.size < 2 else size * _SEVERAL_VALUES
+        if self._room < 0:
             raise InvalidArgument(f"tensor parsing error: {name}: {size} bytes, of which few were sent")
-        self._room -= size
-        if not values.size:
-            return _nothing(dtype, count)
+        if values.size < 2:
+            return np.broadcast_to(values if values.size else _nothing(dtype), count)
         whole = np.empty(count, dtype)
         whole[: values.size] = values
         whole[values.size :] = values[-1]
@@ -123,22 +131,22 @@ def _content(message: Any, cut: Cut) -> memoryview | None:
 
 
 def _from_content(name: str, content: memoryview, wire: WireType, count: int) -> Tensor:
-    """A view of the bytes, but for BOOL and BYTES."""
-    if wire.dtype == BYTES:
-        return _strings(name, content, count)
+    """Numbers as a view of the bytes; BOOL is a copy."""
     if len(content) != count * wire.dtype.itemsize:
         _refuse(name)
     return _flags(np.frombuffer(content, np.uint8)) if wire.dtype.kind == "b" else np.frombuffer(content, wire.dtype)
 
 
-def _strings(name: str, content: memoryview, count: int) -> Tensor:
+def _strings(name: str, content: memoryview, count: int, *, in_thread: bool) -> Tensor:
     """The lengths of all strings, then their bytes."""
     if count > MOST_ELEMENTS or count > len(content):
         _refuse(name)
-    digits = np.frombuffer(content[: count * _LENGTH_BYTES], np.uint8)
+    if count > _QUICK_STRINGS and not in_thread:
+        raise NeedsThread
+    digits = np.frombuffer(content[: count * LENGTH_BYTES], np.uint8)
     ends = np.flatnonzero(digits < 0x80)[:count]
     lengths = varints.decode(content[: ends[-1] + 1]) if len(ends) == count else None
-    if lengths is None or np.diff(ends, prepend=-1).max() > _LENGTH_BYTES:
+    if lengths is None or np.diff(ends, prepend=-1).max() > LENGTH_BYTES:
         _refuse(name)
     stops = np.cumsum(lengths.astype(np.uint32), dtype=np.int64) + int(ends[-1]) + 1
     if stops[-1] != len(content):
@@ -205,5 +213,5 @@ def _objects(strings: list[bytes]) -> Tensor:
     return flat
 
 
-def _nothing(dtype: np.dtype[Any], count: int) -> Tensor:
-    return np.full(count, b"", np.object_) if dtype == BYTES else np.zeros(count, dtype)
+def _nothing(dtype: np.dtype[Any]) -> Tensor:
+    return _objects([b""]) if dtype == BYTES else np.zeros(1, dtype)

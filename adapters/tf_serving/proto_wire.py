@@ -33,6 +33,8 @@ _VALUE: Final = 2 << 3 | 2
 _CUT: Final = frozenset({number << 3 | 2 for number in (CONTENT, *WIDTHS)})
 _STRINGS_STAY_BYTES: Final = MOST_HEAD_BYTES
 """In messages of this size and less, strings are left to protobuf, which is faster with many."""
+_QUICK_BYTES: Final = 1 << 18
+"""As many bytes of varints are read on the event loop."""
 _STRING: Final = STRINGS << 3 | 2
 
 
@@ -84,18 +86,18 @@ class _Splitter:
     def split(self) -> tuple[bytes, dict[bytes, Cut]]:
         view = self._view
         head: list[Buffer] = []
-        kept = size = 0
+        kept = size = walked = 0
         for tag, begin, data, end in fields(self._body, 0, len(self._body), KIND):
             if tag == _INPUTS:
                 entry = self._entry(data, end)
                 head += view[kept:begin], _tag_and_length(_INPUTS, len(entry)), entry
                 kept = end
                 size += len(entry)
+                walked += end - begin
                 self._check(size)
         head.append(view[kept:])
-        message = b"".join(head)
-        self._check(len(message))
-        return message, self._cuts
+        self._check(len(view) - walked + size)
+        return b"".join(head), self._cuts
 
     def _check(self, head_bytes: int) -> None:
         if head_bytes > MOST_HEAD_BYTES:
@@ -166,8 +168,10 @@ class _Splitter:
         for field, data in found:
             if field == CONTENT:
                 cut.content = data
-            else:
-                cut.numbers.append((field, _run(field, data)))
+                continue
+            if len(data) > _QUICK_BYTES and not (WIDTHS[field] or self._in_thread):
+                raise NeedsThread
+            cut.numbers.append((field, _run(field, data)))
 
     def _take_strings(self, cut: Cut, data: int, stop: int, end: int) -> int:
         """A string, and all that stand right behind it -> where they end."""

@@ -7,7 +7,7 @@ field is its memory, behind a tag and a length. Source: the field table of Tenso
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from gateway.canonical import BYTES
 from gateway.ports import Buffer
 
 _TENSOR: Final = message("tensorflow.TensorProto")
-_FEW: Final = 2000
-"""As many integers protobuf writes faster than NumPy does."""
 _STRING_TAG: Final = bytes([STRINGS << 3 | 2])
 
 
@@ -67,10 +65,6 @@ def _varints(array: Tensor, wire: WireType) -> list[Buffer]:
     numbers = array.reshape(-1)
     if wire.field_name == "half_val":
         numbers = numbers.view(np.uint16)
-    if numbers.size <= _FEW:
-        tensor: Any = _TENSOR()
-        getattr(tensor, wire.field_name).extend(numbers.tolist())
-        return [tensor.SerializeToString()]
     data = varints.encode(numbers)
     return [_field(wire.field, len(data)), data]
 

@@ -357,50 +357,50 @@ def test_status_has_its_own_words_for_unknown_models(target: str, error: Gateway
 
 
 METADATA = b"""{
- "model_spec": {
-  "name": "m",
-  "version": "5",
-  "signature_name": ""
- },
- "metadata": {
-  "signature_def": {
-   "signature_def": {
-    "serving_default": {
-     "inputs": {
-      "image": {
-       "name": "x:0",
-       "dtype": "DT_FLOAT",
-       "tensor_shape": {
-        "dim": [
-         {
-          "size": "-1",
-          "name": ""
-         },
-         {
-          "size": "2",
-          "name": ""
-         }
-        ],
-        "unknown_rank": false
+"model_spec":{
+ "name": "m",
+ "version": "5",
+ "signature_name": ""
+}
+,
+"metadata": {"signature_def": {
+ "signature_def": {
+  "serving_default": {
+   "inputs": {
+    "image": {
+     "name": "x:0",
+     "dtype": "DT_FLOAT",
+     "tensor_shape": {
+      "dim": [
+       {
+        "size": "-1",
+        "name": ""
+       },
+       {
+        "size": "2",
+        "name": ""
        }
-      }
-     },
-     "outputs": {
-      "y": {
-       "name": "y:0",
-       "dtype": "DT_STRING",
-       "tensor_shape": {
-        "dim": [],
-        "unknown_rank": true
-       }
-      }
-     },
-     "method_name": "tensorflow/serving/predict",
-     "defaults": {}
+      ],
+      "unknown_rank": false
+     }
     }
-   }
+   },
+   "outputs": {
+    "y": {
+     "name": "y:0",
+     "dtype": "DT_STRING",
+     "tensor_shape": {
+      "dim": [],
+      "unknown_rank": true
+     }
+    }
+   },
+   "method_name": "tensorflow/serving/predict",
+   "defaults": {}
   }
  }
+}
+}
 }
 """
 

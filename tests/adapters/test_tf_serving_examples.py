@@ -118,8 +118,12 @@ TAKEN: list[tuple[str, str, tuple[int, ...] | None, Any]] = [
     ("FP32", f"[{'NaN, ' * 40}Infinity]", (-1, -1), [[np.nan] * 40 + [np.inf]]),
     ("FP32", "18446744073709551616", (-1,), [2**64]),
     ("FP32", "[-9223372036854775809, 0.5]", (-1, 2), [[-(2**63), 0.5]]),
-    ("FP64", "[0.1]", (-1,), [0.1]),
+    ("FP64", "[0.1]", (-1,), [np.float32(0.1)]),  # a float_list has no doubles
+    ("FP64", f"{[0.1] * 40}", (-1, 40), [[np.float32(0.1)] * 40]),
     ("FP16", "0.1", (-1,), [0.1]),
+    ("FP32", f"[{'0.5, ' * 40}18446744073709551616]", (-1, 41), [[*[0.5] * 40, 2**64]]),
+    ("FP32", f"{[1.5] * 20}", (-1, 20), [[1.5] * 20]),
+    ("INT64", f"{[True, *[3] * 40]}".lower(), (-1, 41), [[1, *[3] * 40]]),
     ("INT64", "[9223372036854775807, -9223372036854775808]", (-1, 2), [[2**63 - 1, -(2**63)]]),
     ("INT64", f"{[2**62] * 40}", (-1, 40), [[2**62] * 40]),
     ("INT64", "[true, 2, false]", (-1, 3), [[1, 2, 0]]),
@@ -259,6 +263,13 @@ BODIES: list[tuple[str, str]] = [
         '{"examples": [{"a": [1, 9223372036854775808]}]}',
         "Feature: a has uint64_t element. Only int64_t is supported.",
     ),
+    (
+        '{"examples": [{"a": [%s18446744073709551615]}]}' % ("1, " * 40),
+        "Feature: a has uint64_t element. Only int64_t is supported.",
+    ),
+    ('{"examples": [{"a": [%s1]}]}' % ("1.5, " * 40), "Unexpected element type in feature: a expecting type: float"),
+    ('{"examples": [{"a": [%s1.5]}]}' % ("1, " * 40), "Unexpected element type in feature: a expecting type: int64"),
+    ('{"examples": [{"a": [%s[]]}]}' % ("1, " * 40), "Feature: a has element with unexpected JSON type: Array"),
     ('{"examples": [{"a": 1e400}]}', "JSON Parse error: Number too big to be stored in double. at offset: 20"),
 ]
 

@@ -172,7 +172,9 @@ def in_json(values: Any) -> Any:
 
 @STATELESS
 @given(
-    EXAMPLES, st.none() | st.dictionaries(st.sampled_from("abc"), VALUES), st.sampled_from(["FP32", "INT64", "BYTES"])
+    EXAMPLES,
+    st.none() | st.dictionaries(st.sampled_from("abc"), VALUES),
+    st.sampled_from(["FP32", "FP64", "INT64", "BYTES"]),
 )
 def test_every_encoding_gives_the_same(
     make_model: MakeModel, make_resolve: MakeResolve, examples: Any, context: Any, datatype: str
@@ -513,3 +515,55 @@ def test_tasks_that_feed_alike_run_once(
     assert [result.WhichOneof("result") for result in reply.results] == [
         "regression_result" if verb == REGRESS else "classification_result" for verb in verbs
     ]
+
+
+# -------------------------------------------------------------------------------------------------------------- attacks
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_context_of_many_examples_is_read_once(
+    large: bool, view: ModelView, make_resolve: MakeResolve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read for each of them it would be 40 GB."""
+    if large:
+        monkeypatch.setattr(example_proto, "_LARGE_BYTES", 0)
+    request = request_of("Regress", *[Example()] * 100_000, context=example(x=[1.0] * 100_000))
+    request.model_spec.signature_name = "regress"
+    assert "Values size: 100000" in refusal("Regress", request, make_resolve(view))[1]
+    request.model_spec.signature_name = "raw_regress"
+    refused = INVALID, "The context has more than 268435456 bytes in all Examples"
+    assert refusal("Regress", request, make_resolve(view)) == refused
+
+
+def test_what_a_context_makes_is_bounded(make_model: MakeModel, make_resolve: MakeResolve) -> None:
+    features = {"x": TensorSpec("x", DTYPES["FP32"], (-1, -1))}
+    shown = Signature("serving_default", WIRE, {"outputs": VALUE}, features=features)
+    resolve = make_resolve(replace(make_model("m", {}, {}), signatures={"serving_default": shown}))
+    request = request_of("Regress", *[Example()] * 10_000, context=example(x=[1.0] * 100_000))
+    refused = INVALID, "Feature: x has more than 268435456 values in all Examples"
+    assert refusal("Regress", request, resolve) == refused
+
+
+def field(tag: int, content: bytes) -> bytes:
+    size = len(content)
+    text = bytes([tag])
+    while size > 127:
+        text += bytes([size & 127 | 128])
+        size >>= 7
+    return text + bytes([size]) + content
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        b"\x0a\x00" * 3_000_000,
+        field(10, field(10, b"".join(field(10, field(10, b"%d" % index)) for index in range(600_000)))),
+        field(10, field(10, field(10, field(10, b"x") + field(18, field(10, b"\x0a\x00" * 3_000_000))))),
+    ],
+    ids=["Examples", "features", "strings"],
+)
+def test_messages_of_mere_structure(examples: bytes, view: ModelView, make_resolve: MakeResolve) -> None:
+    body = field(10, field(10, b"m")) + field(18, field(10, examples))
+    code, text = refusal("Classify", body, make_resolve(view))
+    assert code == INVALID
+    assert "fields" in text

@@ -13,7 +13,7 @@ from adapters.tf_serving import KIND
 from gateway import errors
 from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, ModelRef, OutputRequest, Signature, TensorSpec
 from gateway.errors import Code, GatewayError, LabelNotFound, ModelNotFound
-from gateway.ports import Call, ModelView, Reply, Resolve
+from gateway.ports import Call, ModelView, NeedsThread, Reply, Resolve
 from gateway.questions import ModelMetadata, ModelStatus, VersionStatus
 
 DIALECT = KIND.make(KIND.options())
@@ -319,15 +319,20 @@ def test_tensors_that_are_none(case: str, long: bool, resolve: Resolve) -> None:
 
 
 def test_repeated_values_are_bounded_for_all_inputs_together(resolve: Resolve) -> None:
-    """A sixteenth of a message's limit; what is there in full is not counted."""
-    half = tensor("FP32", [500], float_val=[1])
-    more = tensor("FP32", [501], float_val=[1])
-    limit = {"max_body_bytes": 4000 * 16}
-    assert len(ask(resolve, request_of("pair", a=half, b=half), **limit).inputs["b"]) == 500
+    """A sixteenth of a message's limit, several values count four times; what is there in full is not counted."""
+
+    def got(a: Any, b: Any) -> Any:
+        return ask(resolve, request_of("pair", a=a, b=b), max_body_bytes=4000 * 16)
+
+    half, more = (tensor("FP32", [size], float_val=[1]) for size in (500, 501))
+    assert len(got(half, half).inputs["b"]) == 500
     text = "tensor parsing error: b: 2004 bytes, of which few were sent"
-    assert refusal(ask(resolve, request_of("pair", a=half, b=more), **limit)) == (Code.INVALID_ARGUMENT, text)
+    assert refusal(got(half, more)) == (Code.INVALID_ARGUMENT, text)
+    some, several = (tensor("FP32", [size], float_val=[1, 2]) for size in (125, 126))
+    assert got(half, some).inputs["b"].tolist() == [1] + [2] * 124
+    assert refusal(got(half, several))[1] == "tensor parsing error: b: 504 bytes, of which few were sent"
     full = tensor("FP32", [5000], float_val=[1] * 5000)
-    assert len(ask(resolve, request_of("pair", a=full, b=full), **limit).inputs["a"]) == 5000
+    assert len(got(full, full).inputs["a"]) == 5000
 
 
 FOREIGN = {
@@ -352,6 +357,19 @@ def test_dtypes_that_no_model_takes(name: str, resolve: Resolve) -> None:
     for proto in (tensor(name, [2]), tensor(name, [10**12]), tensor(name, [0], tensor_content=b"abc")):
         text = f"Expects arg[0] to be float but {FOREIGN[name]} is provided"
         assert refusal(ask(resolve, request_of("m", x=proto))) == (Code.INVALID_ARGUMENT, text)
+
+
+def test_one_value_for_all_takes_no_memory(resolve: Resolve) -> None:
+    for model, proto in (("fp32", tensor("FP32", [1000, 1000], float_val=[3])), ("int64", tensor("INT64", [2000, 9]))):
+        array = given(resolve, model, proto)
+        assert array.strides == (0, 0)
+
+
+def test_many_strings_as_bytes_are_read_in_a_thread(resolve: Resolve) -> None:
+    proto = tensor("BYTES", [20_000], tensor_content=b"\0" * 20_000)
+    with pytest.raises(NeedsThread):
+        ask(resolve, request_of("bytes", x=proto))
+    assert given(resolve, "bytes", proto, in_thread=True).shape == (20_000,)
 
 
 def test_large_numbers_are_views_of_the_message(resolve: Resolve) -> None:

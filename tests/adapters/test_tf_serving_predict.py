@@ -56,6 +56,8 @@ def encode(view: ModelView, outputs: dict[str, Any], *, rows: bool) -> bytes:
 # ------------------------------------------------------------------------------------------------------- what is taken
 
 TAKEN: list[tuple[str, str, list[Any]]] = [
+    ("FP32", '{"instances": [{"x": 1, "x": 2}, {"x": 3}]}', [1, 2]),
+    ("FP32", '{"instances": [{"x": 1, "x": 2}, {"x": NaN}]}', [1, 2]),
     ("FP32", '{"instances": [[1, 2.5], [3, 4]]}', [[1, 2.5], [3, 4]]),
     ("FP32", '{"instances": [1.0, 2.0]}', [1, 2]),
     ("FP32", '{"instances": [[], []]}', [[], []]),
@@ -269,6 +271,11 @@ def test_refusals(datatype: str, body: str, text: str, make_model: MakeModel, ma
 
 SEVERAL = [
     (
+        '{"instances": [{"b": [1], "a": 2, "b": [1, 2]}]}',
+        "Failed to process element: 0 key: b of 'instances' list. Error: INVALID_ARGUMENT:"
+        " Expecting tensor size: 1 but got: 2",
+    ),
+    (
         '{"instances": [1]}',
         "instances is a plain list, but expecting list of objects as multiple input tensors required"
         " as per tensorinfo_map",
@@ -309,6 +316,10 @@ def test_dtypes_without_json(datatype: str, name: str, make_model: MakeModel, ma
     with pytest.raises(EncodingFailed) as caught:
         encode(view, {"y": np.zeros(1, DTYPES[datatype])}, rows=True)
     assert caught.value.text == f"Failed to write JSON value for tensor type: {name}"
+    with pytest.raises(EncodingFailed, match="has no shape information"):
+        encode(view, {"y": np.zeros((), DTYPES[datatype])}, rows=True)
+    words = f'JSON Value: {{\n    "a": 1\n}} Type: Object is not of expected type: {name}'
+    assert refusal('{"inputs": [{"a": 1}]}', view, make_resolve) == (400, words)
 
 
 JSON_VALUES = st.recursive(
@@ -346,6 +357,9 @@ LAID_OUT: list[tuple[bool, dict[str, Any], bytes]] = [
     (True, {"y": np.zeros((1, 0, 2), F32)}, b'{\n    "predictions": [[]\n    ]\n}'),
     (True, {"y": np.zeros((0, 2), F32)}, b'{\n    "predictions": []\n}'),
     (True, {"y": np.zeros(0, F32), "z": np.zeros(0, F32)}, b'{\n    "predictions": []\n}'),
+    (True, {"y": np.zeros((0, 3), np.float16)}, b'{\n    "predictions": []\n}'),
+    (True, {"y": np.zeros((1, 0, 3), np.float16)}, b'{\n    "predictions": [[]\n    ]\n}'),
+    (False, {"y": np.zeros((0, 3), np.uint16)}, b'{\n    "outputs": []\n}'),
     (
         True,
         {"y": np.array([[1, 2], [3, 4]], np.uint8), '%s"': np.array([True, False])},

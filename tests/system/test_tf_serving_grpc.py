@@ -196,6 +196,13 @@ REFUSALS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
         "INVALID_ARGUMENT",
         "Unrecognized servable version label: odd",
     ),
+    (
+        ("digits", {"version_label": ""}),
+        {"image": ROW},
+        "INVALID_ARGUMENT",
+        "Unrecognized servable version label: ",
+    ),
+    (("digits", {"version": {}}), {"image": ROW}, "NOT_FOUND", "Servable not found for request: Specific(digits, 0)"),
     (("",), {"image": ROW}, "INVALID_ARGUMENT", "ModelSpec has no name specified."),
     (
         ("digits", {"signature_name": "odd"}),
