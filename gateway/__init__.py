@@ -38,7 +38,9 @@ What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names
     series.py         what they are made of               tf_serving_metrics.py  and under TensorFlow Serving's
     tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
-    client.py         what the command line asks a running gateway            __main__.py     the command line
+    monitor.py        the last seconds, hours and days      overview.py       what the operator's page shows
+    page/             the page itself                       client.py         what the command line asks a gateway
+    __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,
 and of the gateway both know canonical, questions, errors and ports alone; import-linter holds everybody to it.

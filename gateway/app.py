@@ -32,10 +32,22 @@ from gateway.admin import AdminKey
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.grpc_server import GrpcListener
-from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page, tf_serving_metrics_page
+from gateway.http_server import (
+    HttpLimits,
+    HttpListener,
+    Page,
+    bind,
+    metrics_page,
+    probe_page,
+    read_only,
+    tf_serving_metrics_page,
+)
 from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
+from gateway.monitor import Gpu, Monitor
+from gateway.overview import Overview
+from gateway.page import pages
 from gateway.ports import Computation, Dialect, ModelSource, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
@@ -168,10 +180,17 @@ class App:
         self.router = Router(config, self.repository, getattr(grps, "default_model", None))
         memory = _shared_memory(config)
         description = ServerDescription(NAME, version(), config.plain(), memory.works)
-        self.service = Service(config, self.repository, self.router, self.metrics, description, self.tracing, memory)
+        self.monitor = Monitor(self.metrics, self._gpus)
+        self.service = Service(
+            config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
+        )
         self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        titles = {name: dialect.title for name, dialect in self.dialects.items()}
+        about = (NAME, version())
+        self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
+        self._watching: asyncio.Future[None] | None = None
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self._polling: asyncio.Future[None] | None = None
@@ -187,12 +206,14 @@ class App:
             sockets = [(listener, undo.enter_context(_bound(listener))) for listener in listen.http]
             metrics = undo.enter_context(_bound(listen.metrics)) if listen.metrics else None
             for listener, sock in sockets:
-                await self._listen_http(self._speaking(listener), sock, self._pages())
+                dialects = self._speaking(listener)
+                await self._listen_http(dialects, sock, self._pages() | self._operators_pages(dialects))
             if metrics is not None:
                 await self._listen_http((), metrics, self._pages(), "metrics")
             undo.pop_all()
         for listener in listen.grpc:
             await self._listen_grpc(listener)
+        self._watching = asyncio.ensure_future(self.monitor.run())
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
@@ -207,8 +228,9 @@ class App:
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
-        if self._polling is not None:
-            self._polling.cancel()
+        for work in (self._polling, self._watching):
+            if work is not None:
+                work.cancel()
         grace = self.config.drain_seconds
         timer = asyncio.get_running_loop().call_later(grace, self.repository.give_up)
         try:
@@ -235,13 +257,23 @@ class App:
             view = versions[max(versions)].view
             if view.configuration.get("sequences"):  # one request alone is no sequence
                 continue
-            line = dialect.example(view, address)
-            if line is not None:
+            sample = dialect.sample(view)
+            if sample is not None and (line := sample.curl(address)) is not None:
                 return line
         return None
 
     def _speaking(self, listener: Listener) -> tuple[Dialect, ...]:
         return tuple(self.dialects[name] for name in listener.dialects or self.dialects)
+
+    def _operators_pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
+        if not self.config.page:
+            return {}
+        return {path: read_only(page) for path, page in pages(self.overview, dialects).items()}
+
+    def _gpus(self) -> list[Gpu]:
+        devices = {model.device for model in self.repository.serving()}
+        found = ((device, gpu_memory(device)) for device in sorted(devices))
+        return [Gpu(device, memory[1], memory[2]) for device, memory in found if memory is not None]
 
     def _pages(self) -> dict[str, Page]:
         pages = {

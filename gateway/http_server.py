@@ -60,7 +60,7 @@ class HttpLimits:
 
 
 class HttpListener:
-    """One address that speaks some dialects. `pages` are exact paths of the house.
+    """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
 
     Without `fast_lane` aiohttp reads every request, not only those that the lane leaves to it.
     """
@@ -78,6 +78,7 @@ class HttpListener:
         self._service = service
         self._dialects = dialects
         self._pages = pages
+        self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
         self._limits = limits
         self._patience = patience or Patience()
@@ -153,6 +154,8 @@ class HttpListener:
         """The dialect that owns a path; the only one of a listener owns them all."""
         if len(self._dialects) == 1:
             return self._dialects[0]
+        if self._paths and (owner := self._paths.get(target.partition("?")[0])) is not None:
+            return owner
         for dialect in self._dialects:
             prefix = dialect.prefix
             if target[: len(prefix)].lower() == prefix and target[len(prefix) : len(prefix) + 1] in ("", "/", "?"):
@@ -344,7 +347,7 @@ def metrics_page(render: Callable[[], bytes]) -> Page:
         text = await asyncio.to_thread(render)
         return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    return _read_only(page)
+    return read_only(page)
 
 
 def tf_serving_metrics_page(path: str, render: Callable[[], bytes]) -> Page:
@@ -367,10 +370,10 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
         text = b"ok\n" if ok else b"unavailable\n"
         return Reply(text, 200 if ok else 503, {"Content-Type": "text/plain; charset=utf-8"})
 
-    return _read_only(page)
+    return read_only(page)
 
 
-def _read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
+def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
     """Whatever the query."""
 
     async def page(method: str, target: str) -> Reply:

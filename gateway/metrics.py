@@ -9,6 +9,7 @@ model="".
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
@@ -33,6 +34,8 @@ SECONDS: Final = (
 )
 ROWS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 STAGES: Final = ("decode", "queue", "preprocess", "infer", "postprocess", "encode")
+
+MOST_RECENT: Final = 4096
 
 ModelKey = tuple[str, str]
 """(model, version); ("", "") where a request reached no model"""
@@ -69,13 +72,16 @@ class Stages:
 
 
 class Requests:
-    """Calls of one kind: how long they took, and how many ended with which code."""
+    """Calls of one kind: how long they took, and how many ended with which code. `recent` are times that the monitor
+    has not seen yet, the last ones if it looks too seldom.
+    """
 
-    __slots__ = ("codes", "seconds")
+    __slots__ = ("codes", "recent", "seconds")
 
     def __init__(self) -> None:
         self.seconds = Histogram(SECONDS)
         self.codes: dict[Code, int] = {}
+        self.recent: deque[float] = deque(maxlen=MOST_RECENT)
 
 
 class Metrics(Collector):
@@ -116,7 +122,21 @@ class Metrics(Collector):
         if requests is None:
             requests = self._requests[key] = Requests()
         requests.seconds.observe(seconds)
+        requests.recent.append(seconds)
         requests.codes[code] = requests.codes.get(code, 0) + 1
+
+    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Code, int], list[float]]]:
+        """Of each kind of calls: how many ended with which code so far, and the times of those that
+        ended since this was last asked, which are then forgotten.
+        """
+        for key, requests in self._requests.items():
+            times = list(requests.recent)
+            requests.recent.clear()
+            yield key, requests.codes, times
+
+    def batches(self) -> Mapping[ModelKey, Histogram]:
+        """Rows of the batches that ran, by model and version."""
+        return self._batches
 
     def stages(self, model: str, version: str) -> Stages:
         """The stage times of one model version, under the public name that the caller used."""

@@ -113,6 +113,27 @@ class InferTogether:
     wire: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class MonitorSeries:
+    """How has this number been lately? -> Points, or None for a name that is none. Source: grps' monitor.
+
+    Names are qps, fail_rate(%), latency_avg(ms), latency_max(ms), latency_cdf(ms), cpu_usage(%), mem_usage(%),
+    gpu0_mem_usage(MIB) and so on.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A trend has 174 points: 30 days, 24 hours, 60 minutes, 60 seconds, the last one being now. A cdf has the
+    percentiles of the last second: x is 100 for 99.9 %, 101 for 99.99 %.
+    """
+
+    kind: Literal["trend", "cdf"]
+    points: tuple[tuple[int, float], ...]
+
+
 # ---------------------------------------------------------------------------------------------------------- statistics
 
 
@@ -299,6 +320,7 @@ Question: TypeAlias = (
     | ModelMetadata
     | ModelStatus
     | ModelConfiguration
+    | MonitorSeries
     | ModelStatistics
     | RepositoryIndex
     | LoadModel

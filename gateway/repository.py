@@ -87,6 +87,10 @@ class Repository(Inventory):
         entries = [entry for name in sorted(records) for entry in records[name].index()]
         return tuple(entry for entry in entries if not ready_only or entry.state == "READY")
 
+    def known(self) -> tuple[IndexEntry, ...]:
+        """Every model that was ever wanted, by name."""
+        return tuple(entry for name in sorted(self._records) for entry in self._records[name].index())
+
     # ------------------------------------------------------------------------------------------------- callers' wishes
 
     async def load(self, name: str, configuration: str | None = None, files: Mapping[str, bytes] = NOTHING) -> None:

@@ -33,6 +33,7 @@ from gateway.errors import (
 )
 from gateway.logs import Logs
 from gateway.metrics import Metrics
+from gateway.monitor import Monitor
 from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply
 from gateway.questions import (
     IndexEntry,
@@ -45,6 +46,7 @@ from gateway.questions import (
     ModelReady,
     ModelStatistics,
     ModelStatus,
+    MonitorSeries,
     RegionStatus,
     RegisterRegion,
     ReloadModels,
@@ -97,7 +99,9 @@ class Service:
         description: ServerDescription,
         tracing: Tracing | None = None,
         memory: SharedMemory | None = None,
+        monitor: Monitor | None = None,
     ) -> None:
+        self._monitor = monitor or Monitor(metrics)
         self._memory = memory or SharedMemory()
         self._config = config
         self._repository = repository
@@ -127,6 +131,7 @@ class Service:
             LoadModel: self._load_model,
             UnloadModel: self._unload_model,
             ReloadModels: self._reload_models,
+            MonitorSeries: self._monitor.series,
             ModelStatistics: self._model_statistics,
             TraceSettings: self._trace_settings,
             LogSettings: self._log_settings,

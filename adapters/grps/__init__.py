@@ -1,5 +1,5 @@
-"""The grps dialect, HTTP under /grps/v1. Its two servers disagree; this speaks as the Python one does, since its HTTP
-codes tell something, and `http_status: always_200` gives the C++ one's habit of answering 200 to everything.
+"""The grps dialect: HTTP under /grps/v1, and gRPC. Its two servers disagree; this speaks as the Python one does, since
+its HTTP codes tell something, and `http_status: always_200` gives the C++ one's habit of answering 200 to everything.
 
 options.py   what the YAML may say: of the dialect, and of a model
 routes.py    request line -> endpoint; the table of all of them
@@ -8,11 +8,16 @@ fields.py    which JSON values a field accepts
 flat.py      the same for the number arrays of tensors, without a loop
 tensors.py   grps tensors <-> arrays: dtypes, data checks
 request.py   predict: body -> InferRequest
+streaming.py whether a caller wants a stream
+customized.py a model that sees the raw request and shapes the raw response
 printing.py  JSON as the Python server lays it out, number lists without a loop
 response.py  answers -> replies: envelope, gtensors, ndarray, str_data, bin_data
+monitor.py   the numbers of grps' own page
 errors.py    kind of failure -> status code, gRPC code and words
+proto_routes.py   the methods of the gRPC service
+proto_message.py  its one message <-> fields and replies
 metadata.py  the configuration as the YAML texts that grps servers show
-example.py   one curl line that calls a model
+example.py   a request that calls a model
 """
 
 from adapters.grps.options import GrpsMapping, GrpsOptions

@@ -27,6 +27,10 @@ class BadHead(BadRequest):
     """An objection to the request's head: it is made before any stream starts."""
 
 
+class Undecodable(kind.InvalidArgument):
+    """The bytes of a gRPC message are none: the call fails, for there is no message to answer."""
+
+
 class UnsupportedMediaType(BadRequest):
     """The metadata endpoint's own answer to another content type."""
 
@@ -88,6 +92,7 @@ _NO_MEMORY: Final = Row(500, Code.OK, _fixed("This protocol has no shared memory
 TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
     {
         BadRequest: Row(400, Code.OK, _text),
+        Undecodable: Row(400, Code.INTERNAL, _text),
         UnsupportedMediaType: Row(415, Code.OK, _text),
         kind.InvalidArgument: Row(500, Code.OK, _text),
         kind.Unsupported: Row(500, Code.OK, _text),
@@ -192,12 +197,14 @@ def encode_error(
     return Reply(envelope(row.code, text), status, headers, row.grpc, text)
 
 
-def encode_stream_error(error: GatewayError, call: Call, *, always_200: bool = False) -> Reply:
-    """A failure on a streaming call: one more document of the stream, whose head is 200 by contract from the moment
-    that the request's own head is accepted.
+def encode_predict_error(
+    error: GatewayError, call: Call, *, always_200: bool = False, stream_type: str = BYTES_TYPE
+) -> Reply:
+    """A failure of predict. On a streaming call it is one more document of the stream, whose head is 200 by contract
+    from the moment that the request's own head is accepted; that is noted then.
     """
-    if isinstance(error, (BadHead, kind.BodyTooLarge)):
+    if not call.notes.get("stream"):
         return encode_error(error, call, always_200=always_200)
     row = row_of(error)
     text = row.text(error)
-    return Reply(envelope(row.code, text, indent=2), 200, {"Content-Type": BYTES_TYPE}, row.grpc, text, streamed=True)
+    return Reply(envelope(row.code, text, indent=2), 200, {"Content-Type": stream_type}, row.grpc, text, streamed=True)

@@ -3,32 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gateway.ports import ModelView, Options
 
+PREFIX: Final = "/grps/v1"
 MapName: TypeAlias = Literal["s_s", "s_b", "s_i32", "s_i64", "s_f", "s_d"]
+
+
+class StreamingControl(Options):
+    """How a caller asks for a stream: by `ctrl_key` in the query or a header, whose value is true, or by that member of
+    a JSON body. `res_content_type` is the type of what is streamed.
+    """
+
+    ctrl_mode: Literal["query_param", "header_param", "body_param"] = "query_param"
+    ctrl_key: str = Field(default="streaming", min_length=1)
+    res_content_type: str = Field(default="application/octet-stream", min_length=1)
+
+
+class CustomizedHttp(Options):
+    """A second path for predict, GET and POST. `customized_body`: on both paths the model gets the raw request, and its
+    answer is the raw response. Source: grps v1.1.0, `customized_predict_http` of server.yml.
+    """
+
+    path: str = Field(pattern=r"^/[a-zA-Z0-9_\-/]+$")
+    customized_body: bool = False
+    streaming_ctrl: StreamingControl = StreamingControl()
+
+    @field_validator("path")
+    @classmethod
+    def _is_free(cls, path: str) -> str:
+        if path == PREFIX or path.startswith(f"{PREFIX}/"):
+            raise ValueError(f"what is below {PREFIX} has its meaning already")
+        return path
 
 
 class GrpsOptions(Options):
     """`http_status`: failures answer with the HTTP status that their envelope names (mirror), or with 200 always, as
     the C++ server does, so that clients which treat any other status as a broken transport still see the envelope.
 
-    `initially_online` and `default_model` (a public name, the answer to an empty model) are the composition root's.
+    `offline_grpc_code` is what CheckReadiness says over gRPC while offline: 503, as over HTTP, or the Python server's
+    403. `initially_online` and `default_model` (a public name, the answer to an empty model) are the composition
+    root's.
     """
 
     http_status: Literal["mirror", "always_200"] = "mirror"
+    offline_grpc_code: Literal[503, 403] = 503
     initially_online: bool = False
     default_model: str | None = None
+    customized_predict_http: CustomizedHttp | None = None
 
 
 class GrpsReply(Options):
-    """Which output becomes the whole reply, as text or as raw bytes; with both, the request's own kind decides."""
+    """Which output becomes the whole reply, as text or as raw bytes; with both, the request's own kind decides.
+
+    Where a model shapes the raw response (`customized_body`), `status`, `content_type` and `headers` are the outputs
+    that say these: a number, a text, and a JSON object of texts.
+    """
 
     str_data: str | None = None
     bin_data: str | None = None
+    status: str | None = None
+    content_type: str | None = None
+    headers: str | None = None
 
 
 class GrpsMapping(Options):

@@ -19,11 +19,12 @@ from adapters.grps.message import MESSAGE, message
 from adapters.grps.options import MapName, mapping_of
 from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
+from adapters.grps.streaming import Asks
 from adapters.grps.tensors import Array, Tensor, array_of
 from adapters.json_body import ARRAY, MAX_DIMENSIONS, OBJECT, Ragged, TooManyDimensions, WrongLeaf, read, rectangle
 from adapters.json_envelope import Envelope, lone_array
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, UnknownInput
+from gateway.errors import InvalidArgument, ModelDecoupled, UnknownInput
 from gateway.ports import Call, ModelView, Resolve
 
 JSON_TYPE: Final = "application/json"
@@ -41,18 +42,22 @@ _MAP_DATATYPES: Final[Mapping[MapName, str]] = {
 }
 
 
-def decode_predict(call: Call, resolve: Resolve, *, stream: bool = False) -> InferRequest:
-    """POST infer/predict, JSON or bytes. Raises GatewayError as its dialect's table words it."""
+def decode_predict(call: Call, resolve: Resolve, asks: Asks) -> InferRequest:
+    """infer/predict, JSON or bytes; `asks` tells whether the caller wants a stream, which is noted for errors. Raises
+    GatewayError as its dialect's table words it.
+    """
     content = content_type(call)
     if content not in (JSON_TYPE, BYTES_TYPE):
         raise BadHead("No content type in headers." if content is None else "Unsupported content type.")
+    stream = asks(call)
     if stream and "return_ndarray" in call.args:
         raise BadHead("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
+    call.notes["stream"] = stream
     if not len(call.body):
         raise BadRequest("The http body is empty.")
     if content == BYTES_TYPE:
         view = _resolve(call, resolve, "")
-        return _request(call, view, "bin_data", _from_bytes(view, "bin_data", bytes(call.body)), stream)
+        return _request(call, view, "bin_data", from_bytes(view, "bin_data", bytes(call.body)), stream)
     return _decode_json(call, resolve, stream)
 
 
@@ -80,13 +85,21 @@ def _decode_document(call: Call, resolve: Resolve, body: bytes, stream: bool) ->
     kind = _kind(members)
     if kind == "ndarray":
         return _ndarray_request(call, resolve, members.get("model"), _ndarray(members["ndarray"], body), stream)
-    fields = message(members, body)
+    return of_message(call, resolve, message(members, body), stream)
+
+
+def of_message(call: Call, resolve: Resolve, fields: Mapping[str, Any], stream: bool) -> InferRequest:
+    """The fields of a message, at most one of which is data -> the request. Without any, the model gets no input."""
     view = _resolve(call, resolve, fields.get("model", ""))
     if "gtensors" in fields:
         return _request(call, view, "gtensors", _from_tensors(view, fields["gtensors"]), stream)
     if "gmap" in fields:
         return _request(call, view, "gmap", _from_maps(view, fields["gmap"]), stream)
-    return _request(call, view, "str_data", _from_bytes(view, "str_data", fields["str_data"].encode()), stream)
+    if "str_data" in fields:
+        return _request(call, view, "str_data", from_bytes(view, "str_data", fields["str_data"].encode()), stream)
+    if "bin_data" in fields:
+        return _request(call, view, "bin_data", from_bytes(view, "bin_data", fields["bin_data"]), stream)
+    return _request(call, view, "gtensors", {}, stream)
 
 
 def _max_depth(call: Call) -> int:
@@ -123,6 +136,8 @@ def _resolve(call: Call, resolve: Resolve, in_body: str) -> ModelView:
 
 
 def _request(call: Call, view: ModelView, kind: Kind, inputs: Tensors, stream: bool) -> InferRequest:
+    if view.decoupled and not stream:
+        raise ModelDecoupled(view.name)
     form, outputs = reply_form(view, kind, "return_ndarray" in call.args, stream)
     return InferRequest(view, inputs, outputs=outputs, deadline=call.deadline, stream=stream, wire=form)
 
@@ -193,7 +208,8 @@ def _from_tensors(view: ModelView, tensors: list[Tensor]) -> Tensors:
 # --------------------------------------------------------------------------------------------------- what is no tensor
 
 
-def _from_bytes(view: ModelView, kind: Literal["str_data", "bin_data"], data: bytes) -> Tensors:
+def from_bytes(view: ModelView, kind: Literal["str_data", "bin_data"], data: bytes) -> Tensors:
+    """Text or bytes -> the input that they fill."""
     name: str | None = getattr(mapping_of(view), kind) or _only(view.inputs)
     if name is None:
         raise InvalidArgument(f"Model {view.name} takes no {kind}.")

@@ -88,22 +88,29 @@ def _of_output(view: ModelView, form: Form, output: str, stream: bool) -> tuple[
     return ReplyForm(form, output, stream=stream), (OutputRequest(output),)
 
 
-def encode_predict(answer: InferResponse, question: InferRequest) -> Reply:
+def encode_predict(
+    answer: InferResponse, question: InferRequest, stream_headers: Mapping[str, str] = BYTES_HEADERS
+) -> Reply:
     """One answer -> one reply, or one document of a stream. Raises EncodingFailed for what grps cannot carry."""
     form: ReplyForm = question.wire
     if form.form == "ndarray":
-        printed = success("ndarray", _ndarray(_given(answer, form), form.indent), form.indent)
-    elif form.output and not (form.if_single and np.size(answer.outputs.get(form.output, ())) != 1):
-        data = _single(form, _given(answer, form))
+        printed = success("ndarray", _ndarray(given(answer, form), form.indent), form.indent)
+    elif is_lone(answer, form):
+        data = single(form, given(answer, form))
         if form.form == "bin_data" and data:
-            return Reply(data, headers=BYTES_HEADERS, streamed=form.stream)
-        printed = success(form.form, [printed_text(_utf8(data, form.output))], form.indent)
+            return Reply(data, headers=stream_headers if form.stream else BYTES_HEADERS, streamed=form.stream)
+        printed = success(form.form, [printed_text(utf8(data, form.output))], form.indent)
     else:
         printed = success("gtensors", _gtensors(answer.outputs, form.indent), form.indent)
-    return Reply(printed, headers=BYTES_HEADERS if form.stream else HEADERS, streamed=form.stream)
+    return Reply(printed, headers=stream_headers if form.stream else HEADERS, streamed=form.stream)
 
 
-def _given(answer: InferResponse, form: ReplyForm) -> Array:
+def is_lone(answer: InferResponse, form: ReplyForm) -> bool:
+    """Whether the reply is the one element of an output, and not gtensors."""
+    return bool(form.output) and not (form.if_single and np.size(answer.outputs.get(form.output, ())) != 1)
+
+
+def given(answer: InferResponse, form: ReplyForm) -> Array:
     """A model may leave an output out; a reply of one output cannot."""
     array: Array | None = answer.outputs.get(form.output)
     if array is None:
@@ -111,7 +118,7 @@ def _given(answer: InferResponse, form: ReplyForm) -> Array:
     return array
 
 
-def _single(form: ReplyForm, array: Array) -> bytes:
+def single(form: ReplyForm, array: Array) -> bytes:
     """The one element of a BYTES output."""
     if array.dtype != BYTES:
         raise EncodingFailed(f"Output {form.output} is {datatype_of(array.dtype)}, {form.form} carries BYTES.")
@@ -121,7 +128,7 @@ def _single(form: ReplyForm, array: Array) -> bytes:
     return data
 
 
-def _utf8(data: bytes, output: str) -> str:
+def utf8(data: bytes, output: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -158,7 +165,7 @@ def _tensor(name: str, array: Array, indent: int) -> Printed:
 
 def _flat(name: str, flat: Array, indent: int) -> Printed:
     if flat.dtype == BYTES:
-        return strings([_utf8(data, name) for data in flat], 4, indent)
+        return strings([utf8(data, name) for data in flat], 4, indent)
     if flat.dtype == np.float16:
         return numbers(flat.astype(_FLOAT32), 4, indent)
     return numbers(flat, 4, indent, quoted=flat.dtype == np.int64)

@@ -8,41 +8,53 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from adapters.grps.errors import METADATA_TABLE, encode_error, encode_stream_error
-from adapters.grps.example import example
+from adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
+from adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error
+from adapters.grps.example import sample
 from adapters.grps.metadata import decode_model, model_text, server_text
-from adapters.grps.options import GrpsOptions
+from adapters.grps.monitor import decode_series, encode_series
+from adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl
+from adapters.grps.proto_routes import grpc_endpoints
 from adapters.grps.request import decode_predict
 from adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
+from adapters.grps.streaming import STREAMING, asks_for_stream
 from gateway.errors import MethodNotAllowed, RouteNotFound
 from gateway.ports import Call, Dialect, Endpoint, Match, Resolve
 from gateway.questions import ServerLive, ServerMetadata, ServerReady, SetOnline
 
-PREFIX: Final = "/grps/v1"
-
 _BOTH: Final = ("GET", "POST")
 _POST: Final = ("POST",)
+_GET: Final = ("GET",)
 _REMEMBERED: Final = 1024
-_STREAMING: Final = "streaming"
+_PREDICT: Final = f"{PREFIX}/infer/predict"
+
+_STANDARD: Final = CustomizedHttp(path="/predict")
+"""How predict is without a path of the user's: only its streaming control counts."""
 
 Route = tuple[tuple[str, ...], Endpoint]
 
 
 def make(options: GrpsOptions) -> Dialect:
     """The dialect as its options want it."""
-    routes = endpoints(options)
-    return Dialect(name="grps", title="grps", prefix=PREFIX, match=_matcher(routes), example=example)
+    own = options.customized_predict_http
+    control = own.streaming_ctrl if own else StreamingControl()
+    return Dialect(
+        name="grps",
+        title="grps",
+        prefix=PREFIX,
+        match=_matcher(endpoints(options), control.ctrl_key if control.ctrl_mode == "query_param" else None),
+        sample=sample,
+        grpc=grpc_endpoints(options),
+        paths=(own.path,) if own else (),
+    )
 
 
 def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
-    """Path below the prefix -> the methods it takes and what answers; `_STREAMING` is predict with streaming=true."""
+    """Path -> the methods it takes and what answers."""
     always_200 = options.http_status == "always_200"
     fail = partial(encode_error, always_200=always_200)
     fail_metadata = partial(encode_error, table=METADATA_TABLE, always_200=always_200)
-    fail_stream = partial(encode_stream_error, always_200=always_200)
     ready = partial(encode_ready, always_200=always_200)
-    online, offline = SetOnline(True), SetOnline(False)
-    live, is_ready, server = ServerLive(), ServerReady(online_gate=True), ServerMetadata()
 
     def show_server(answer: Any, question: Any) -> Any:
         return encode_text(server_text(answer, options.default_model))
@@ -50,37 +62,43 @@ def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
     def show_model(answer: Any, question: Any) -> Any:
         return encode_text(model_text(question.name, answer))
 
-    def predict(stream: bool) -> Any:
-        return partial(decode_predict, stream=stream)
+    routes: dict[str, Route] = {}
 
-    at = PREFIX
-    return {
-        "/health/online": (
-            _BOTH,
-            Endpoint(f"{at}/health/online", "online", _asks(online), encode_success, fail, admin=True),
-        ),
-        "/health/offline": (
-            _BOTH,
-            Endpoint(f"{at}/health/offline", "offline", _asks(offline), encode_success, fail, admin=True),
-        ),
-        "/health/live": (_BOTH, Endpoint(f"{at}/health/live", "live", _asks(live), ready, fail)),
-        "/health/ready": (_BOTH, Endpoint(f"{at}/health/ready", "ready", _asks(is_ready), ready, fail)),
-        "/metadata/server": (_BOTH, Endpoint(f"{at}/metadata/server", "metadata", _asks(server), show_server, fail)),
-        "/metadata/model": (
-            _POST,
-            Endpoint(f"POST {at}/metadata/model", "metadata", decode_model, show_model, fail_metadata),
-        ),
-        "/infer/predict": (
-            _POST,
-            Endpoint(f"POST {at}/infer/predict", "infer", predict(False), encode_predict, fail),
-        ),
-        _STREAMING: (
-            _POST,
-            Endpoint(
-                f"POST {at}/infer/predict?streaming=true", "infer", predict(True), encode_predict, fail_stream, "server"
-            ),
-        ),
-    }
+    def row(methods: tuple[str, ...], path: str, label: str, decode: Any, encode: Any, **more: Any) -> None:
+        more.setdefault("encode_error", fail)
+        address = path if methods is _BOTH else f"{methods[0]} {path}"
+        routes[path] = methods, Endpoint(address, label, decode, encode, **more)
+
+    row(_BOTH, f"{PREFIX}/health/online", "online", _asks(SetOnline(True)), encode_success, admin=True)
+    row(_BOTH, f"{PREFIX}/health/offline", "offline", _asks(SetOnline(False)), encode_success, admin=True)
+    row(_BOTH, f"{PREFIX}/health/live", "live", _asks(ServerLive()), ready)
+    row(_BOTH, f"{PREFIX}/health/ready", "ready", _asks(ServerReady(online_gate=True)), ready)
+    row(_BOTH, f"{PREFIX}/metadata/server", "metadata", _asks(ServerMetadata()), show_server)
+    row(_POST, f"{PREFIX}/metadata/model", "metadata", decode_model, show_model, encode_error=fail_metadata)
+    row(_GET, f"{PREFIX}/monitor/series", "monitor", decode_series, encode_series)
+    own = options.customized_predict_http
+    predict = _predict(own or _STANDARD, always_200)
+    row(_POST, _PREDICT, "infer", *predict[:2], encode_error=predict[2], stream="server")
+    if own:
+        row(_BOTH, own.path, "infer", *predict[:2], encode_error=predict[2], stream="server")
+    return routes
+
+
+def _predict(own: CustomizedHttp, always_200: bool) -> tuple[Any, Any, Any]:
+    """decode, encode and encode_error of predict: in the protocol's form, or in the model's own."""
+    control = own.streaming_ctrl
+    asks, content_type = asks_for_stream(control), control.res_content_type
+    if own.customized_body:
+        return (
+            partial(decode_raw, asks=asks, stream_type=content_type),
+            encode_raw,
+            partial(encode_raw_error, stream_type=content_type),
+        )
+    return (
+        partial(decode_predict, asks=asks),
+        partial(encode_predict, stream_headers=MappingProxyType({"Content-Type": content_type})),
+        partial(encode_predict_error, always_200=always_200, stream_type=content_type),
+    )
 
 
 def _asks(question: Any) -> Any:
@@ -106,29 +124,27 @@ _NOT_FOUND: Final = Match(_refuses("unknown", RouteNotFound))
 _NOT_ALLOWED: Final = _refuses("unknown", MethodNotAllowed)
 
 
-def _matcher(routes: Mapping[str, Route]) -> Any:
+def _matcher(routes: Mapping[str, Route], stream_key: str | None) -> Any:
     @lru_cache(_REMEMBERED)
     def match(method: str, raw_target: str) -> Match:
         path, _, query = raw_target.partition("?")
-        path = unquote(path).removeprefix(PREFIX)
-        route = routes.get(path) if path.startswith("/") else None
+        route = routes.get(unquote(path))
         if route is None:
             return _NOT_FOUND
         if method not in route[0]:
             return Match(_NOT_ALLOWED, MappingProxyType({"allow": ", ".join(route[0])}))
-        args = _args(query)
-        return Match(routes[_STREAMING if _STREAMING in args and path == "/infer/predict" else path][1], args)
+        return Match(route[1], _args(query, stream_key))
 
     return match
 
 
-def _args(query: str) -> Mapping[str, str]:
+def _args(query: str, stream_key: str | None) -> Mapping[str, str]:
     """model, return_ndarray, streaming, as far as the query sets them; of repeated keys the first counts."""
     first: dict[str, str] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         first.setdefault(key, value)
     args = {"model": first["model"]} if first.get("model") else {}
-    for key, arg in (("return-ndarray", "return_ndarray"), ("streaming", _STREAMING)):
-        if first.get(key, "").lower() == "true":
+    for arg, name in (("return_ndarray", "return-ndarray"), (STREAMING, stream_key)):
+        if name is not None and first.get(name, "").lower() == "true":
             args[arg] = "true"
     return MappingProxyType(args)

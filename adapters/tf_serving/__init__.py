@@ -31,7 +31,7 @@
     proto_control.py     questions about models over gRPC
     proto_reload.py      another list of models in place of those that are served
     proto_errors.py      every kind of failure as a gRPC status
-    example.py           a shell line that calls a model
+    example.py           a request that calls a model
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
 name); they are kept where a client can meet them, and each is told beside its line.
@@ -41,7 +41,7 @@ limit, the original's is 254). Over gRPC, bytes that are no message are INVALID_
 (the original's INTERNAL has no text), and what a request may become by repeated values is bounded.
 """
 
-from adapters.tf_serving.example import example
+from adapters.tf_serving.example import sample
 from adapters.tf_serving.options import TfServingOptions
 from adapters.tf_serving.proto_routes import grpc_endpoints
 from adapters.tf_serving.routes import match, match_cross_origin
@@ -54,7 +54,7 @@ def _make(options: TfServingOptions) -> Dialect:
         "TensorFlow Serving",
         "/v1",
         match_cross_origin if options.cors else match,
-        example,
+        sample,
         grpc_endpoints(tensor_content=options.tensor_content),
         max_json_depth=1000,
         http_timeout_ms=options.timeout_ms,

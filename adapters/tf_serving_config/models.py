@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from adapters.migration import Imported, Source, flow, printable
+from adapters.migration import Imported, Source, flow, parse_text, printable
+from adapters.migration.places import read_places
 from adapters.tf_serving_config.place import Place, find
 
 KIND: Final = "tensorflow.serving.ModelServerConfig"
@@ -21,12 +22,18 @@ Extras = Callable[[str], Mapping[str, Any]]
 """The name of a backend -> the keys that the command line gives its models."""
 
 
+def parse_models(text: str, file: str) -> Source:
+    """The text of a models.config. Raises ValueError."""
+    custom = read_places(text).of("custom_model_config")
+    if custom is not None:  # of a type that only its server knows, so that nobody else can read it
+        remark = "is refused: it is for servers built with sources of their own; list the models in model_config_list"
+        raise ValueError(f"{file}:{custom.line}:{custom.column}: custom_model_config {remark}")
+    return parse_text(text, KIND, file, lenient=True)
+
+
 def models(source: Source, extras: Extras) -> list[Imported]:
     """Every model, read or with what is wrong with it. Raises ValueError if the file lists none."""
     config = source.config
-    if config.WhichOneof("config") == "custom_model_config":
-        text = "is refused: it is for servers built with sources of their own; list the models in model_config_list"
-        raise source.wrong("custom_model_config", text)
     if not config.HasField("model_config_list"):
         raise ValueError(f"{source.file}: no model_config_list; expected model_config_list {{ config {{ name: … }} }}")
     taken = set[str]()

@@ -11,7 +11,7 @@ ONNX: Final = "onnx"
 TENSORFLOW: Final = "tensorflow"
 EXTRA: Final = "needs TensorFlow here: pip install 'tensorgate[tensorflow]'"
 
-_FILES: Final = {"model.onnx": ONNX, "saved_model.pb": TENSORFLOW}
+_FILES: Final = {"model.onnx": ONNX, "saved_model.pb": TENSORFLOW, "saved_model.pbtxt": TENSORFLOW}
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _COPIES: Final = {"gs": "gcloud storage cp -r", "s3": "aws s3 cp --recursive", "hdfs": "hdfs dfs -get"}
 

@@ -14,8 +14,8 @@ from adapters.tf_serving_config.batching import ALONE, PARALLEL, batching
 from adapters.tf_serving_config.batching import KIND as BATCHING
 from adapters.tf_serving_config.flags import COMMAND_LINE, FLAGS, CommandLine, note_flags
 from adapters.tf_serving_config.models import KIND as MODELS
-from adapters.tf_serving_config.models import PLATFORM, models
-from adapters.tf_serving_config.place import ONNX, TENSORFLOW
+from adapters.tf_serving_config.models import PLATFORM, models, parse_models
+from adapters.tf_serving_config.place import TENSORFLOW
 
 MONITORING: Final = "tensorflow.serving.MonitoringConfig"
 SSL: Final = "tensorflow.serving.SSLConfig"
@@ -31,20 +31,13 @@ _DIALECT: Final = {
 """Flag -> option of the section tf_serving."""
 _METRICS: Final = "tf_serving_path"
 """Where the original's metrics are, in the section metrics; null is nowhere."""
-_BACKENDS: Final = {
-    ONNX: {
-        "intra_op_threads": "tensorflow_intra_op_parallelism",
-        "inter_op_threads": "tensorflow_inter_op_parallelism",
-    },
-    TENSORFLOW: {
-        "intra_op_threads": "tensorflow_intra_op_parallelism",
-        "inter_op_threads": "tensorflow_inter_op_parallelism",
-        "tags": "saved_model_tags",
-    },
+_THREADS: Final = {
+    "intra_op_threads": "tensorflow_intra_op_parallelism",
+    "inter_op_threads": "tensorflow_inter_op_parallelism",
 }
-"""Backend -> its options that flags set, each with its flag."""
+"""Option of a model, of either backend -> flag."""
 _SESSION: Final = "tensorflow_session_parallelism"
-"""Of threads, what counts where a flag of their own is 0."""
+"""What counts where one of those is 0."""
 _PROXY: Final = "the gateway's ports speak plain text"
 _SSL_FIELDS: Final = {
     "server_key": f"{_PROXY}; a proxy in front (nginx, Envoy) holds the key and leads to the gRPC port below",
@@ -83,8 +76,9 @@ def _file(line: CommandLine, flag: str, kind: str, *, secret: bool = False) -> S
 
 
 def _models(line: CommandLine) -> Source:
-    if line.of("model_config_file"):
-        return _file(line, "model_config_file", MODELS)
+    file = line.of("model_config_file")
+    if file:
+        return parse_models(read_text(Path(file), file), file)
     config = message(MODELS)()
     name, path = line.of("model_name"), line.of("model_base_path")
     config.model_config_list.config.add(name=name, base_path=path, model_platform=PLATFORM)
@@ -107,12 +101,12 @@ def _extras(line: CommandLine, scheduling: Mapping[str, Any]) -> Callable[[str],
     """What each model gets from the command line, by its backend."""
 
     def extras(backend: str) -> dict[str, Any]:
-        entry = {key: value for key, value in scheduling.items() if key != PARALLEL or backend == TENSORFLOW}
-        for key, flag in _BACKENDS[backend].items():
-            if key == "tags" and line.of(flag) != FLAGS[flag].default:
-                entry[key] = line.of(flag).split(",")
-            elif key != "tags" and (count := line.of(flag) or line.of(_SESSION)) > 0:
-                entry[key] = count
+        threads = {key: line.of(flag) or line.of(_SESSION) for key, flag in _THREADS.items()}
+        entry = {**scheduling, **{key: count for key, count in threads.items() if count > 0}}
+        if backend != TENSORFLOW:
+            entry.pop(PARALLEL, None)
+        elif line.of("saved_model_tags") != FLAGS["saved_model_tags"].default:
+            entry["tags"] = line.of("saved_model_tags").split(",")
         return entry
 
     return extras

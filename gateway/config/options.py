@@ -325,6 +325,8 @@ class Config(Section):
     """Traces of single requests."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()
     """Memory that callers share."""
+    page: bool = True
+    """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)

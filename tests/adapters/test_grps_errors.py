@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapters.grps.errors import TABLE, BadHead, BadRequest, encode_error, encode_stream_error, row_of
+from adapters.grps.errors import TABLE, BadHead, BadRequest, encode_error, encode_predict_error, row_of
 from gateway import errors as kind
 from gateway.errors import Code, GatewayError
 from gateway.ports import Call, Reply
@@ -151,19 +151,16 @@ def test_a_failure_is_an_envelope(error: GatewayError, code: int, grpc: Code, te
     ("error", "code", "grpc", "text"), CASES, ids=[f"{type(e).__name__}-{c}" for e, c, _, _ in CASES]
 )
 def test_in_a_stream_it_is_one_more_document(error: GatewayError, code: int, grpc: Code, text: str) -> None:
-    reply = encode_stream_error(error, CALL)
-    if isinstance(error, kind.BodyTooLarge):
-        assert same(reply, encode_error(error, CALL))
-        return
+    reply = encode_predict_error(error, Call(b"", "POST", "/", {}, "http", notes={"stream": True}))
     assert (reply.body, reply.http_status, reply.streamed) == (document(code, text, indent=2), 200, True)
     assert dict(reply.headers) == {"Content-Type": "application/octet-stream"}
 
 
 def test_the_head_is_judged_before_a_stream_starts() -> None:
     error = BadHead("Unsupported content type.")
-    assert same(encode_stream_error(error, CALL), encode_error(error, CALL))
-    assert encode_stream_error(error, CALL).http_status == 400
-    assert encode_stream_error(error, CALL, always_200=True).http_status == 200
+    assert same(encode_predict_error(error, CALL), encode_error(error, CALL))
+    assert encode_predict_error(error, CALL).http_status == 400
+    assert encode_predict_error(error, CALL, always_200=True).http_status == 200
 
 
 def same(one: Reply, other: Reply) -> bool:

@@ -583,9 +583,9 @@ def test_a_kind_that_the_table_lacks_is_answered_as_its_nearest() -> None:
 
 def run_example(line: str, view: ModelView, make_resolve: MakeResolve) -> InferRequest:
     words = shlex.split(line)
-    assert words[:4] == ["curl", "-s", "-X", "POST"]
-    target = words[4].removeprefix("http://h:1")
-    request = ask(call_of("POST", target, words[6].encode()), make_resolve(view))
+    assert (words[:2], words[3]) == (["curl", "-s"], "-d")
+    target = words[2].removeprefix("http://h:1")
+    request = ask(call_of("POST", target, words[4].encode()), make_resolve(view))
     assert isinstance(request, InferRequest)
     return request
 
@@ -604,7 +604,9 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
     names = {dtype: name for name, dtype in DTYPES.items()}
     specs = {name: (names[array.dtype], array.shape) for name, array in inputs.items()}
     view = make_model("it's/a model", specs, {}, example_inputs=inputs)
-    line = KIND.make(KIND.options()).example(view, "http://h:1/")
+    sample = KIND.make(KIND.options()).sample(view)
+    assert sample is not None
+    line = sample.curl("http://h:1/")
     assert line is not None
     assert "\n" not in line
     request = run_example(line, view, make_resolve)
@@ -613,12 +615,14 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
 
 
 def test_models_without_an_example(make_model: MakeModel) -> None:
-    example = KIND.make(KIND.options()).example
-    assert example(make_model("m", {"x": ("FP16", (1,))}, {}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (1,))}, {}, example_inputs={}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (100_000,))}, {}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (0, 2))}, {}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (1,))}, {}, decoupled=True), "http://h") is None
+    sample = KIND.make(KIND.options()).sample
+    assert sample(make_model("m", {"x": ("FP16", (1,))}, {})) is None
+    assert sample(make_model("m", {"x": ("FP32", (1,))}, {}, example_inputs={})) is None
+    assert sample(make_model("m", {"x": ("FP32", (0, 2))}, {})) is None
+    assert sample(make_model("m", {"x": ("FP32", (1,))}, {}, decoupled=True)) is None
+    large = sample(make_model("m", {"x": ("FP32", (100_000,))}, {}))
+    assert large is not None
+    assert large.curl("http://h") is None
 
 
 def test_the_dialect() -> None:

@@ -231,6 +231,7 @@ def test_defaults(folder: Path) -> None:
         "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
+        "page": True,
         "readiness": "strict",
         "drain_seconds": 30,
         "open_inference": {},

@@ -165,7 +165,7 @@ def unchunked(data: bytes) -> tuple[bytes, bytes]:
 async def serve(fast_lane: bool, grace: float = 0.2, patience: Patience | None = None) -> Server:
     echo: Any = Echo()
     endpoint = Endpoint("*", "echo", lambda call, resolve: None, lambda *_: Reply(b""), lambda *_: Reply(b""))
-    dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view, url: None)
+    dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view: None)
     pages = {"/readyz": probe_page(lambda: True)}
     limits = HttpLimits(LIMIT, 2 * LIMIT, grace_seconds=grace)
     listener = HttpListener(echo, [dialect], pages, limits, fast_lane=fast_lane, patience=patience)

@@ -242,8 +242,8 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
     "not text": (b"# a\n\xff", "models.config:2: not UTF-8 text"),
     "empty": (b"", "models.config: no model_config_list; expected model_config_list { config { name: … } }"),
     "of its own": (
-        b'custom_model_config { type_url: "x" }',
-        "models.config:1:1: custom_model_config: is refused: it is for servers built with sources of their own",
+        b"custom_model_config { [type.googleapis.com/mine.Own] { a: 1 } }",
+        "models.config:1:1: custom_model_config is refused: it is for servers built with sources of their own",
     ),
     "an unknown type": (b"model_config_list { config { model_type: CAFFE } }", "models.config:1:42: "),
     "deep": (b"a {" * 3000, "models.config: "),
@@ -642,10 +642,25 @@ def test_what_is_imported_passes_the_check(
         assert capsys.readouterr().out == "gateway.yaml: ok, 3 models\n"
 
 
-def test_sections_have_the_keys_that_the_gateway_knows(run: Callable[..., Outcome]) -> None:
-    """Keys of models are held by the check above."""
-    Path("m.txt").write_text("prometheus_config { enable: true }")
-    flags = ["--rest_api_enable_cors_support", "--rest_api_timeout_in_ms=1", "--enable_serialization_as_tensor_content"]
-    config = single(run, *flags, "--monitoring=m.txt").config
+OPTIONS = {
+    "--rest_api_enable_cors_support": ("tf_serving", "cors"),
+    "--rest_api_timeout_in_ms=1000": ("tf_serving", "timeout_ms"),
+    "--enable_serialization_as_tensor_content": ("tf_serving", "tensor_content"),
+    "--monitoring_config_file=m.txt": ("metrics", "tf_serving_path"),
+}
+
+
+def known(section: str) -> set[str]:
+    """The keys of a section that this gateway has."""
     schema = json_schema(registries())
-    assert set(config) <= set(schema["properties"])
+    name = schema["properties"][section].get("$ref", "").rpartition("/")[2]
+    return set(schema["$defs"].get(name, {}).get("properties", {}))
+
+
+def test_options_pass_the_check(run: Callable[..., Outcome], capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that this gateway has."""
+    Path("m.txt").write_text('prometheus_config { enable: true path: "/m" }')
+    Path("models.config").write_text(listed('name: "a" …'))
+    flags = [flag for flag, (section, key) in OPTIONS.items() if key in known(section)]
+    assert run("models.config", "-o", "gateway.yaml", *flags).status == 0
+    assert (main(["check", "gateway.yaml"]), *capsys.readouterr()) == (0, "gateway.yaml: ok, 1 models\n", "")

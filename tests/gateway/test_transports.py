@@ -137,7 +137,7 @@ def make_dialect() -> Dialect:  # noqa: C901  (seven functions in one place, to 
     methods = {"/p.Plain/Infer": infer, "/p.Plain/Stream": stream, "/p.Plain/Live": alive}
     chat = Endpoint("/p.Plain/Chat", "chat", decode, encode, encode_error, stream="bidi")
     grpc = {**methods, "/p.Plain/Chat": chat}
-    return Dialect("plain", "Plain", "/plain", match, lambda view, url: None, grpc, binary_header="tensor-bytes")
+    return Dialect("plain", "Plain", "/plain", match, lambda view: None, grpc, binary_header="tensor-bytes")
 
 
 class Watching:
@@ -195,7 +195,7 @@ async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncI
     view = make_model("m", {"x": ("FP64", (-1,))}, {"y": ("FP64", (-1,))}, handle=Handle())
     house = House(view)
     other = make_dialect()
-    dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view, url: None)]
+    dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view: None)]
     pages = {
         "/metrics": metrics_page(house.metrics.render),
         "/readyz": probe_page(lambda: house.service.ready),

@@ -54,6 +54,7 @@ def configuration() -> str:
         config["models"][name] = dict(config["models"]["half_plus_two"])
     config["model_control"] = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
     config["models"] |= {"simple_sequence": _controlled("START"), "simple_dyna_sequence": _controlled("START", "END")}
+    config["models"]["fast_countdown"] = config["models"]["countdown"] | {"parameters": {"pause_ms": 0}}
     config["models"] |= {"repeat_int32": _repeat(), "colours": _colours(), "slow": _slow()}
     config["listen"] = {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]}
     config["tracing"] = {"file": "trace.json"}

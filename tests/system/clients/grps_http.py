@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from typing import Any
 
 import checks
 import requests
 
 SUCCESS = {"code": 200, "msg": "OK", "status": "SUCCESS"}
+STREAMED = 10_000
 SIX = {"dtype": "DT_FLOAT32", "shape": [2, 3], "flat_float32": [1, 2, 3, 4, 5, 6]}
 
 
@@ -158,6 +160,35 @@ def check_a_stream_of_many_has_a_document_per_chunk(address: str) -> None:
     documents = [json.loads(each) for each in chunks(address, {"gtensors": {"tensors": [start]}}, "countdown-1")]
     assert [document["status"] for document in documents] == [SUCCESS] * 4
     assert [document["gtensors"]["tensors"][0].get("flat_int32") for document in documents] == [[3], [2], [1], [0]]
+
+
+def check_ten_thousand_messages_come_in_order(address: str) -> None:
+    """While others ask for other things."""
+    wrong: list[Any] = []
+    done = threading.Event()
+
+    def others() -> None:
+        while not done.is_set():
+            reply = predict(address, {"str_data": "x"}, model="upper-1")
+            if reply != {"str_data": "X"}:
+                wrong.append(reply)
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        start = {"name": "start", "dtype": "DT_INT32", "shape": [1], "flat_int32": [STREAMED - 1]}
+        text = b"".join(chunks(address, {"gtensors": {"tensors": [start]}}, "fast_countdown-1")).decode()
+    finally:
+        done.set()
+        thread.join()
+    decoder = json.JSONDecoder()
+    at, counts = 0, []
+    while at < len(text):
+        document, at = decoder.raw_decode(text, at)
+        assert document["status"] == SUCCESS
+        counts += document["gtensors"]["tensors"][0]["flat_int32"]
+    assert counts == list(range(STREAMED - 1, -1, -1))
+    assert not wrong, wrong
 
 
 def check_a_stream_that_fails_says_so(address: str) -> None:

@@ -1,0 +1,120 @@
+"""grps.protos.v1.GrpsService: every method takes and gives a GrpsMessage. A failure is a message, too; the call is OK.
+
+Source: grps v1.1.0, what the Python server answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from adapters.grps import proto_message
+from adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, Row, row_of
+from adapters.grps.metadata import model_text, server_text
+from adapters.grps.options import GrpsOptions
+from adapters.grps.proto_message import read_message, status
+from adapters.grps.request import of_message
+from adapters.grps.response import ReplyForm, given, is_lone, single, utf8
+from gateway.canonical import InferRequest, InferResponse
+from gateway.errors import Code, GatewayError
+from gateway.ports import Call, Endpoint, Reply, Resolve
+from gateway.questions import ModelConfiguration, ServerLive, ServerMetadata, ServerReady, SetOnline
+
+SERVICE: Final = "/grps.protos.v1.GrpsService/"
+
+
+def grpc_endpoints(options: GrpsOptions) -> Mapping[str, Endpoint]:
+    """Full method name -> endpoint, as the dialect's options want it."""
+    rows: dict[str, Endpoint] = {}
+
+    def row(name: str, label: str, decode: Any, encode: Any, **more: Any) -> None:
+        more.setdefault("encode_error", encode_error)
+        rows[SERVICE + name] = Endpoint(SERVICE + name, label, decode, encode, **more)
+
+    def ready(answer: bool, question: Any) -> Reply:
+        return _OK if answer else _failure(options.offline_grpc_code, "Service Unavailable")
+
+    def show_server(answer: Any, question: Any) -> Reply:
+        return Reply(proto_message.string_message(server_text(answer, options.default_model)))
+
+    row("Predict", "infer", partial(decode_predict, stream=False), encode_predict)
+    row("PredictStreaming", "infer", partial(decode_predict, stream=True), encode_predict, stream="server")
+    row("Online", "online", _asks(SetOnline(True)), _success, admin=True)
+    row("Offline", "offline", _asks(SetOnline(False)), _success, admin=True)
+    row("CheckLiveness", "live", _asks(ServerLive()), ready)
+    row("CheckReadiness", "ready", _asks(ServerReady(online_gate=True)), ready)
+    row("ServerMetadata", "metadata", _asks(ServerMetadata()), show_server)
+    row(
+        "ModelMetadata",
+        "metadata",
+        decode_model,
+        show_model,
+        encode_error=partial(encode_error, table=METADATA_TABLE),
+    )
+    return MappingProxyType(rows)
+
+
+# ----------------------------------------------------------------------------------------------------------- questions
+
+
+def decode_predict(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
+    """A message -> the request that it is over HTTP, too; `bin_data` is an ordinary field here."""
+    return of_message(call, resolve, read_message(call.body), stream)
+
+
+def decode_model(call: Call, resolve: Resolve) -> ModelConfiguration:
+    """str_data, a model's bare name -> the question."""
+    name = read_message(call.body).get("str_data")
+    if name is None:
+        raise BadRequest("No model name.")
+    if not name:
+        raise BadRequest("The model name is empty.")
+    return ModelConfiguration(name)
+
+
+def _asks(question: Any) -> Any:
+    """Decode of a method that has a question; what its message says does not matter, as long as it is one."""
+
+    def decode(call: Call, resolve: Resolve) -> Any:
+        read_message(call.body)
+        return question
+
+    return decode
+
+
+# ------------------------------------------------------------------------------------------------------------- replies
+
+
+def encode_predict(answer: InferResponse, question: InferRequest) -> Reply:
+    """One answer -> one message. Raises EncodingFailed for what grps cannot carry."""
+    form: ReplyForm = question.wire
+    if not is_lone(answer, form):
+        return Reply(proto_message.tensors_message(answer.outputs), streamed=form.stream)
+    data = single(form, given(answer, form))
+    if form.form == "bin_data":
+        return Reply(proto_message.bytes_message(data), streamed=form.stream)
+    return Reply(proto_message.string_message(utf8(data, form.output)), streamed=form.stream)
+
+
+def show_model(answer: Any, question: ModelConfiguration) -> Reply:
+    """The model's configuration as YAML text."""
+    return Reply(proto_message.string_message(model_text(question.name, answer)))
+
+
+def _success(answer: Any, question: Any) -> Reply:
+    return _OK
+
+
+def _failure(code: int, text: str, grpc: Code = Code.OK) -> Reply:
+    return Reply(status(code, text), code, grpc_code=grpc, message=text, streamed=True)
+
+
+def encode_error(error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], Row] = TABLE) -> Reply:
+    """A failure -> a message that says so; only what never was a message fails the call itself."""
+    row = row_of(error, table)
+    return _failure(row.code, row.text(error), row.grpc)
+
+
+_OK: Final = Reply(proto_message.OK)
