@@ -3,6 +3,7 @@
     options.py           what the YAML may say
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
+    json_depth.py        documents that nest too deep for a parser, cut down to what counts
     json_document.py     bytes -> values, where the original's parser has its own mind
     predict_request.py   instances or inputs -> InferRequest
     tensors.py           JSON values -> arrays of the signature's dtypes, each objection in the contract's words
@@ -36,9 +37,9 @@
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
 name); they are kept where a client can meet them, and each is told beside its line.
 
-Where it deviates on purpose: bodies nest 1000 levels deep at most, and tensors have 64 dimensions at most (NumPy's
-limit, the original's is 254). Over gRPC, bytes that are no message are INVALID_ARGUMENT
-(the original's INTERNAL has no text), and what a request may become by repeated values is bounded.
+Where it deviates on purpose: tensors have 64 dimensions at most (NumPy's limit, the original's is 254), and bodies
+larger than 8 MiB nest 1000 levels deep at most. Over gRPC, bytes that are no message are INVALID_ARGUMENT (the
+original's INTERNAL has no text), and what a request may become by repeated values is bounded.
 """
 
 from adapters.tf_serving.example import sample

@@ -17,6 +17,8 @@ from adapters.json_body import object_of, read
 from gateway.errors import MalformedJson
 
 _WHITE_SPACE: Final = re.compile(r"\ufeff?[ \t\n\r]*")
+TOO_DEEP: Final = "nesting deeper"
+"""How the reason begins."""
 _NOT_UTF8: Final = "Invalid encoding in string."
 _DOUBLE_DIGITS: Final = 308
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % _DOUBLE_DIGITS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
@@ -13,6 +14,9 @@ INDENT: Final = "    "
 
 _SHORT: Final = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 _ESCAPES: Final = {code: f"\\u{code:04X}" for code in range(32)} | _SHORT
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+_LONG: Final = 1000
+"""Looking up every character is quick for fewer, of ASCII; else it is quicker to find those that are escaped."""
 _SHOWN_BYTES: Final = 256
 
 
@@ -26,7 +30,9 @@ def utf8(text: str) -> bytes:
 
 def quote(text: str) -> str:
     """A JSON string: quotes, backslashes and control characters escaped, all else as it is. Source: RapidJSON."""
-    return f'"{text.translate(_ESCAPES)}"'
+    if len(text) < _LONG and text.isascii():
+        return f'"{text.translate(_ESCAPES)}"'
+    return f'"{_ESCAPED.sub(lambda found: _ESCAPES[ord(found[0])], text)}"'
 
 
 def show(value: Any) -> str:

@@ -24,6 +24,7 @@ from adapters.tf_serving.signatures import DEFAULT_SIGNATURE, outputs_of, signat
 from adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
+    RankTooLarge,
     Shape,
     Tensor,
     is_map,
@@ -264,12 +265,14 @@ class _Column:
     def _walk(self, one: _Slice) -> tuple[Shape, list[Any]]:
         try:
             shape, leaves = walk(one.name, one.value, self.dtype)
+        except RankTooLarge:
+            raise
         except InvalidArgument as error:
             one.refuse(f"INVALID_ARGUMENT: {error.text}")
         except Unsupported as error:
             one.refuse(f"UNIMPLEMENTED: {error.text}")
         if len(shape) == MAX_RANK:  # the rows are one more dimension
-            raise InvalidArgument(f"tensor parsing error: {one.name}")
+            raise RankTooLarge(f"tensor parsing error: {one.name}")
         return shape, leaves
 
     def _refuse_shape(self, one: _Slice, shape: Shape, size: int) -> NoReturn:

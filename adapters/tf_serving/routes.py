@@ -166,12 +166,12 @@ def _match_get(raw_target: str) -> Match:
 
 
 def _named(endpoint: Endpoint, model: str, version: str | None, label: str | None) -> Match:
-    args = {"model": unquote(model)}
+    args = {"model": unquote(model, errors="surrogateescape")}
     if version is not None:
         digits = version.lstrip("0") or "0"
         if len(digits) > 19 or int(digits) > _MAX_VERSION:
             return _TOO_LARGE
         args["version"] = digits
     if label is not None:
-        args["label"] = unquote(label)
+        args["label"] = unquote(label, errors="surrogateescape")
     return Match(endpoint, args)

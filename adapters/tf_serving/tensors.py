@@ -58,6 +58,10 @@ READ_AS_THEY_ARE: Final = frozenset(
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
 
 
+class RankTooLarge(InvalidArgument):
+    """The original notices it last, when the tensor is whole, so its words stand alone."""
+
+
 def is_base64(value: Any) -> bool:
     """Whether a value is {"b64": "..."}: one key, of that name, a string. Any other object is a map of names."""
     # Asked for a key that is absent, simdjson raises an error inside: ten times the cost of reading the keys.
@@ -103,7 +107,7 @@ def walk(name: str, value: Any, dtype: np.dtype[Any]) -> tuple[Shape, list[Any]]
         return (), [take(value)]
     shape = first_branch(value)
     if len(shape) > MAX_RANK:
-        raise InvalidArgument(f"tensor parsing error: {name}")
+        raise RankTooLarge(f"tensor parsing error: {name}")
     leaves: list[Any] = []
     _gather(value, 0, shape, take, leaves)
     return shape, leaves

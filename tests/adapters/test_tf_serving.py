@@ -203,7 +203,8 @@ ORDER = [
         400,
         "JSON Parse error: Number too big to be stored in double. at offset: 14",
     ),
-    ("m:predict", b'{"a":' * 1001 + b"1" + b"}" * 1001, 400, "JSON Parse error: nesting deeper than 1000 levels"),
+    ("m:predict", b'{"a":' * 1001 + b"1" + b"}" * 1001, 400, "Missing 'inputs' or 'instances' key"),
+    ("m:predict", b'{"a":' * 1001 + b"}" * 1001, 400, "JSON Parse error: nesting deeper than 1000 levels"),
     ("m:predict", b'{"inputs": 1, "instances": NaN}', 400, None),
     (
         "m:predict",

@@ -165,3 +165,51 @@ def test_every_byte_passes(make_model: MakeModel, make_resolve: MakeResolve, val
 
 def test_any_text_has_bytes() -> None:
     assert (utf8("\udcff"), utf8("\ud800a"), utf8("é")) == (b"\xff", b"?a", "é".encode())
+
+
+# ------------------------------------------------------------------------------------------------------ deep documents
+
+DEEP = [
+    (901, b"[", b"]"),
+    (1000, b"[", b"]"),
+    (1801, b'{"a\\"]": ', b"}"),
+    (2000, b'[NaN, [], {}, "[", ', b", [[1]]]"),
+    (60_000, b'[{"]": 1, "b": [', b"]}, 2]"),
+]
+
+
+@pytest.mark.parametrize(("times", "before", "after"), DEEP)
+@pytest.mark.parametrize("inner", [b"1", b'"\\"]"', b"[[], {}]"])
+def test_ignored_keys_may_be_deep(
+    times: int, before: bytes, after: bytes, inner: bytes, make_model: MakeModel, make_resolve: MakeResolve
+) -> None:
+    view = make_model("m", {"x": ("FP32", None)}, {"x": ("FP32", None)})
+    deep = b'{"z": [1, ' + before * times + inner + after * times + b"]"
+    assert answer(deep + b', "inputs": 1} [[[[', view, make_resolve) == (200, b'{\n    "outputs": 1.0\n}')
+    offset = len(deep + b', "inputs": ')
+    assert answer(deep + b', "inputs": x}', view, make_resolve) == refused(
+        f"JSON Parse error: Invalid value. at offset: {offset}"
+    )
+    offset = len(deep + b', "inputs": 1 ')
+    assert answer(deep + b', "inputs": 1 "a"}', view, make_resolve) == refused(
+        f"JSON Parse error: Missing a comma or '}}' after an object member. at offset: {offset}"
+    )
+
+
+BROKEN = [b"[" * 2000 + b"1 2" + b"]" * 2000, b"[" * 2000 + b"1}" + b"]" * 1999, b"[" * 1500, b"[" * 950 + b'{"a"}']
+
+
+@pytest.mark.parametrize("deep", BROKEN, ids=len)
+def test_what_is_deep_must_be_json(deep: bytes, make_model: MakeModel, make_resolve: MakeResolve) -> None:
+    view = make_model("m", {"x": ("FP32", None)}, {"x": ("FP32", None)})
+    status, text = answer(b'{"inputs": 1, "z": [' + b"[" * 900 + deep, view, make_resolve)
+    assert (status, b"nesting deeper than 1000 levels" in text) == (400, True)
+
+
+def test_no_tensor_is_deep(make_model: MakeModel, make_resolve: MakeResolve) -> None:
+    view = make_model("m", {"x": ("FP32", None)}, {"x": ("FP32", None)})
+    for body in (b'{"inputs": %s}', b'{"instances": %s}', b'{"instances": [{"x": %s}]}'):
+        deep = body % (b"[" * 5000 + b"1" + b"]" * 5000)
+        assert answer(deep, view, make_resolve) == refused("tensor parsing error: x")
+    large = b'{"z": ' + b"[" * 2000 + b" " * (8 << 20) + b"]" * 2000 + b', "inputs": 1}'
+    assert answer(large, view, make_resolve) == refused("JSON Parse error: nesting deeper than 1000 levels")

@@ -180,6 +180,7 @@ ROWS: list[tuple[str, bytes, int, str, bytes]] = [
     ("query", get("/v1/models/m?x=1"), 404, JSON, error(f"{NO_M}m?x=1")),
     ("fragment", get("/v1/models/m#x"), 404, JSON, error(f"{NO_M}m#x")),
     ("encoded slash", get("/v1/models/a%2Fb%3Ac+d"), 404, JSON, error(f"{NO_M}a/b:c+d")),
+    ("name that is no UTF-8", get("/v1/models/%FFm"), 404, JSON, error(NO_M + "?m").replace(b"?", b"\xff")),
     ("unknown version", get("/v1/models/m/versions/7"), 404, JSON, error("Could not find version 7 of model m")),
     ("metadata", get("/v1/models/o/metadata"), 404, JSON, error("Servable not found for request: Latest(o)")),
     (
