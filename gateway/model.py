@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from gateway.canonical import (
 )
 from gateway.errors import InvalidArgument, ModelUnavailable, UnknownOutput
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission, Job
+from gateway.job import Admission
 from gateway.meter import Meter
-from gateway.ports import Computation, ModelView
+from gateway.ports import Answers, Computation, ModelView
 from gateway.scheduler import Scheduler
 from gateway.waiting import QueuePolicy
 
@@ -122,7 +122,7 @@ class Closed:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def submit(self, request: InferRequest) -> Job:
+    def submit(self, request: InferRequest) -> NoReturn:
         raise ModelUnavailable(self._name)
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ class Model:
     def running(self) -> int:
         return self._scheduler.running
 
-    def submit(self, request: InferRequest) -> Job:
+    def submit(self, request: InferRequest) -> Answers:
         return self._scheduler.submit(request)
 
     async def close(self) -> None:

@@ -31,6 +31,7 @@ from gateway.errors import (
     ModelUnavailable,
     NotOneAnswer,
 )
+from gateway.job import Answered
 from gateway.logs import Logs
 from gateway.metrics import Metrics
 from gateway.monitor import Monitor
@@ -163,7 +164,9 @@ class Service:
         try:
             if endpoint.admin and self.admin is not None:
                 self.admin.check(call.headers)
-            question = await self._decode(endpoint, call)
+            question = self._decode_at_once(endpoint, call)
+            if question is None:
+                question = await self._decode_in_thread(endpoint, call)
             if type(question) is InferRequest:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
@@ -213,29 +216,38 @@ class Service:
         if accepted is not None:
             accepted(request)
         answer = None
-        try:
-            async for answer in answers:
-                answered = time.perf_counter()
-                if answer.classes and _are_many(answer):
-                    reply = await self._in_thread(endpoint.encode, answer, request)
-                else:
-                    reply = endpoint.encode(answer, request)
-                observe("encode", time.perf_counter() - answered)
-                await send(reply)
-        finally:
-            answers.abandon()
+        if type(answers) is Answered:  # the usual way of small requests, spared an iteration
+            answer = answers.take()
+            await self._send_answer(endpoint, answer, request, observe, send)
+        else:
+            try:
+                async for answer in answers:
+                    await self._send_answer(endpoint, answer, request, observe, send)
+            finally:
+                answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
             await send(end)
         return answered - submitted
 
-    async def _decode(self, endpoint: Endpoint, call: Call) -> Any:
-        """What is asked: on the loop, unless that would keep it from others."""
+    async def _send_answer(
+        self, endpoint: Endpoint, answer: InferResponse, request: InferRequest, observe: Observe, send: Send
+    ) -> None:
+        begun = time.perf_counter()
+        if answer.classes and _are_many(answer):
+            reply = await self._in_thread(endpoint.encode, answer, request)
+        else:
+            reply = endpoint.encode(answer, request)
+        observe("encode", time.perf_counter() - begun)
+        await send(reply)
+
+    def _decode_at_once(self, endpoint: Endpoint, call: Call) -> Any:
+        """What is asked; None where that would keep the loop from others."""
         if len(call.body) >= LARGE_BODY_BYTES:
-            return await self._decode_in_thread(endpoint, call)
+            return None
         try:
             return endpoint.decode(call, self._resolve)
         except NeedsThread:
-            return await self._decode_in_thread(endpoint, call)
+            return None
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call) -> Any:
         call.in_thread = True
