@@ -218,11 +218,11 @@ class Service:
         answer = None
         if type(answers) is Answered:  # the usual way of small requests, spared an iteration
             answer = answers.take()
-            await self._send_answer(endpoint, answer, request, observe, send)
+            answered = await self._send_answer(endpoint, answer, request, observe, send)
         else:
             try:
                 async for answer in answers:
-                    await self._send_answer(endpoint, answer, request, observe, send)
+                    answered = await self._send_answer(endpoint, answer, request, observe, send)
             finally:
                 answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
@@ -231,7 +231,8 @@ class Service:
 
     async def _send_answer(
         self, endpoint: Endpoint, answer: InferResponse, request: InferRequest, observe: Observe, send: Send
-    ) -> None:
+    ) -> float:
+        """-> when the model had given it."""
         begun = time.perf_counter()
         if answer.classes and _are_many(answer):
             reply = await self._in_thread(endpoint.encode, answer, request)
@@ -239,6 +240,7 @@ class Service:
             reply = endpoint.encode(answer, request)
         observe("encode", time.perf_counter() - begun)
         await send(reply)
+        return begun
 
     def _decode_at_once(self, endpoint: Endpoint, call: Call) -> Any:
         """What is asked; None where that would keep the loop from others."""

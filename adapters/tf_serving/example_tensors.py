@@ -25,9 +25,8 @@ _PARSED: Final[dict[Kind, str]] = {"bytes": "string", "float": "float", "int64":
 _DTYPES: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FEW: Final = 32
 """Fewer values of a feature than that are quicker taken one by one."""
-_MOST_REPEATED: Final = 1 << 24
-"""Values of one input, and bytes of one where the model reads Examples: a context makes more of a request than it
-brings."""
+_MOST_ELEMENTS: Final = 1 << 28
+"""Of one input, and bytes of one where the model reads Examples: a context makes more of a request than it brings."""
 
 
 class Feature(NamedTuple):
@@ -62,8 +61,8 @@ def merge(context: bytes, examples: list[bytes]) -> list[bytes]:
     """
     if not context:
         return examples
-    if len(context) * len(examples) > _MOST_REPEATED:
-        raise InvalidArgument(f"The context has more than {_MOST_REPEATED} bytes in all Examples")
+    if len(context) * len(examples) > _MOST_ELEMENTS:
+        raise InvalidArgument(f"The context has more than {_MOST_ELEMENTS} bytes in all Examples")
     return [context + example for example in examples]
 
 
@@ -114,15 +113,9 @@ def _tensor(name: str, spec: TensorSpec, column: list[Feature]) -> Tensor:
     rows = [feature.values for feature in column]
     shape = _row_shape(name, spec, [*map(len, rows)], kind)
     size = math.prod(shape)
-    if len(rows) * size > _MOST_REPEATED:
-        _check_repeated(name, rows, size)
+    if len(rows) * size > _MOST_ELEMENTS:
+        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all Examples")
     return _cast(name, _flat(kind, rows, size), spec.dtype, size).reshape(len(rows), *shape)
-
-
-def _check_repeated(name: str, rows: Sequence[Any], size: int) -> None:
-    """Refuse a context's feature that many Examples share: they hold the same object."""
-    if (len(rows) - len({*map(id, rows)})) * size > _MOST_REPEATED:
-        raise InvalidArgument(f"Feature: {name} of the context has more than {_MOST_REPEATED} values in all Examples")
 
 
 def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Shape:

@@ -93,7 +93,8 @@ class Caller:
 
 def add(folder: Path, model: str) -> None:
     folder.mkdir(parents=True)
-    shutil.copy(MODELS / model / "1/model.onnx", folder / "model.onnx")
+    (file,) = (MODELS / model).glob("*/model.onnx")
+    shutil.copy(file, folder / "model.onnx")
 
 
 @pytest.fixture(scope="module")

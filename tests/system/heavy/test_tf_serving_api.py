@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from client_scripts import SCRIPTS, Outcomes, checks_of, run_script
-from serving import HOST, ROOT, demo_config, running
+from serving import DEMO, HOST, ROOT, demo_config, running
 
 from gateway.canonical import DTYPES
 
@@ -29,7 +29,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
         pytest.fail("TensorFlow is not installed: say `make test-system`", pytrace=False)
     models = {f"echo_{datatype}": echo("Echo", datatype) for datatype in DTYPES} | {"slow": echo("Slow", "INT32")}
     file = tmp_path_factory.mktemp("tensorflow") / "gateway.yaml"
-    file.write_text(demo_config(models))
+    control = {"mode": "explicit", "load": ["*"], "model_roots": [str(DEMO.parent / "demo/models")]}
+    file.write_text(demo_config(models, model_control=control))
     with running(file) as gateway:
         yield run_script(PYTHON, SCRIPT, f"{HOST}:{gateway.grpc_port}")
         assert gateway.stop() == 0, gateway.said

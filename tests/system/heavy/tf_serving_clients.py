@@ -361,5 +361,36 @@ def check_a_configuration_that_is_no_list(address: str) -> None:
         )
 
 
+def check_a_reload(address: str) -> None:
+    """The last check: two models of the demo are all that is served afterwards, one under another name."""
+    request = model_management_pb2.ReloadConfigRequest(metric_names=[":tensorflow:serving:request_count"])
+    for name, folder in ((HALF, HALF), ("other", "half_plus_two")):
+        path = str(checks.IMAGES.parent / "models" / folder)
+        request.config.model_config_list.config.add(name=name, base_path=path, model_platform="tensorflow")
+    request.config.model_config_list.config[0].version_labels["stable"] = 123
+    with model_service(address) as stub:
+        answer = stub.HandleReloadConfigRequest(request, 30)
+        assert answer.status.error_code == 0
+        assert [each.name for each in answer.metric] == [":tensorflow:serving:request_count"]
+        status = get_model_status_pb2.GetModelStatusRequest()
+        status.model_spec.name = "other"
+        assert [each.state for each in stub.GetModelStatus(status, 10).model_version_status] == [AVAILABLE]
+        request.config.model_config_list.config[0].version_labels["stable"] = 7
+        assert refused(lambda: stub.HandleReloadConfigRequest(request, 30)) == (
+            "FAILED_PRECONDITION",
+            f"Request to assign label to version 7 of model {HALF}, which is not currently available for inference",
+        )
+    assert predicted(address, "other", x=np.ones(1, np.float32))["y"].tolist() == [2.5]
+    gone = request_for("digits", image=np.zeros((1, 8, 8), np.float32))
+    with prediction(address) as stub:
+        labelled = request_for(HALF, x=np.ones(1, np.float32))
+        labelled.model_spec.version_label = "stable"
+        assert stub.Predict(labelled, 10).model_spec.version.value == 123
+        assert refused(lambda: stub.Predict(gone, 10)) == (
+            "NOT_FOUND",
+            "Servable not found for request: Latest(digits)",
+        )
+
+
 if __name__ == "__main__":
     checks.main(globals())
