@@ -181,9 +181,22 @@ def members(value: Any) -> list[tuple[str, Any]]:
     keys = list(value)
     if len(keys) <= _FEW_KEYS and len(set(keys)) == len(keys):
         return [(key, value[key]) for key in keys]
-    if _local.uncounted:
-        raise MalformedJson(f"an array of {_SIMDJSON_MAX_LENGTH} elements and more, beside many or repeated members")
+    _check_counted()
     return list(value.items())
+
+
+def as_list(value: Any) -> list[Any]:
+    """An array of any content as Python values. Raises MalformedJson, as `members` does."""
+    if isinstance(value, list):
+        return value
+    _check_counted()
+    listed: list[Any] = value.as_list()
+    return listed
+
+
+def _check_counted() -> None:
+    if _local.uncounted:
+        raise MalformedJson(f"an array of {_SIMDJSON_MAX_LENGTH} elements and more, beside what must be listed")
 
 
 _decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)
