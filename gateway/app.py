@@ -267,9 +267,8 @@ class App:
         return tuple(self.dialects[name] for name in listener.dialects or self.dialects)
 
     def _operators_pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
-        if not self.config.page:
-            return {}
-        return {path: read_only(page) for path, page in pages(self.overview, dialects).items()}
+        shown = pages(self.overview, dialects) if self.config.page else {}
+        return {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
         devices = {model.device for model in self.repository.serving()}

@@ -8,7 +8,7 @@ longer names finishes what it had accepted and gives its memory back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.canonical import NOTHING
@@ -71,16 +71,26 @@ class Inventory:
     # ------------------------------------------------------------------------------------------------ loading one model
 
     async def _bring(
-        self, record: ModelRecord, stored: Stored, report: Report, *, anew: bool = True, relabel: bool = True
+        self,
+        record: ModelRecord,
+        stored: Stored,
+        report: Report,
+        *,
+        anew: bool = True,
+        relabel: bool = True,
+        current: Callable[[], bool] = lambda: True,
     ) -> Mapping[int | None, Reason]:
         """Load a model's versions and let them take over -> why some could not be loaded, by version; by None, why
         there are none.
 
         A version that fails leaves the one that served in its place, and none is given up before all that are wanted
         are there. Under another configuration either all versions take over or none. The configuration's labels take
-        effect with its versions, unless they have done so already.
+        effect with its versions, unless they have done so already. Nothing happens if this is not `current` any more
+        when its turn comes, nor do labels that have become old meanwhile take effect.
         """
         async with record.lock:
+            if not current():
+                return {}
             before, old = record.models, record.stored
             alike = stored.same_but_for_versions(old)
             kept = {} if anew or not alike or old is None else _unchanged(before, old, stored)
@@ -91,7 +101,7 @@ class Inventory:
                 self._discard(record, made)
             else:
                 record.stored = stored
-                record.labels = stored.config.labels if relabel else record.labels
+                record.labels = stored.config.labels if relabel and current() else record.labels
                 record.models = _in_service((dict(before) if failures else kept) | made, stored)
                 record.failed = bool(failures) and (record.failed or not before)
                 gone = {version: model for version, model in before.items() if record.models.get(version) is not model}

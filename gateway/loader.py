@@ -88,9 +88,9 @@ class Loader:
         self._hooks = hooks
         self._threads = ThreadPoolExecutor(_THREADS, "load")
 
-    def look(self) -> dict[str, Hashable]:
-        """The models that there are now, each with its fingerprint. In a thread. Raises OSError."""
-        return {name: self._catalog.fingerprint(name) for name in self._catalog.names()}
+    def look(self, names: Callable[[], Iterable[str]]) -> dict[str, Hashable]:
+        """The models of those names, each with its fingerprint. In a thread. Raises OSError."""
+        return {name: self._catalog.fingerprint(name) for name in names()}
 
     def read(self, name: str, configuration: str | None = None, files: Mapping[str, bytes] = NOTHING) -> Stored:
         """What the catalog says of a model, and what lies there. In a thread. Raises as the catalog does."""

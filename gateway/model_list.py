@@ -6,7 +6,7 @@ Everything here but `ListedCatalog.take_over` reads the disk: call it in a threa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,7 @@ class ListedCatalog:
         self._validate = validate
         self._roots = roots
         self._listed: Mapping[str, ModelConfig] = {}
+        self._followed: tuple[str, ...] | None = None
 
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self._catalog.names(), *self._listed)))
@@ -54,9 +55,19 @@ class ListedCatalog:
             return self._catalog.fingerprint(name)
         return (tree_print(listed.path.path) if listed.path else (), files_print(listed))
 
-    def take_over(self, listed: Mapping[str, ModelConfig]) -> None:
-        """These are the listed models from now on."""
+    def followed(self) -> tuple[str, ...]:
+        """The models whose files decide what is served: what was listed last, else all that there are."""
+        return self.names() if self._followed is None else self._followed
+
+    @property
+    def listing(self) -> object:
+        """Another one after each list."""
+        return self._followed
+
+    def take_over(self, listed: Mapping[str, ModelConfig], parts: Iterable[str]) -> None:
+        """These are the listed models from now on, and what they are composed of."""
         self._listed = listed
+        self._followed = (*listed, *parts)
 
     def configure(self, wanted: WantedModel) -> ModelConfig:
         """How a model would be configured if it were listed. Raises ValueError or OSError."""

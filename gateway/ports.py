@@ -202,8 +202,8 @@ class Dialect:
     request that calls a model with its `example_inputs`, or None if the dialect cannot; `serve` and the page
     show it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
     (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
-    belong to it, too. `http_timeout_ms` is how long an HTTP call
-    may take once its body is here, 0 as long as it likes.
+    belong to it, too. `http_timeout_ms` is how long an HTTP call may take
+    once its body is here, 0 as long as it likes.
     """
 
     name: str
@@ -214,8 +214,8 @@ class Dialect:
     grpc: Mapping[str, Endpoint] = NOTHING
     max_json_depth: int = 100
     binary_header: str = ""
-    http_timeout_ms: int = 0
     paths: tuple[str, ...] = ()
+    http_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,18 +101,6 @@ class ModelConfiguration:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InferTogether:
-    """Several inferences of one model that are one question, each with one answer. -> tuple[InferResponse, ...] in
-    their order, or the first error, after which nobody waits for the others.
-
-    `wire` is as in InferRequest. Source: TensorFlow Serving's MultiInference.
-    """
-
-    requests: tuple[InferRequest, ...]
-    wire: Any = None
-
-
 @dataclass(frozen=True, slots=True)
 class MonitorSeries:
     """How has this number been lately? -> Points, or None for a name that is none. Source: grps' monitor.
@@ -132,6 +120,18 @@ class Points:
 
     kind: Literal["trend", "cdf"]
     points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferTogether:
+    """Several inferences of one model that are one question, each with one answer. -> tuple[InferResponse, ...] in
+    their order, or the first error, after which nobody waits for the others.
+
+    `wire` is as in InferRequest. Source: TensorFlow Serving's MultiInference.
+    """
+
+    requests: tuple[InferRequest, ...]
+    wire: Any = None
 
 
 # ---------------------------------------------------------------------------------------------------------- statistics

@@ -164,14 +164,16 @@ class Repository(Inventory):
         """
         if not self._control.model_roots:
             raise ModelControlOff
-        self._check_open("")
+        if self._closed:
+            raise ModelUnavailable("")
         await self._to_the_end(self._reload(models))
 
     async def _reload(self, models: Sequence[WantedModel]) -> None:
         async with self._reloading:
             self._check_list(models)
             stored = await asyncio.to_thread(self._read_list, models)
-            self._catalog.take_over({each.name: stored[each.name].config for each in models})
+            listed = {each.name: stored[each.name].config for each in models}
+            self._catalog.take_over(listed, stored.keys() - listed.keys())
             for name, each in stored.items():
                 self._records.setdefault(name, ModelRecord(name)).labels = each.config.labels
             self._publish()
@@ -259,7 +261,7 @@ class Repository(Inventory):
                 log.warning("the model repository cannot be read: %s", error)
 
     async def _follow(self, report: Report) -> list[asyncio.Task[None]]:
-        found = await asyncio.to_thread(self._loader.look)
+        found = await asyncio.to_thread(self._loader.look, self._catalog.followed)
         changes: list[Coroutine[Any, Any, None]] = []
         for name, seen in found.items():
             record = self._records.setdefault(name, ModelRecord(name))
@@ -281,7 +283,10 @@ class Repository(Inventory):
         self._loader.close()
 
     async def _settle(self, record: ModelRecord, report: Report, *, anew: bool = True) -> None:
-        """Bring a model to what the catalog says of it now; reports what went wrong."""
+        """Bring a model to what the catalog says of it now; reports what went wrong. Where a caller's list comes in
+        between, that is what counts.
+        """
+        listing = self._catalog.listing
         try:
             stored = await asyncio.to_thread(self._loader.read, record.name)
         except Exception as error:
@@ -294,7 +299,7 @@ class Repository(Inventory):
             self._publish()
             report(LoadReport(record.name, None, error=text))
             return
-        await self._bring(record, stored, report, anew=anew)
+        await self._bring(record, stored, report, anew=anew, current=lambda: self._catalog.listing is listing)
 
     # ----------------------------------------------------------------------------------------------------------- tasks
 

@@ -39,7 +39,8 @@ name); they are kept where a client can meet them, and each is told beside its l
 
 Where it deviates on purpose: tensors have 64 dimensions at most (NumPy's limit, the original's is 254), and bodies
 larger than 8 MiB nest 1000 levels deep at most. Over gRPC, bytes that are no message are INVALID_ARGUMENT (the
-original's INTERNAL has no text), and what a request may become by repeated values is bounded.
+original's INTERNAL has no text), and what a request may become by repeated values is bounded. A request has 2^20
+Examples at most; where a model takes features, an integer fits a narrower input if it lies in its range.
 """
 
 from adapters.tf_serving.example import sample

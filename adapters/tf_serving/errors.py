@@ -120,7 +120,7 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
         Code.FAILED_PRECONDITION,
         lambda e: (
             "Models are not loaded and unloaded by callers here: the configuration needs"
-            " model_control: {mode: explicit, model_roots: [...]}"
+            " model_control: {mode: explicit, model_roots: [...]}, or mode poll"
         ),
     ),
     errors.ModelNotStored: Answer(Code.NOT_FOUND, lambda e: f"Could not find base path of model {e.model}"),

@@ -16,5 +16,5 @@ class TfServingOptions(Options):
     """How long a call over HTTP may take once its body is here, before it is answered with 504; 0 is as long as it
     likes (rest_api_timeout_in_ms)."""
     tensor_content: bool = False
-    """Whether answers over gRPC have their elements as bytes, and not in typed fields, which more clients read
-    (enable_serialization_as_tensor_content)."""
+    """Answers over gRPC have their elements as bytes, as the original's have with
+    --enable_serialization_as_tensor_content, and not in typed fields, which more clients read."""

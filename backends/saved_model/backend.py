@@ -36,6 +36,11 @@ class TensorFlowOptions(Options):
         description=f"Folder of the SavedModel in each version folder; empty: that folder, or {_TRITON_FOLDER} in it.",
     )
     tags: tuple[str, ...] = Field(("serve",), description="Tags of the graph to load, all of them.")
+    signature: str = Field(
+        "",
+        description="Signature whose tensors are the model's for Open Inference's callers; empty: serving_default, or "
+        "the first one that predicts.",
+    )
     modules: tuple[str, ...] = Field(
         (), description="Python modules to import first, for operations that they bring: tensorflow_text for example."
     )
@@ -81,7 +86,7 @@ class TensorFlowBackend:
             raise ValueError(f"TensorFlow cannot load {path}: {plain(str(error))}") from error
         try:
             self.signatures: Mapping[str, Signature] = read_signatures(
-                self._functions.definitions, tensorflow.make_ndarray, source.name
+                self._functions.definitions, tensorflow.make_ndarray, source.name, options.signature
             )
             self._default = next(iter(self.signatures.values()))
             self.inputs = tuple(self._default.inputs.values())

@@ -40,9 +40,10 @@ _DATATYPES: Final[Mapping[int, str]] = {
 
 
 def read_signatures(
-    definitions: Mapping[str, Any], to_array: Callable[[Any], Array], model: str
+    definitions: Mapping[str, Any], to_array: Callable[[Any], Array], model: str, wanted: str = ""
 ) -> dict[str, Signature]:
-    """SignatureDefs by name -> signatures, the default first. `to_array` turns a TensorProto into an array.
+    """SignatureDefs by name -> signatures, the default first: the wanted one, or serving_default. `to_array` turns a
+    TensorProto into an array.
 
     One with a tensor that no dialect can carry is left out, and the log says why. Raises ValueError where it is the
     default, or the only one.
@@ -55,13 +56,15 @@ def read_signatures(
                 found[name] = _signature(name, definitions[name], to_array)
             except ValueError as error:
                 refused[name] = str(error)
-    if DEFAULT in refused or (refused and not found):
+    if (wanted or DEFAULT) in refused or (refused and not found):
         raise ValueError("; ".join(f"signature {name}: {reason}" for name, reason in refused.items()))
     if not found:
         raise ValueError("it has no signature that could be served")
+    if wanted and wanted not in found:
+        raise ValueError(f"it has no signature {wanted}, but {', '.join(found)}")
     for name, reason in refused.items():
         log.warning("model %s: signature %s is left out: %s", model, name, reason)
-    default = _default(found)
+    default = wanted or _default(found)
     return {default: found.pop(default), **found}
 
 

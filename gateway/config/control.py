@@ -26,8 +26,8 @@ class ModelControl(Section):
     """Of mode explicit: whether a load may bring the model's files with it. They may be programs: see admin."""
 
     model_roots: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
-    """Of mode explicit: the folders below which the models may lie that TensorFlow Serving's callers list in a reload,
-    which replaces all that is served; without any, reloads are refused."""
+    """Of modes poll and explicit: the folders below which the models may lie that TensorFlow Serving's callers list in
+    a reload, which replaces all that is served; without any, reloads are refused."""
 
     @field_validator("load")
     @classmethod
@@ -39,8 +39,8 @@ class ModelControl(Section):
     @field_validator("model_roots")
     @classmethod
     def _for_callers(cls, roots: tuple[FileRef, ...], info: ValidationInfo) -> tuple[FileRef, ...]:
-        if roots and info.data.get("mode", "explicit") != "explicit":
-            raise ValueError("only mode explicit lets callers reload")
+        if roots and info.data.get("mode") == "none":
+            raise ValueError("mode none lets nobody reload")
         return roots
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -104,8 +104,9 @@ def with_model_control(
         return config
     plain = config.model_control.model_dump(mode="json") | changes
     if plain["mode"] != "explicit":
-        plain["model_roots"] = []
         plain["load"] = load or []
+    if plain["mode"] == "none":
+        plain["model_roots"] = []
     try:
         control = ModelControl.model_validate_json(json.dumps(plain), context=config.source)
     except ValidationError as error:

@@ -93,6 +93,13 @@ def test_the_default_comes_first(definitions: tuple[str, ...], order: list[str])
     assert list(read(**{name: classify if "classify" in name else X_Y for name in definitions})) == order
 
 
+def test_another_default_may_be_wanted() -> None:
+    definitions = {"serving_default": X_Y, "a": X_Y, "b": X_Y}
+    assert list(read_signatures(definitions, np.asarray, "m", "b")) == ["b", "a", "serving_default"]
+    with pytest.raises(ValueError, match="it has no signature c, but a, b, serving_default"):
+        read_signatures(definitions, np.asarray, "m", "c")
+
+
 COMPLEX = definition({"x": info("DT_COMPLEX64")}, {"y": info()})
 SPARSE = definition({"x": info()}, {"y": info(coo_sparse={})})
 

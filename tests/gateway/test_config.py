@@ -285,7 +285,8 @@ def test_the_command_line_has_the_last_word_on_model_control(folder: Path) -> No
     assert [root.path for root in with_model_control(config, None, ["a"], None).model_control.model_roots] == [
         folder / "models"
     ]
-    assert with_model_control(config, "poll", None, None).model_control.model_roots == ()
+    assert len(with_model_control(config, "poll", None, None).model_control.model_roots) == 1
+    assert with_model_control(config, "none", None, None).model_control.model_roots == ()
     for mode, names, seconds, text in (
         ("none", ["digits"], None, "load: only mode explicit chooses the models to load"),
         ("poll", None, 0.0, "poll_seconds: Input should be greater than 0"),
@@ -842,12 +843,12 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         ],
     ),
     "model control": (
-        HEAD + "model_control: {mode: poll, load: [digits], poll_seconds: 0, model_roots: [models]}\n"
+        HEAD + "model_control: {mode: none, load: [digits], poll_seconds: 0, model_roots: [models]}\n"
         "admin: {header: 'x key', value_env: ''}\nrepositories: [cosine.py]\n",
         [
             "5:35: model_control.load: only mode explicit chooses the models to load",
             "5:59: model_control.poll_seconds: found 0, expected more than 0",
-            "5:75: model_control.model_roots: only mode explicit lets callers reload",
+            "5:75: model_control.model_roots: mode none lets nobody reload",
             '6:17: admin.header: found "x key", expected text that matches ^[A-Za-z0-9_-]+$',
             '6:37: admin.value_env: found "", expected at least 1 character',
             "7:16: repositories[0]: not a directory: FOLDER/cosine.py",

@@ -35,6 +35,9 @@ CONTROL = "model_control: {mode: explicit, load: ['*'], model_roots: [roots]}\n"
 MODELS = "models: {a: {backend: onnx, path: roots/a, instances: 2}}\n"
 
 
+OTHER = ", other: {backend: onnx, path: roots/other}}\n"
+
+
 class Still(Options):
     """Options of a backend that multiplies."""
 
@@ -580,3 +583,35 @@ async def test_lists_one_after_the_other(make: Any) -> None:
     await world.until(lambda: set(world.repository.snapshot.models["a"]) == {2})
     await world.settled()
     assert (await world.predict("a"), await world.predict("b")) == (2.0, 5.0)
+
+
+async def test_lists_while_the_disk_is_followed(make: Any, tmp_path: Path) -> None:
+    """What is listed is followed, and only that; a look at the disk that began before a list undoes nothing of it."""
+    (tmp_path / "roots/other").mkdir()
+    world = make("model_control: {mode: poll, poll_seconds: 0.01, model_roots: [roots]}\n", MODELS[:-2] + OTHER)
+    world.put("roots/other/1", 8)
+    await world.start()
+    polling = asyncio.ensure_future(world.repository.keep_polling(world.reports.append))
+    assert await world.predict("other") == 8.0
+    assert await world.reload(world.entry("a", ALL)) == OK
+    await world.until(lambda: set(world.repository.snapshot.models) == {"a"})
+    world.put("roots/a/3", 3)
+    world.put("roots/other/2", 9)
+    await world.until(lambda: set(world.repository.snapshot.models["a"]) == {1, 2, 3})
+    for turn in range(60):
+        version = 1 + turn % 3
+        world.put("roots/a/4", 4 + turn)  # the disk has always something new
+        assert await world.reload(world.entry("a", ALL + labels(stable=version))) == OK
+        for _ in range(3):
+            assert await world.predict("a/labels/stable") == version
+            await asyncio.sleep(0.002)
+    await world.until(lambda: set(world.repository.snapshot.models["a"]) == {1, 2, 3, 4})
+    assert await world.predict("a/labels/stable") == 3.0
+    shutil.rmtree(world.folder / "roots/a/4")
+    await world.until(lambda: set(world.repository.snapshot.models["a"]) == {1, 2, 3})
+    assert (await world.reload(world.entry("a", specific(2)), world.entry("other"))) == OK
+    await world.until(lambda: set(world.repository.snapshot.models["a"]) == {2})
+    assert await world.predict("other") == 9.0
+    await asyncio.sleep(0.05)
+    assert set(world.repository.snapshot.models["a"]) == {2}
+    polling.cancel()

@@ -399,6 +399,20 @@ def test_unloading_gives_memory_back(models: Path, tmp_path: Path) -> None:
         assert gateway.stop() == 0
 
 
+def test_a_repository_of_triton_is_served_as_it_is(models: Path, tmp_path: Path) -> None:
+    for name, text in (("bare", None), ("told", 'platform: "tensorflow_savedmodel" max_batch_size: 16')):
+        shutil.copytree(models / "triton", tmp_path / "repository" / name)
+        if text:
+            (tmp_path / "repository" / name / "config.pbtxt").write_text(text)
+    file = written(tmp_path / "gateway.yaml", models, {}, repositories=[str(tmp_path / "repository")])
+    with running(file, python=PYTHON) as gateway:
+        for name, size in (("bare", 4), ("told", 16)):
+            (y,) = infer(gateway, name, x=("FP32", [2], [1.0, 2.0]))["outputs"]
+            assert y["data"] == [4.5, 5.0]
+            assert gateway.get(f"/v2/models/{name}/config").json["max_batch_size"] == size
+        assert gateway.stop() == 0
+
+
 def test_what_cannot_be_loaded_says_why(models: Path, tmp_path: Path) -> None:
     for name in ("broken", "lost"):
         shutil.copytree(models / "half_plus_two", tmp_path / name)
@@ -449,5 +463,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 theirs = meta_graph_pb2.SignatureDef(method_name="m")
 assert message("tensorflow.SignatureDef").FromString(theirs.SerializeToString()).method_name == "m"
 """
-    done = subprocess.run([PYTHON, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [PYTHON, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=WRITES_WITHIN_S
+    )
     assert done.returncode == 0, done.stderr
