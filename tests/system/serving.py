@@ -65,7 +65,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        return json.loads(self.body.decode("utf-8", "surrogateescape"))  # names are told as they came
 
 
 class Gateway:
