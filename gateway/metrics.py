@@ -11,15 +11,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.meter import Meter
 from gateway.model import Model
+from gateway.ports import Call, Endpoint
+from gateway.series import Histogram
 from gateway.statistics import Counters
 from gateway.tracing import Tracing
 from gateway.triton_metrics import TritonMetrics
@@ -40,26 +43,18 @@ RequestKey = tuple[str, str, str, str, str]
 """(dialect, transport, model, version, method)"""
 
 
-class Histogram:
-    """Observations sorted into buckets. Not thread-safe: for one event loop."""
+class Watch(Protocol):
+    """Counts the calls of one dialect once more, in that dialect's own way."""
 
-    __slots__ = ("bounds", "counts", "sum")
+    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
+        """One call is over, after so many seconds, of which its model took `ran`. `question` is None if it could not
+        be read, `code` is what the caller was told.
+        """
+        ...
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def add_to(self, family: HistogramMetricFamily, labels: Iterable[str]) -> None:
-        buckets, total = [], 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), tuple(self.counts), strict=True):
-            total += count
-            buckets.append((bound, float(total)))
-        family.add_metric(list(labels), buckets, self.sum)
+    def forget(self, model: str) -> None:
+        """A model has no loaded version any more."""
+        ...
 
 
 class Stages:
@@ -93,7 +88,8 @@ class Metrics(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
-    `more` gives what models count themselves.
+    `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
+    have reached a model, ever.
     """
 
     def __init__(
@@ -102,7 +98,10 @@ class Metrics(Collector):
         tracing: Tracing | None = None,
         triton: TritonMetrics | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
+        watches: Mapping[str, Watch] = NOTHING,
     ) -> None:
+        self.watches = watches
+        self.inferences = 0
         self._models = models
         self._tracing = tracing or Tracing()
         self._triton = triton
@@ -117,6 +116,8 @@ class Metrics(Collector):
 
     def request(self, key: RequestKey, code: Code, seconds: float) -> None:
         """One call is over."""
+        if key[2]:
+            self.inferences += 1
         requests = self._requests.get(key)
         if requests is None:
             requests = self._requests[key] = Requests()
@@ -158,6 +159,9 @@ class Metrics(Collector):
         self._batches.pop(key, None)
         for each in [each for each in self._requests if each[2:4] == key]:
             del self._requests[each]
+        if not any(name == model for name, _ in self._batches):
+            for watch in self.watches.values():
+                watch.forget(model)
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop."""

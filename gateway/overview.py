@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gateway.canonical import TensorSpec
-from gateway.metrics import Histogram, Metrics
+from gateway.metrics import Metrics
 from gateway.model import Model
 from gateway.monitor import Calls, Monitor
 from gateway.ports import Dialect, ModelView
 from gateway.repository import Repository
+from gateway.series import Histogram
 from gateway.service import Service
 
 _MOST_SAMPLE_BYTES: Final = 256 << 10

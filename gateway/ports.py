@@ -202,7 +202,8 @@ class Dialect:
     request that calls a model with its `example_inputs`, or None if the dialect cannot; `serve` and the page
     show it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
     (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
-    belong to it, too.
+    belong to it, too. `http_timeout_ms` is how long an HTTP call may take
+    once its body is here, 0 as long as it likes.
     """
 
     name: str
@@ -214,6 +215,7 @@ class Dialect:
     max_json_depth: int = 100
     binary_header: str = ""
     paths: tuple[str, ...] = ()
+    http_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +350,8 @@ class Backend(LoadedModel, Protocol):
 
 class SignatureBackend(Backend, Protocol):
     """A computation of several functions: `InferRequest.signature` says which; any other name means the default, whose
-    tensors `inputs` and `outputs` are. Requests of different signatures never share a call.
+    tensors `inputs` and `outputs` are. Requests of different signatures never share a call. The shapes that a signature
+    declares are not checked before it.
     """
 
     signatures: Mapping[str, Signature]

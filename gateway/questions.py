@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gateway.canonical import NOTHING, InferRequest, ModelRef
+from gateway.errors import Code
 
 if TYPE_CHECKING:
     from gateway.ports import ModelView
@@ -81,7 +82,8 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """State is START, LOADING, AVAILABLE, UNLOADING or END; `error` tells why a version ended that should not have.
+    """State is START, LOADING, AVAILABLE, UNLOADING or END; `error` tells why a version ended that should not have, and
+    `code` of what kind that is.
 
     Source: TensorFlow Serving's ModelVersionStatus.
     """
@@ -89,6 +91,7 @@ class VersionStatus:
     version: int
     state: str
     error: str = ""
+    code: Code = Code.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,18 @@ class Points:
 
     kind: Literal["trend", "cdf"]
     points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferTogether:
+    """Several inferences of one model that are one question, each with one answer. -> tuple[InferResponse, ...] in
+    their order, or the first error, after which nobody waits for the others.
+
+    `wire` is as in InferRequest. Source: TensorFlow Serving's MultiInference.
+    """
+
+    requests: tuple[InferRequest, ...]
+    wire: Any = None
 
 
 # ---------------------------------------------------------------------------------------------------------- statistics
@@ -201,6 +216,33 @@ class UnloadModel:
     dependents: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class WantedModel:
+    """A model as a caller wants it served.
+
+    `base_path` is the absolute path of the folder that holds its version folders, `platform` what its caller takes it
+    for. `versions` is a version policy as YAML says it: latest, all, a list, or {"latest": n}.
+    """
+
+    name: str
+    base_path: str
+    platform: str
+    versions: str | list[int] | dict[str, int] = "latest"
+    labels: Mapping[str, int] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadModels:
+    """Serve these models and no others. -> int, how many inferences were answered meanwhile, once all that are new
+    serve. Source: TensorFlow Serving's HandleReloadConfigRequest.
+
+    `counters` are names that the dialect reports on.
+    """
+
+    models: tuple[WantedModel, ...]
+    counters: tuple[str, ...] = ()
+
+
 # ---------------------------------------------------------------------------------------------- trace and log settings
 
 
@@ -268,6 +310,7 @@ class UnregisterRegion:
 
 Question: TypeAlias = (
     InferRequest
+    | InferTogether
     | ServerLive
     | ServerReady
     | SetOnline
@@ -282,6 +325,7 @@ Question: TypeAlias = (
     | RepositoryIndex
     | LoadModel
     | UnloadModel
+    | ReloadModels
     | TraceSettings
     | LogSettings
     | RegionStatus

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from adapters.json_body import ARRAY, OBJECT
+from adapters.json_body import ARRAY, OBJECT, members
 from gateway.canonical import DTYPES
 
 Read: TypeAlias = Callable[[Any], Any]
@@ -154,7 +154,7 @@ def map_of(read_value: Read) -> Read:
         if not isinstance(value, OBJECT):
             refuse("expected an object")
         entries = {}
-        for key, item in value.items():
+        for key, item in members(value):
             try:
                 entries[key] = read_value(item)
             except Unfit as unfit:
@@ -173,7 +173,7 @@ def known_members(value: Any, wanted: Container[str]) -> list[tuple[str, Any]]:
     keys = [key for key in value if key in wanted]
     if isinstance(value, dict) or len(set(keys)) == len(keys):
         return [(key, value[key]) for key in keys]
-    return [(key, item) for key, item in value.items() if key in wanted]
+    return [(key, item) for key, item in members(value) if key in wanted]
 
 
 def read_fields(value: Any, schema: Schema) -> dict[str, Any]:
