@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from gateway.ports import ModelView, Options
 
@@ -75,12 +75,28 @@ class GrpsMapping(Options):
     which entry fills which input: `gmap: {s_i64: {count: counters}}`.
 
     Without it, text and bytes go to the model's only BYTES input, and gmap is refused.
+
+    `version` is a text, and callers may say NAME-VERSION besides the number of a version here; `name` is that NAME, the
+    model's own if it is left out.
     """
 
+    version: str | None = Field(default=None, min_length=1)
+    name: str | None = Field(default=None, min_length=1)
     str_data: str | None = None
     bin_data: str | None = None
     gmap: Mapping[MapName, Mapping[str, str]] = Field(default_factory=dict)
     reply: GrpsReply = GrpsReply()
+
+    @field_validator("name")
+    @classmethod
+    def _with_a_version(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and info.data.get("version") is None:
+            raise ValueError("a name needs a version beside it: callers say name-version")
+        return name
+
+    def qualified(self, model: str) -> str | None:
+        """What callers of this model say, if it is more than its own name and the number of a version."""
+        return f"{self.name or model}-{self.version}" if self.version else None
 
 
 _UNMAPPED = GrpsMapping()

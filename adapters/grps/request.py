@@ -7,6 +7,7 @@ Source: grps v1.1.0, the Python server's predict.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -81,6 +82,9 @@ def _ndarray_request(call: Call, resolve: Resolve, model: Any, array: Array, str
 
 
 def _decode_document(call: Call, resolve: Resolve, body: bytes, stream: bool) -> InferRequest:
+    encoding = json.detect_encoding(body[:4])
+    if not encoding.startswith("utf-8"):  # UTF-16, UTF-32, as Python's parser tells them
+        body = body.decode(encoding, "replace").encode()
     members = json_object(body, call)
     kind = _kind(members)
     if kind == "ndarray":
@@ -161,8 +165,6 @@ def _ndarray(value: Any, body: bytes) -> Array:
         raise InvalidArgument(f"Parse json failed. arrays nested deeper than {MAX_DIMENSIONS} levels.") from None
     except Ragged:
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
-    if not array.size:
-        raise InvalidArgument("Parse NDArray failed: NDArray data is empty.")
     return array if nested is value else array.reshape(())
 
 

@@ -67,15 +67,18 @@ def reply_form(
     reply = mapping_of(view).reply
     if reply.bin_data and (kind == "bin_data" or not reply.str_data):
         return _of_output(view, "bin_data", reply.bin_data, stream)
-    if as_ndarray:
-        return _of_output(view, "ndarray", next(iter(view.outputs), ""), stream)
+    first = next(iter(view.outputs), "")
+    if as_ndarray and not (kind == "bin_data" and _texts(view) == [first]):
+        return _of_output(view, "ndarray", first, stream)
     if reply.str_data:
         return _of_output(view, "str_data", reply.str_data, stream)
-    if kind == "str_data" or kind == "bin_data":
-        names = [name for name, spec in view.outputs.items() if spec.dtype == BYTES]
-        if len(names) == 1:
-            return ReplyForm(kind, names[0], if_single=True, stream=stream), ()
+    if (kind == "str_data" or kind == "bin_data") and len(names := _texts(view)) == 1:
+        return ReplyForm(kind, names[0], if_single=True, stream=stream), ()
     return (_STREAMED_GTENSORS if stream else _GTENSORS), ()
+
+
+def _texts(view: ModelView) -> list[str]:
+    return [name for name, spec in view.outputs.items() if spec.dtype == BYTES]
 
 
 _GTENSORS: Final = ReplyForm("gtensors")

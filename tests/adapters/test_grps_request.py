@@ -70,6 +70,11 @@ NDARRAYS: list[tuple[bytes, Any]] = [
     (b'{"str_data": "", "gtensors": {}, "gmap": null, "ndarray": [1]}', [1]),
     (b'\xef\xbb\xbf{"ndarray": [1]}', [1]),
     (b'{"ndarray": [1], "ndarray": [2]}', [2]),
+    (b'{"ndarray": [[]]}', [[]]),
+    (b'{"ndarray": [[], []]}', [[], []]),
+    ('{"ndarray": [1, 2]}'.encode("utf-16"), [1, 2]),
+    ('{"ndarray": [[1], [2]]}'.encode("utf-16-be"), [[1], [2]]),
+    ('{"ndarray": [true]}'.encode("utf-32"), [1]),
 ]
 
 
@@ -90,7 +95,8 @@ NOT_NDARRAYS: list[tuple[bytes, str]] = [
     (b'{"ndarray": [1, {}]}', "Parse NDArray failed: an object is not a number or array."),
     (b'{"ndarray": "1"}', "NDArray is not number or array."),
     (b'{"ndarray": {"a": 1}}', "NDArray is not number or array."),
-    (b'{"ndarray": [[]]}', "Parse NDArray failed: NDArray data is empty."),
+    (b'{"ndarray": [[], [1]]}', "Parse NDArray failed: NDArray some array size not match."),
+    (b'{"ndarray": [[], 1]}', "Parse NDArray failed: NDArray some array size not match."),
     (b'{"ndarray": []}', "No legal field in json."),
     (b'{"ndarray": ' + b"[" * 70 + b"1" + b"]" * 70 + b"}", "Parse json failed. arrays nested deeper than 64 levels."),
     (b'{"ndarray": [' + b"9" * 310 + b", true]}", "Parse NDArray failed: a number is too large."),
@@ -307,6 +313,9 @@ MESSAGES: list[tuple[bytes, str]] = [
     (b'{"ndarray": [1', "Parse json failed. Missing a comma or ']' after an array element. At offset 14."),
     (b'{"str_data": "\\ud800"}', "The surrogate pair in string is invalid. At offset 14."),
     (b'{"ndarray": ' + b"[" * 200, "Parse json failed. nesting deeper than 100 levels."),
+    ('{"a": 1}'.encode("utf-16"), "No legal field in json."),
+    ('{"str_data": "a'.encode("utf-16"), "Missing a closing quotation mark in string. At offset 15."),
+    (b"\xff\xfe{", "Parse json failed. Invalid value. At offset 0."),
 ]
 
 
@@ -450,6 +459,7 @@ BOTH = GrpsReply(str_data="said", bin_data="said")
         ),
         (BOTH, b'{"gtensors": {}}', "", ReplyForm("str_data", "said"), ["said"]),
         (BOTH, b"a", "", ReplyForm("bin_data", "said"), ["said"]),
+        (GrpsReply(), b"a", "?return-ndarray=true", ReplyForm("ndarray", "y"), ["y"]),
     ],
 )
 def test_only_the_outputs_of_the_reply_are_asked_for(
@@ -460,6 +470,14 @@ def test_only_the_outputs_of_the_reply_are_asked_for(
     assert request.wire == form
     assert [output.name for output in request.outputs] == outputs
     assert request.stream is form.stream
+
+
+def test_raw_bytes_pay_no_heed_to_return_ndarray(ask: Any, refusal: Any, make_model: Any) -> None:
+    """Where bytes come back, they do; text stays what cannot become an ndarray."""
+    view = make_model("m", TEXT, {"said": ("BYTES", None)})
+    raw = ask(view, b"a", "?return-ndarray=true", "application/octet-stream")
+    assert raw.wire == ReplyForm("bin_data", "said", if_single=True)
+    assert ask(view, b'{"str_data": "a"}', "?return-ndarray=true").wire == ReplyForm("ndarray", "said")
 
 
 def test_a_reply_of_an_output_that_is_not_there(refusal: Any, make_model: Any) -> None:
