@@ -140,6 +140,8 @@ def wanted_versions(config: ModelConfig) -> dict[int, Path]:
     A folder whose name is a number that callers can ask for is a version; others are ignored. Of 1 and 01 it is 1.
     """
     place = config.path.path if config.path else Path()
+    if config.versions.flat:
+        return {1: place}
     folders = [entry for entry in place.iterdir() if _is_version(entry.name) and entry.is_dir()]
     found = {int(folder.name): folder for folder in sorted(folders, key=lambda folder: len(folder.name), reverse=True)}
     return {version: found[version] for version in config.versions.choose(found)}
