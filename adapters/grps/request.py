@@ -7,6 +7,7 @@ Source: grps v1.1.0, the Python server's predict.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from adapters.grps.cut import LEAST_BYTES, cut
 from adapters.grps.errors import BadHead, BadRequest
 from adapters.grps.fields import known_members, shown
 from adapters.grps.message import MESSAGE, message
@@ -25,7 +27,7 @@ from adapters.grps.tensors import Array, Tensor, array_of
 from adapters.json_body import ARRAY, MAX_DIMENSIONS, OBJECT, Ragged, TooManyDimensions, WrongLeaf, read, rectangle
 from adapters.json_envelope import Envelope, lone_array
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, ModelDecoupled, UnknownInput
+from gateway.errors import GatewayError, InvalidArgument, ModelDecoupled, UnknownInput
 from gateway.ports import Call, ModelView, Resolve
 
 JSON_TYPE: Final = "application/json"
@@ -72,7 +74,7 @@ def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
     opened = _ENVELOPE.open(call.body)
     array = None if opened is None else lone_array(call.body, opened, _FLOAT32, _max_depth(call))
     if opened is None or array is None:
-        return _decode_document(call, resolve, bytes(call.body), stream)
+        return _decode_document(call, resolve, stream)
     return _ndarray_request(call, resolve, opened.text, array, stream)
 
 
@@ -81,15 +83,26 @@ def _ndarray_request(call: Call, resolve: Resolve, model: Any, array: Array, str
     return _request(call, view, "ndarray", {_only_input(view): array}, stream)
 
 
-def _decode_document(call: Call, resolve: Resolve, body: bytes, stream: bool) -> InferRequest:
-    encoding = json.detect_encoding(body[:4])
-    if not encoding.startswith("utf-8"):  # UTF-16, UTF-32, as Python's parser tells them
-        body = body.decode(encoding, "replace").encode()
-    members = json_object(body, call)
+def _decode_document(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
+    members, body, arrays = _document(call)
     kind = _kind(members)
     if kind == "ndarray":
         return _ndarray_request(call, resolve, members.get("model"), _ndarray(members["ndarray"], body), stream)
-    return of_message(call, resolve, message(members, body), stream)
+    return of_message(call, resolve, message(members, body, arrays), stream)
+
+
+def _document(call: Call) -> tuple[dict[str, Any], bytes, Mapping[str, Array]]:
+    """The members of the body's object, the text that they were read from, and the arrays that were cut out of it."""
+    if len(call.body) >= LEAST_BYTES:
+        body, arrays = cut(call.body)
+        if arrays:
+            with contextlib.suppress(GatewayError):  # which says where it is wrong, in a text that nobody has sent
+                return json_object(body, call), body, arrays
+    body = bytes(call.body)
+    encoding = json.detect_encoding(body[:4])
+    if not encoding.startswith("utf-8"):  # UTF-16, UTF-32, as Python's parser tells them
+        body = body.decode(encoding, "replace").encode()
+    return json_object(body, call), body, NOTHING
 
 
 def of_message(call: Call, resolve: Resolve, fields: Mapping[str, Any], stream: bool) -> InferRequest:

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from adapters.grps.cut import cut
 from adapters.grps.fields import known_members
 from adapters.grps.message import MESSAGE, message
 from adapters.grps.response import ReplyForm, encode_predict
 from adapters.grps.tensors import BY_DTYPE, BY_FIELD, NUMBERS
 from adapters.json_body import read
-from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse
+from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, InferResponse
 from gateway.errors import GatewayError
 
 PACKAGE = ".grps.protos.v1."
@@ -130,3 +131,50 @@ def test_what_is_accepted_protobuf_reads_to_the_same_values(value: Any) -> None:
             want = [each.encode() for each in values] if field == "flat_string" else values
             with np.errstate(over="ignore"):
                 np.testing.assert_array_equal(mine.data.get(field, []), np.array(want, DTYPES[row.datatype]))
+
+
+# --------------------------------------------------------------------------------------------------- arrays that are cut
+
+LISTS = st.lists(SCALARS, min_size=1, max_size=3) | st.lists(
+    st.floats(-1e39, 1e39) | st.integers(-300, 300), max_size=4
+)
+FIELDS = [*BY_FIELD, "flat_double", "flatFloat32", "flatInt64", "flatDouble", "flat_float33", '\\"flat_float32']
+KEYED = st.lists(
+    st.tuples(st.sampled_from([*FIELDS, "name", "dtype", "x"]), LISTS | SCALARS | st.just([[1]])), max_size=4
+)
+
+
+def written(pairs: Any) -> str:
+    """An object, its keys as they come, twice if they do."""
+    return "{" + ", ".join(f'"{key}": {json.dumps(value)}' for key, value in pairs) + "}"
+
+
+def outcome(body: bytes, arrays: Any = NOTHING) -> Any:
+    try:
+        found = message(dict(known_members(read(body, 100), MESSAGE)), body, arrays)
+    except GatewayError as error:
+        return type(error)
+    return [
+        (tensor.name, tensor.dtype, tensor.shape, {key: (v.dtype, v.tolist()) for key, v in tensor.data.items()})
+        for tensor in found["gtensors"]
+    ]
+
+
+@given(st.lists(KEYED, max_size=2), st.sampled_from(["", " ", "\n\t"]))
+def test_what_is_cut_out_of_a_body_is_what_it_holds(tensors: Any, space: str) -> None:
+    text = ", ".join(written(pairs) for pairs in tensors).replace(": [", f"{space}:{space}[")
+    body = f'{{"gtensors": {{"tensors": [{text}]}}}}'.encode()
+    kept, arrays = cut(body)
+    assert outcome(kept, arrays) == outcome(body)
+
+
+def test_long_arrays_are_cut() -> None:
+    body = (
+        b'{"a": "\\"flat_int8\\": [1]", "flat_float32" : [1, 2.5], "flatInt64":[3], "flat_int8": [300], "flat_x": [1]}'
+    )
+    kept, arrays = cut(body)
+    assert [(array.dtype, array.tolist()) for array in arrays.values()] == [("f4", [1, 2.5]), ("i8", [3])]
+    first, second = arrays
+    assert json.loads(kept) == json.loads(body) | {"flat_float32": [first], "flatInt64": [second]}
+    for odd in (b"[3.4028235e38]", b"[-1e39]", b"[1, NaN]", b"[]", b"[[1]]", b"[true]", b"[1", b'["1"]', b"[1,]"):
+        assert cut(b'{"flat_float32": ' + odd) == (b'{"flat_float32": ' + odd, {})

@@ -222,6 +222,26 @@ def test_data_checks(refusal: Any, make_model: Any, tensors: bytes, text: str) -
     assert refusal(view, WRAPPED % tensors) == (500, text)
 
 
+@pytest.mark.parametrize("field", ["flat_float32", "flatFloat32"])
+def test_long_tensors(ask: Any, refusal: Any, make_model: Any, field: str) -> None:
+    """Their numbers never become a document's; what is wrong with one is told as with a short one."""
+    view = make_model("m", FLOATS, FLOATS)
+    values = np.random.default_rng(0).standard_normal(6000, np.float32)
+
+    def body(numbers: str, end: str = "}]}}") -> bytes:
+        head = f'{{"gtensors": {{"tensors": [{{"dtype": 7, "shape": [3000, 2], "{field}": [{numbers}], "name": "x"'
+        return f"{head}{end}".encode()
+
+    numbers = ", ".join(map(str, values.tolist()))
+    np.testing.assert_array_equal(ask(view, body(numbers)).inputs["x"], values.reshape(3000, 2))
+    np.testing.assert_array_equal(ask(view, body(numbers + ', "1"', ', "shape": [6001]}]}}')).inputs["x"][-1], 1)
+    assert "is not finite" in refusal(view, body(numbers + ", 3.4028235e38"))[1]
+    assert "actual size: 6001" in refusal(view, body(numbers + ", 1"))[1]
+    cut_short = body(numbers, "}]}")
+    reason = f"Parse json failed. Missing a comma or '}}' after an object member. At offset {len(cut_short)}."
+    assert refusal(view, cut_short) == (500, reason)
+
+
 def test_numpy_has_64_dimensions(refusal: Any, make_model: Any) -> None:
     with pytest.raises(InvalidArgument, match="Tensor x has more than 64 dimensions"):
         array_of(Tensor("x", 7, (1,) * 65, {"flat_float32": np.ones(1, np.float32)}))
