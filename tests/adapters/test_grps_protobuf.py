@@ -133,7 +133,7 @@ def test_what_is_accepted_protobuf_reads_to_the_same_values(value: Any) -> None:
                 np.testing.assert_array_equal(mine.data.get(field, []), np.array(want, DTYPES[row.datatype]))
 
 
-# --------------------------------------------------------------------------------------------------- arrays that are cut
+# ---------------------------------------------------------------------------------------------- arrays that are cut out
 
 LISTS = st.lists(SCALARS, min_size=1, max_size=3) | st.lists(
     st.floats(-1e39, 1e39) | st.integers(-300, 300), max_size=4
