@@ -263,5 +263,6 @@ def _element(view: ModelView, name: str, value: Any, dtype: np.dtype[Any]) -> Ar
     if math.prod(shape) != 1:
         raise InvalidArgument(f"Input {name} takes the shape {list(shape)}, the request carries one element.")
     array = np.empty(shape, dtype)
-    array.fill(value)
+    with np.errstate(over="ignore"):
+        array.fill(value)
     return array

@@ -155,7 +155,7 @@ def outcome(body: bytes, arrays: Any = NOTHING) -> Any:
     except GatewayError as error:
         return type(error)
     return [
-        (tensor.name, tensor.dtype, tensor.shape, {key: (v.dtype, v.tolist()) for key, v in tensor.data.items()})
+        (tensor.name, tensor.dtype, tensor.shape, {key: repr((v.dtype, v.tolist())) for key, v in tensor.data.items()})
         for tensor in found["gtensors"]
     ]
 
