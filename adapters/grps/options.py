@@ -11,6 +11,15 @@ from gateway.ports import ModelView, Options
 
 PREFIX: Final = "/grps/v1"
 MapName: TypeAlias = Literal["s_s", "s_b", "s_i32", "s_i64", "s_f", "s_d"]
+MAP_DATATYPES: Final[Mapping[MapName, str]] = {
+    "s_s": "BYTES",
+    "s_b": "BYTES",
+    "s_i32": "INT32",
+    "s_i64": "INT64",
+    "s_f": "FP32",
+    "s_d": "FP64",
+}
+"""gmap's maps, and the datatype of what they hold."""
 
 
 class StreamingControl(Options):
@@ -57,7 +66,8 @@ class GrpsOptions(Options):
 
 
 class GrpsReply(Options):
-    """Which output becomes the whole reply, as text or as raw bytes; with both, the request's own kind decides.
+    """Which output becomes the whole reply, as text or as raw bytes, or which outputs become entries of gmap's maps:
+    `gmap: {s_i64: {count: counters}}`. With several of these the request's own kind decides.
 
     Where a model shapes the raw response (`customized_body`), `status`, `content_type` and `headers` are the outputs
     that say these: a number, a text, and a JSON object of texts.
@@ -65,6 +75,7 @@ class GrpsReply(Options):
 
     str_data: str | None = None
     bin_data: str | None = None
+    gmap: Mapping[MapName, Mapping[str, str]] = Field(default_factory=dict)
     status: str | None = None
     content_type: str | None = None
     headers: str | None = None

@@ -19,7 +19,7 @@ from adapters.grps.cut import LEAST_BYTES, cut
 from adapters.grps.errors import BadHead, BadRequest
 from adapters.grps.fields import known_members, shown
 from adapters.grps.message import MESSAGE, message
-from adapters.grps.options import MapName, mapping_of
+from adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
 from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
 from adapters.grps.streaming import Asks
@@ -35,14 +35,6 @@ JSON_TYPE: Final = "application/json"
 _MESSAGE_KEYS: Final = ("str_data", "gtensors", "gmap")
 _FLOAT32: Final = DTYPES["FP32"]
 _ENVELOPE: Final = Envelope("model", "ndarray")
-_MAP_DATATYPES: Final[Mapping[MapName, str]] = {
-    "s_s": "BYTES",
-    "s_b": "BYTES",
-    "s_i32": "INT32",
-    "s_i64": "INT64",
-    "s_f": "FP32",
-    "s_d": "FP64",
-}
 
 
 def decode_predict(call: Call, resolve: Resolve, asks: Asks) -> InferRequest:
@@ -250,7 +242,7 @@ def _from_maps(view: ModelView, maps: Mapping[MapName, Mapping[str, Any]]) -> Te
             if name is None:
                 raise InvalidArgument(f"Model {view.name} takes no {map_name} entry {key} of gmap.")
             data = value.encode() if isinstance(value, str) else value
-            inputs[name] = _element(view, name, data, DTYPES[_MAP_DATATYPES[map_name]])
+            inputs[name] = _element(view, name, data, DTYPES[MAP_DATATYPES[map_name]])
     return inputs
 
 

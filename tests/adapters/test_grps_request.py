@@ -509,6 +509,8 @@ def test_streaming_and_return_ndarray_exclude_each_other(refusal: Any, make_mode
 
 OUTPUTS = {"y": ("FP32", None), "said": ("BYTES", None)}
 BOTH = GrpsReply(str_data="said", bin_data="said")
+IN_MAPS = GrpsReply(gmap={"s_f": {"a": "y"}, "s_s": {"b": "said"}, "s_b": {"c": "said"}})
+ALL = GrpsReply(str_data="said", gmap={"s_f": {"a": "y"}})
 
 
 @pytest.mark.parametrize(
@@ -532,6 +534,9 @@ BOTH = GrpsReply(str_data="said", bin_data="said")
         (BOTH, b'{"gtensors": {}}', "", ReplyForm("str_data", "said"), ["said"]),
         (BOTH, b"a", "", ReplyForm("bin_data", "said"), ["said"]),
         (GrpsReply(), b"a", "?return-ndarray=true", ReplyForm("ndarray", "y"), ["y"]),
+        (IN_MAPS, b'{"gtensors": {}}', "", ReplyForm("gmap", entries=IN_MAPS.gmap), ["y", "said"]),
+        (IN_MAPS, b'{"gtensors": {}}', "?return-ndarray=true", ReplyForm("ndarray", "y"), ["y"]),
+        (ALL, b'{"gtensors": {}}', "", ReplyForm("str_data", "said"), ["said"]),
     ],
 )
 def test_only_the_outputs_of_the_reply_are_asked_for(
@@ -554,6 +559,9 @@ def test_raw_bytes_pay_no_heed_to_return_ndarray(ask: Any, refusal: Any, make_mo
 
 def test_a_reply_of_an_output_that_is_not_there(refusal: Any, make_model: Any) -> None:
     view = make_model("m", TEXT, OUTPUTS, mappings={"grps": GrpsMapping(reply=GrpsReply(str_data="q"))})
+    assert refusal(view, b'{"gtensors": {}}') == (500, "Model m has no output q.")
+    mapping = GrpsMapping(reply=GrpsReply(gmap={"s_s": {"a": "q"}}))
+    view = make_model("m", TEXT, OUTPUTS, mappings={"grps": mapping})
     assert refusal(view, b'{"gtensors": {}}') == (500, "Model m has no output q.")
 
 
