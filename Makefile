@@ -1,6 +1,7 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
-# make test-system  what is too heavy for make test: perf_analyzer, KServe's clients and a real Triton, four minutes with its downloads
+# make test-system  what is too heavy for make test: perf_analyzer, KServe's clients, a real Triton, TensorFlow, and the operator's
+#                   page in Chromium (apt-get install chromium); six minutes with its downloads
 # make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 
 SHELL := /bin/bash
@@ -8,6 +9,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(
 VENV := .venv
 CLIENTS := .venv-clients
 HEAVY := .venv-heavy
+TENSORFLOW := .venv-tensorflow
 TOOLS := .tools-heavy
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
@@ -19,7 +21,7 @@ run: $(VENV)/.run
 test: $(VENV)/.test $(CLIENTS)/.installed lint
 	$(VENV)/bin/python -m pytest
 
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TOOLS)/.installed
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TOOLS)/.installed
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 
 lint: $(VENV)/.test
@@ -48,33 +50,41 @@ proto: $(VENV)/.test
 clients: $(CLIENTS)/.installed
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TOOLS) build *.egg-info adapters/*.so
+	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TOOLS) build *.egg-info adapters/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp | $(VENV)/bin/python
 	@echo "installing tensorgate (about a minute the first time)"
 	$(PIP) install -e '.[cpu]'
 	@touch $@
 
-$(VENV)/.test: pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp | $(VENV)/bin/python
 	@echo "installing tensorgate and its test tools (about two minutes the first time)"
 	$(PIP) install -e '.[cpu,test]'
 	@touch $@ $(VENV)/.run
 
-$(CLIENTS)/.installed: tests/system/clients/requirements.txt | $(VENV)/bin/python
+$(CLIENTS)/.installed: tests/system/clients/requirements.txt tests/system/clients/requirements-2020.txt | $(VENV)/bin/python
 	@echo "installing genuine clients into $(CLIENTS) (half a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps --target $(CLIENTS)/2020 -r $(word 2,$^)
 	@touch $@
 
 $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python
 	@echo "installing KServe's clients into $(HEAVY) (a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(HEAVY)
 	$(HEAVY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+$(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
+	@echo "installing tensorgate with TensorFlow and its client into $(TENSORFLOW) (two minutes the first time, 2 GB)"
+	$(VENV)/bin/python -m venv --clear $(TENSORFLOW)
+	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
+	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps tensorflow-serving-api==2.21.0
 	@touch $@
 
 $(TOOLS)/.installed: tests/system/heavy/unpack.py | $(VENV)/bin/python

@@ -470,48 +470,98 @@ class Scanner {
 // --------------------------------------------------------------------------------------------------------------- text
 //
 // Six significant digits if they read back as the same number, else as many as always do: 9 for float, 17 for double.
-// The number is m * 2^e, m with its top bit set. m times POWERS[q] is known to a little over 2^64 units of its 128
-// bits; q is chosen so that its whole part has all 9 or 17 digits. Six of them are a thousandth of that (or less),
-// rounded. Where the units that are not known may decide, std::to_chars, which is exact, writes the text.
+//
+// All of them are found first, as a whole number: of a float by one multiplication in double, which is less than 3e-7
+// off; of a double, and of a float where that may decide, in 128 bits. There the number is m * 2^e, m with its top bit
+// set; m times POWERS[q] is known to a little over 2^64 units of its 128 bits, and q is chosen so that its whole part
+// has all the digits.
+//
+// Six of them are the same number rounded once more, and read back only if they lie next to it: within half the
+// distance to the next float or double. That are fewer than NEAR units of the last digit, so most numbers need no trial.
+// Where what is not known may decide, std::to_chars, which is exact, writes the text.
 
 constexpr int WIDEST = 24;  // -1.2345678901234567e-308
+constexpr int OVERRUN = 48;  // bytes behind a number that may be written to, and mean nothing
 constexpr int FEW_DIGITS = 6;
 constexpr uint128_t UNKNOWN = (uint128_t{1} << 62) + (uint128_t{1} << 58);  // in units of the product without two bits
 
 template <class Float>
 constexpr int ENOUGH_DIGITS = sizeof(Float) == 4 ? 9 : 17;
 
-constexpr uint64_t ten_to(int power) {
-    uint64_t ten = 1;
-    for (; power; --power) ten *= 10;
-    return ten;
-}
+template <class Float>
+constexpr uint64_t NEAR = sizeof(Float) == 4 ? 64 : 16;  // 10^9 / 2^24 and 10^17 / 2^53, and some
 
-// A decimal number: `digits`, of which there are `count`, the first one standing for itself times 10^exponent.
+// The doubles nearest to powers of ten; up to 10^22 they are these powers.
+constexpr int EXACT_TEN = 22, MOST_TEN = 45;
+constexpr std::array<double, 2 * MOST_TEN + 1> DOUBLE_TENS = {
+    1e-45, 1e-44, 1e-43, 1e-42, 1e-41, 1e-40, 1e-39, 1e-38, 1e-37, 1e-36, 1e-35, 1e-34, 1e-33, 1e-32, 1e-31, 1e-30,
+    1e-29, 1e-28, 1e-27, 1e-26, 1e-25, 1e-24, 1e-23, 1e-22, 1e-21, 1e-20, 1e-19, 1e-18, 1e-17, 1e-16, 1e-15, 1e-14,
+    1e-13, 1e-12, 1e-11, 1e-10, 1e-9,  1e-8,  1e-7,  1e-6,  1e-5,  1e-4,  1e-3,  1e-2,  1e-1,  1e0,   1e1,   1e2,
+    1e3,   1e4,   1e5,   1e6,   1e7,   1e8,   1e9,   1e10,  1e11,  1e12,  1e13,  1e14,  1e15,  1e16,  1e17,  1e18,
+    1e19,  1e20,  1e21,  1e22,  1e23,  1e24,  1e25,  1e26,  1e27,  1e28,  1e29,  1e30,  1e31,  1e32,  1e33,  1e34,
+    1e35,  1e36,  1e37,  1e38,  1e39,  1e40,  1e41,  1e42,  1e43,  1e44,  1e45};
+
+inline double double_ten(int exponent) { return DOUBLE_TENS[static_cast<std::size_t>(exponent + MOST_TEN)]; }
+
+// A decimal number of which `count` digits are wanted: `digits` has them and zeros up to 9 or 17, the first one standing
+// for itself times 10^exponent.
 struct Decimal {
     uint64_t digits;
     int count;
     int exponent;
 };
 
-// Whether six digits are read back as the number that they were made of; `unsure` if that cannot be told here.
+// Whether six digits, the first for itself times 10^exponent, are read back as the number that they were made of;
+// `unsure` if that cannot be told here.
 template <class Float>
-bool reads_back(const Decimal& six, Float value, bool& unsure) {
+inline bool reads_back(uint64_t six, int exponent, Float value, bool& unsure) {
+    const int power = exponent - (FEW_DIGITS - 1);
     double back;
-    unsure = !nearest_double(six.digits, six.exponent - (FEW_DIGITS - 1), false, back);
+    unsure = false;
+    if (power <= 0 && power >= -EXACT_TEN) {
+        back = static_cast<double>(six) / double_ten(-power);  // of two exact doubles: the nearest to the number
+    } else {
+        unsure = !nearest_double(six, power, false, back);
+    }
     return !unsure && static_cast<Float>(back) == value;
+}
+
+// All digits of a number, `whole`, to what is to be written; false if that cannot be told here. `up`: the next whole
+// number is nearer. The last digit of `whole` may be one too small where it ends in nines or zeros.
+template <class Float>
+inline bool choose(uint64_t whole, bool up, int exponent, Float value, Decimal& decimal) {
+    constexpr int count = ENOUGH_DIGITS<Float>;
+    constexpr uint64_t most = TENS[count], part = TENS[count - FEW_DIGITS];
+    const uint64_t below = whole % part;
+    if (below < NEAR<Float> || below > part - NEAR<Float>) {
+        uint64_t six = whole / part + (below >= part / 2);
+        int first = exponent;
+        if (six == TENS[FEW_DIGITS]) {
+            six /= 10;
+            ++first;
+        }
+        bool unsure;
+        if (reads_back(six, first, value, unsure)) {
+            decimal = {six * part, FEW_DIGITS, first};
+            return true;
+        }
+        if (unsure) return false;
+    }
+    decimal = {whole + up, count, exponent};
+    if (decimal.digits == most) decimal = {most / 10, count, exponent + 1};
+    return true;
 }
 
 // A positive number -> its decimal; false if that cannot be told here.
 template <class Float>
 bool to_decimal(Float value, Decimal& decimal) {
     constexpr int count = ENOUGH_DIGITS<Float>;
-    constexpr uint64_t most = ten_to(count), part = ten_to(count - FEW_DIGITS);
+    constexpr uint64_t most = TENS[count];
     uint64_t pattern;
     const double wide = value;
     std::memcpy(&pattern, &wide, sizeof pattern);
     const int power_of_two = static_cast<int>(pattern >> 52) - 1023;
-    if (power_of_two < -900) return false;  // subnormal, or nearly
+    if (power_of_two < (sizeof(Float) == 4 ? -126 : -900)) return false;  // subnormal: its neighbours are far; or nearly
     const uint64_t m = pattern << 11 | uint64_t{1} << 63;
 
     int exponent = (power_of_two * 315653) >> 20;  // the logarithm to base 10, rounded down: right or 1 too small
@@ -526,19 +576,94 @@ bool to_decimal(Float value, Decimal& decimal) {
     const uint128_t one = uint128_t{1} << shift;
     const auto whole = static_cast<uint64_t>(product >> shift);
     const uint128_t rest = product & (one - 1);
-    if (whole < most / 10) return false;
+    if (whole < most / 10 || (rest <= one / 2 && rest + UNKNOWN >= one / 2)) return false;
+    return choose(whole, rest > one / 2, exponent, value, decimal);
+}
 
-    const uint64_t below = whole % part;
-    const bool up = below > part / 2 || (below == part / 2 && rest);
-    if ((below == part / 2 && !rest) || (below == part / 2 - 1 && rest + UNKNOWN >= one)) return false;
-    decimal = {whole / part + up, FEW_DIGITS, exponent};
-    if (decimal.digits == ten_to(FEW_DIGITS)) decimal = {ten_to(FEW_DIGITS - 1), FEW_DIGITS, exponent + 1};
-    bool unsure;
-    if (reads_back(decimal, value, unsure)) return true;
-    if (unsure || (rest <= one / 2 && rest + UNKNOWN >= one / 2)) return false;
-    decimal = {whole + (rest > one / 2), count, exponent};
-    if (decimal.digits == most) decimal = {most / 10, count, exponent + 1};
-    return true;
+// The same for a float, by one multiplication in double.
+inline bool to_decimal_quickly(float value, Decimal& decimal) {
+    std::uint32_t pattern;
+    std::memcpy(&pattern, &value, sizeof pattern);
+    const int power_of_two = static_cast<int>(pattern >> 23) - 127;
+    if (power_of_two < -120) return false;  // beyond the table
+    const double wide = value;
+    int exponent = (power_of_two * 315653) >> 20;  // right or 1 too small
+    exponent += wide >= double_ten(exponent + 1);
+    const double product = wide * double_ten(8 - exponent);
+    const auto whole = static_cast<int64_t>(product);
+    const double rest = product - static_cast<double>(whole);
+    constexpr double unknown = 1e-6;
+    if (whole < 100'000'000 || whole > 999'999'999 || std::fabs(rest - 0.5) < unknown) return false;
+    return choose(static_cast<uint64_t>(whole), rest > 0.5, exponent, value, decimal);
+}
+
+inline bool find_decimal(float value, Decimal& decimal) {
+    return to_decimal_quickly(value, decimal) || to_decimal(value, decimal);
+}
+
+inline bool find_decimal(double value, Decimal& decimal) { return to_decimal(value, decimal); }
+
+// A number of eight digits -> these, one a byte, the first in the lowest byte: halved, halved again, and again.
+inline uint64_t eight_digits(uint64_t number) {
+    const uint64_t fours = number / 10'000 | number % 10'000 << 32;
+    uint64_t high = fours * 10486 >> 20 & 0x0000007F0000007F;  // a hundredth
+    const uint64_t pairs = (fours - high * 100) << 16 | high;
+    high = pairs * 103 >> 10 & 0x000F000F000F000F;  // a tenth
+    return (pairs - high * 10) << 8 | high;
+}
+
+// The digits of a whole number that has 9 or 17 of them.
+template <int most>
+class Digits {
+  public:
+    explicit Digits(uint64_t number)
+        : first_(number / TENS[most - 1]), middle_(most == 17 ? eight_digits(number / TENS[8] % TENS[8]) : 0),
+          last_(eight_digits(number % TENS[8])) {}
+
+    // Without zeros at the end.
+    int count() const {
+        if (last_) return most - __builtin_clzll(last_) / 8;
+        if (middle_) return most - 8 - __builtin_clzll(middle_) / 8;
+        return 1;
+    }
+
+    char first() const { return static_cast<char>('0' + first_); }
+
+    void write(char* out) const {
+        *out++ = first();
+        if constexpr (most == 17) out = write_eight(out, middle_);
+        write_eight(out, last_);
+    }
+
+  private:
+    static char* write_eight(char* out, uint64_t eight) {
+        eight |= 0x3030303030303030;
+        std::memcpy(out, &eight, sizeof eight);
+        return out + sizeof eight;
+    }
+
+    const uint64_t first_;
+    const uint64_t middle_;
+    const uint64_t last_;
+};
+
+// At least one digit before and behind the point -> behind the last that is not 0. The exponent is from -6 to most - 1.
+// Some more bytes are written.
+template <int most>
+inline char* write_fixed(char* out, const Digits<most>& digits, int exponent) {
+    const int count = digits.count();
+    if (exponent < 0) {
+        std::memcpy(out, "0.000000", 8);
+        digits.write(out + 1 - exponent);
+        return out + 1 - exponent + count;
+    }
+    const int whole = exponent + 1;
+    out[most + 1] = '0';
+    digits.write(out + 1);
+    out[0] = digits.first();
+    for (int at = 1; at < whole; ++at) out[at] = out[at + 1];
+    out[whole] = '.';
+    return out + 1 + (count > whole ? count : whole + 1);
 }
 
 inline char* write_exponent(char* out, int exponent) {
@@ -551,34 +676,17 @@ inline char* write_exponent(char* out, int exponent) {
     return out;
 }
 
-// As %g writes it, and with a point in any case.
-char* write_decimal(char* out, const Decimal& decimal) {
-    char digits[ENOUGH_DIGITS<double>];
-    uint64_t left = decimal.digits;
-    for (int at = decimal.count - 1; at >= 0; --at, left /= 10) digits[at] = static_cast<char>('0' + left % 10);
-    int count = decimal.count;
-    while (count > 1 && digits[count - 1] == '0') --count;
-    const auto write = [&](int from, int to) {
-        for (int at = from; at < to; ++at) *out++ = at < count ? digits[at] : '0';
-    };
+// As %g writes it, and with a point in any case. Up to OVERRUN bytes are written behind what counts.
+template <int most>
+inline char* write_decimal(char* out, const Decimal& decimal) {
+    const Digits<most> digits(decimal.digits);
     const int exponent = decimal.exponent;
-    if (exponent < -4 || exponent >= decimal.count) {
-        write(0, 1);
-        if (count > 1) *out++ = '.';
-        write(1, count);
-        return write_exponent(out, exponent);
-    }
-    if (exponent < 0) {
-        *out++ = '0';
-        *out++ = '.';
-        for (int zeros = -exponent - 1; zeros; --zeros) *out++ = '0';
-        write(0, count);
-        return out;
-    }
-    write(0, exponent + 1);
-    *out++ = '.';
-    write(exponent + 1, count > exponent + 1 ? count : exponent + 2);
-    return out;
+    if (exponent >= -4 && exponent < decimal.count) return write_fixed(out, digits, exponent);
+    const int count = digits.count();
+    digits.write(out + 1);
+    out[0] = digits.first();
+    out[1] = '.';
+    return write_exponent(out + count + (count > 1), exponent);
 }
 
 template <class Float>
@@ -603,18 +711,17 @@ char* write_word(char* out, const char (&word)[size]) {
     return out + (size - 1);
 }
 
-// At most WIDEST bytes -> behind them.
+// At most WIDEST bytes that count -> behind them.
 template <class Float>
-char* write_number(char* out, Float value) {
+inline char* write_number(char* out, Float value) {
     if (std::isnan(value)) return write_word(out, "NaN");
-    if (std::signbit(value)) {
-        *out++ = '-';
-        value = -value;
-    }
+    *out = '-';  // without a branch: signs are hard to foretell
+    out += std::signbit(value);
+    value = std::fabs(value);
     if (std::isinf(value)) return write_word(out, "Infinity");
     if (value == 0) return write_word(out, "0.0");
     Decimal decimal;
-    return to_decimal(value, decimal) ? write_decimal(out, decimal) : write_exactly(out, value);
+    return find_decimal(value, decimal) ? write_decimal<ENOUGH_DIGITS<Float>>(out, decimal) : write_exactly(out, value);
 }
 
 // Rows of numbers written into one piece of memory, and where each row ends.
@@ -622,7 +729,7 @@ class Rows {
   public:
     Rows(std::size_t numbers, std::size_t columns, const char* between, std::size_t width)
         : rows_(numbers / columns), columns_(columns), between_(between), width_(width),
-          text_(static_cast<char*>(std::malloc(numbers * (WIDEST + 2 + width) + 1))),
+          text_(static_cast<char*>(std::malloc(numbers * (WIDEST + 2 + width) + OVERRUN))),
           ends_(static_cast<char**>(std::malloc((rows_ + 1) * sizeof(char*)))) {}
     ~Rows() {
         std::free(text_);
@@ -680,29 +787,16 @@ class Rows {
 
 constexpr int BRIEF_WIDEST = 28;
 constexpr float LEAST_BRIEF = 1e-5F, MOST_BRIEF = 1e8F;
-constexpr std::array<double, 15> BRIEF_TENS = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
-                                         1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
-
-constexpr std::array<char, 200> make_pairs() {
-    std::array<char, 200> pairs{};
-    for (std::size_t n = 0; n < 100; ++n) {
-        pairs[2 * n] = static_cast<char>('0' + n / 10);
-        pairs[2 * n + 1] = static_cast<char>('0' + n % 10);
-    }
-    return pairs;
-}
-
-constexpr auto PAIRS = make_pairs();  // 00 01 02 ... 99
 
 // 10^8 <= result < 10^9, and the exponent of its first digit.
 uint64_t nine_digits(double value, int& exponent) {
     exponent = 0;
     if (value >= 1) {
-        while (value >= BRIEF_TENS[static_cast<std::size_t>(exponent) + 1]) ++exponent;
+        while (value >= double_ten(exponent + 1)) ++exponent;
     } else {
-        while (value * BRIEF_TENS[static_cast<std::size_t>(-exponent)] < 1) --exponent;
+        while (value * double_ten(-exponent) < 1) --exponent;
     }
-    const auto digits = static_cast<uint64_t>(value * BRIEF_TENS[static_cast<std::size_t>(8 - exponent)] + 0.5);
+    const auto digits = static_cast<uint64_t>(value * double_ten(8 - exponent) + 0.5);
     if (digits < 1'000'000'000) return digits;
     ++exponent;
     return 100'000'000;
@@ -711,37 +805,17 @@ uint64_t nine_digits(double value, int& exponent) {
 // At most BRIEF_WIDEST bytes -> behind them.
 char* write_brief(char* out, float value) {
     if (std::isnan(value)) return write_word(out, "NaN");
-    if (std::signbit(value)) {
-        *out++ = '-';
-        value = -value;
-    }
+    *out = '-';
+    out += std::signbit(value);
+    value = std::fabs(value);
     if (std::isinf(value)) return write_word(out, "Infinity");
     if (value == 0) return write_word(out, "0.0");
     if (value < LEAST_BRIEF || value >= MOST_BRIEF) {
         return std::to_chars(out, out + BRIEF_WIDEST - 1, value, std::chars_format::scientific).ptr;
     }
     int exponent;
-    const auto nine = static_cast<std::uint32_t>(nine_digits(value, exponent));
-    const std::uint32_t eight = nine % 100'000'000, high = eight / 10'000, low = eight % 10'000;
-    char digits[18] = {'0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0'};
-    digits[0] = static_cast<char>('0' + nine / 100'000'000);
-    std::memcpy(digits + 1, &PAIRS[high / 100 * 2], 2);
-    std::memcpy(digits + 3, &PAIRS[high % 100 * 2], 2);
-    std::memcpy(digits + 5, &PAIRS[low / 100 * 2], 2);
-    std::memcpy(digits + 7, &PAIRS[low % 100 * 2], 2);
-    int count = 9;
-    while (count > 1 && digits[count - 1] == '0') --count;
-    // Copies of a fixed length, of which only the beginning counts, are cheaper than loops.
-    if (exponent < 0) {
-        std::memcpy(out, "0.000000", 8);
-        std::memcpy(out + 1 - exponent, digits, 9);
-        return out + 1 - exponent + count;
-    }
-    const int whole = exponent + 1;
-    std::memcpy(out, digits, 9);
-    out[whole] = '.';
-    std::memcpy(out + whole + 1, digits + whole, 9);
-    return out + whole + 1 + (count > whole ? count - whole : 1);
+    const Digits<9> digits(nine_digits(value, exponent));
+    return write_fixed(out, digits, exponent);
 }
 
 PyObject* format_all(const Py_buffer& numbers) {

@@ -48,6 +48,8 @@ ARRAY: Final = (list, simdjson.Array)
 
 _SIMDJSON_MAX_DEPTH: Final = 1024
 _SIMDJSON_MAX_LENGTH: Final = 0xFFFFFF
+_FEW_KEYS: Final = 16
+"""As many keys may each be looked up from the front of their object."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
@@ -107,6 +109,8 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
         return _read_slowly(body, max_depth, ignore_trailing)
     if _deeper_than(body, max_depth):
         raise MalformedJson(f"nesting deeper than {max_depth} levels")
+    longest = _SIMDJSON_MAX_LENGTH - 1
+    _local.uncounted = len(body) > 2 * longest and body.count(b",") >= longest
     return value
 
 
@@ -139,30 +143,60 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
 
 
 class _Repeating(dict[str, Any]):
-    """An object with repeated keys: the first of each, and all `members` as they came."""
+    """An object with repeated keys: the first of each, and all `members` as they came, which its length counts."""
 
     members: list[tuple[str, Any]]
 
+    def __len__(self) -> int:
+        return len(self.members)
+
+
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """RapidJSON's own look-up finds the first of repeated keys; so do we. Members keep their order."""
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    repeating = _Repeating(members)
+    repeating.update(reversed(pairs))
+    repeating.members = pairs
+    return repeating
+
 
 class _FirstWins(rapidjson.Decoder):
-    """RapidJSON's own look-up finds the first of repeated keys; so do we. Members keep their order."""
-
     def start_object(self) -> list[tuple[str, Any]]:
         return []
 
     def end_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) == len(pairs):
-            return members
-        repeating = _Repeating(members)
-        repeating.update(reversed(pairs))
-        repeating.members = pairs
-        return repeating
+        return object_of(pairs)
 
 
 def members(value: Any) -> list[tuple[str, Any]]:
-    """The members of an object as they came: repeated keys are all there."""
-    return value.members if isinstance(value, _Repeating) else list(value.items())
+    """The members of an object as they came: repeated keys are all there. Raises MalformedJson.
+
+    simdjson makes Python values of what repeats or is many, and writes beyond its list where an array is longer than
+    it counts: such a document is refused.
+    """
+    if isinstance(value, dict):
+        return value.members if isinstance(value, _Repeating) else list(value.items())
+    keys = list(value)
+    if len(keys) <= _FEW_KEYS and len(set(keys)) == len(keys):
+        return [(key, value[key]) for key in keys]
+    _check_counted()
+    return list(value.items())
+
+
+def as_list(value: Any) -> list[Any]:
+    """An array of any content as Python values. Raises MalformedJson, as `members` does."""
+    if isinstance(value, list):
+        return value
+    _check_counted()
+    listed: list[Any] = value.as_list()
+    return listed
+
+
+def _check_counted() -> None:
+    if _local.uncounted:
+        raise MalformedJson(f"an array of {_SIMDJSON_MAX_LENGTH} elements and more, beside what must be listed")
 
 
 _decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)

@@ -7,5 +7,6 @@ BACKENDS = {
     "ensemble": "backends.ensemble:KIND",
     "onnx": "backends.onnx_runtime:KIND",
     "python": "backends.python_model:KIND",
+    "tensorflow": "backends.saved_model:KIND",
     "triton_python": "backends.triton_python:KIND",
 }

@@ -38,6 +38,9 @@ class Device:
     def finish(self) -> None:
         """Return when everything that was begun here is done."""
 
+    def finish_all(self) -> None:
+        """Return when everything on this device is done, whoever began it."""
+
     def get(self, array: Array) -> Array:
         """Device -> host, finished when it returns."""
         return array
@@ -77,6 +80,9 @@ class CudaDevice(Device):
 
     def finish(self) -> None:
         self._stream.synchronize()
+
+    def finish_all(self) -> None:
+        self._device.synchronize()
 
     def get(self, array: Array) -> Array:
         return array if isinstance(array, np.ndarray) else self.xp.asnumpy(array)

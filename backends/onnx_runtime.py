@@ -18,10 +18,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
+from backends.completion import max_batch_size
 from backends.device import CudaDevice, Device, cuda_devices, open_device
 from backends.onnx_binding import Bindings
-from backends.onnx_completion import Vectors, max_batch_size
 from backends.onnx_file import unknown_ranks
+from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed
 from gateway.ports import BackendKind, ModelSource, Options

@@ -43,6 +43,7 @@ from gateway.ports import (
     Observe,
     Op,
     RequestBackend,
+    SignatureBackend,
 )
 
 Specs = Mapping[str, TensorSpec]
@@ -64,6 +65,11 @@ def load(
         inputs, required = _input_specs(source, first, preprocess)
         outputs = _output_specs(source, first, postprocess)
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
+        if signatures and (preprocess or postprocess):
+            # What comes before and after the default function makes it another, and knows nothing of the rest.
+            signatures = NOTHING
+            for backend in backends:
+                cast("SignatureBackend", backend).signatures = signatures
         further = [spec.name for each in signatures.values() for spec in each.outputs.values()]
         # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
         executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
@@ -139,7 +145,7 @@ class Pipeline:
             raise ModelFailed(last_line(error)) from error
         observe("infer", time.perf_counter() - begun)
         if self._max_batch_size:
-            _check_rows(outputs, (common_rows(request.inputs),))
+            _check_rows(outputs, common_rows(request.inputs))
         return (InferResponse(outputs),)
 
     def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
@@ -221,7 +227,7 @@ class Pipeline:
             raw = op(raw, self._device.xp)
         tensors = {name: raw[name] for name in wanted}
         if self._max_batch_size:
-            _check_rows(tensors, [common_rows(request.inputs) for request in requests])
+            _check_rows(tensors, _all_rows(requests))
         get = self._device.get
         classes = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
         placed = any(request.into for request in requests)
@@ -364,11 +370,21 @@ def _wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
     }
 
 
-def _check_rows(outputs: Tensors, rows: Sequence[int | None]) -> None:
+def _all_rows(requests: Sequence[InferRequest]) -> int | None:
+    """Of a batch; None for a request that cannot be batched."""
+    total = 0
+    for request in requests:
+        rows = common_rows(request.inputs)
+        if rows is None:
+            return None
+        total += rows
+    return total
+
+
+def _check_rows(outputs: Tensors, total: int | None) -> None:
     """A request that cannot be batched may give anything; a batch gives as many rows as it got."""
-    if None in rows:
+    if total is None:
         return
-    total = sum(rows)  # type: ignore[arg-type]
     for name, array in outputs.items():
         if array.shape[:1] != (total,):
             raise ModelFailed(

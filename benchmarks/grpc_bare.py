@@ -11,25 +11,19 @@ import argparse
 from typing import Any
 
 import grpc
-import numpy as np
 import uvloop
 
-from adapters.pb import message
+from benchmarks.grpc_wires import INFER, PREDICT, infer_answer, predict_answer
 
-REQUEST = message("inference.ModelInferRequest")
-RESPONSE = message("inference.ModelInferResponse")
 SERVING = b"\x08\x01"
 
 
 async def infer(body: bytes, context: Any) -> bytes:
-    request = REQUEST.FromString(body)
-    (tensor,) = request.inputs
-    array = np.frombuffer(request.raw_input_contents[0], np.float32).reshape(tensor.shape)
-    response = RESPONSE(model_name="identity", model_version="1")
-    response.outputs.add(name="y", datatype="FP32", shape=array.shape)
-    response.raw_output_contents.append(array.tobytes())
-    serialized: bytes = response.SerializeToString()
-    return serialized
+    return infer_answer(body)
+
+
+async def predict(body: bytes, context: Any) -> bytes:
+    return predict_answer(body)
 
 
 async def healthy(body: bytes, context: Any) -> bytes:
@@ -37,7 +31,8 @@ async def healthy(body: bytes, context: Any) -> bytes:
 
 
 METHODS = {
-    "/inference.GRPCInferenceService/ModelInfer": grpc.unary_unary_rpc_method_handler(infer),
+    INFER: grpc.unary_unary_rpc_method_handler(infer),
+    PREDICT: grpc.unary_unary_rpc_method_handler(predict),
     "/grpc.health.v1.Health/Check": grpc.unary_unary_rpc_method_handler(healthy),
 }
 

@@ -1,4 +1,5 @@
-"""Infer over gRPC with raw contents: the gateway against a bare grpc.aio handler that does the same work by hand.
+"""Infer over gRPC, as Open Inference and TensorFlow Serving: the gateway against a bare grpc.aio handler that does the
+same work by hand.
 
 Each contender is a server on one core; h2load presses it from another. The model is the identity, so the figures are
 the cost of gRPC, protobuf, batching and the rest of the way. Contenders take turns within each round, and the table has
@@ -22,17 +23,14 @@ import grpc
 import numpy as np
 import yaml
 
-from adapters.pb import message
 from benchmarks import report
+from benchmarks.grpc_wires import WIRES, GrpcWire
 from benchmarks.h2load import find_h2load, press
 from benchmarks.servers import HOST, Failed, Server, check_port, running
 from benchmarks.wrk import Load, Round
 
 CONFIGURATION = Path(__file__).parent / "identity.yaml"
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
 SIZES = (16, 150_528)  # a row of features, an image of 3 x 224 x 224
-REQUEST = message("inference.ModelInferRequest")
-RESPONSE = message("inference.ModelInferResponse")
 EPILOG = """
 contenders:
   gateway  python -m gateway serve benchmarks/identity.yaml
@@ -41,7 +39,7 @@ contenders:
 
 examples:
   python -m benchmarks.grpc_infer
-  python -m benchmarks.grpc_infer --cases raw/16 --rounds 9
+  python -m benchmarks.grpc_infer --cases raw/16 float_val/16 --rounds 9
 """
 
 
@@ -49,24 +47,24 @@ examples:
 class Case:
     """One request, sent over and over: `array` is FP32 [1, n]."""
 
+    wire: GrpcWire
     array: Any
 
     @property
     def name(self) -> str:
-        return f"raw/{self.array.size}"
+        return f"{self.wire.name}/{self.array.size}"
 
     def request(self) -> bytes:
-        tensor = {"name": "x", "datatype": "FP32", "shape": self.array.shape}
-        request = REQUEST(model_name="identity", inputs=[tensor], raw_input_contents=[self.array.tobytes()])
-        body: bytes = request.SerializeToString()
-        return body
+        return self.wire.request(self.array)
 
     def check(self, server: Server) -> int:
         """The size of the answer's message; raises Failed unless the server sends back the very numbers."""
-        body = _ask(server.port, METHOD, self.request())
-        answer = RESPONSE.FromString(body)
-        told = [(each.name, each.datatype, tuple(each.shape)) for each in answer.outputs]
-        if told != [("y", "FP32", self.array.shape)] or list(answer.raw_output_contents) != [self.array.tobytes()]:
+        body = _ask(server.port, self.wire.method, self.request())
+        try:
+            answer = self.wire.read(body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Failed(f"{server.name}, {self.name}: not an answer to the request: {error}") from None
+        if answer.shape != self.array.shape or answer.tobytes() != self.array.tobytes():
             raise Failed(f"{server.name}, {self.name}: the answer has other numbers or another shape: {body[:300]!r}")
         return len(body)
 
@@ -90,7 +88,8 @@ def is_ready(port: int) -> bool:
 
 def cases() -> dict[str, Case]:
     rng = np.random.default_rng(1)
-    return {case.name: case for case in (Case(rng.standard_normal((1, size), np.float32)) for size in SIZES)}
+    rows = [rng.standard_normal((1, size), np.float32) for size in SIZES]
+    return {case.name: case for case in (Case(wire, row) for wire in WIRES for row in rows)}
 
 
 def commands() -> dict[str, tuple[int, list[str]]]:
@@ -156,11 +155,11 @@ def measure(case: Case, servers: Sequence[Server], folder: Path, load: Load, rou
     file.write_bytes(b"\0" + len(body).to_bytes(4, "big") + body)
     sizes = {server.name: 5 + case.check(server) for server in servers}
     for server in servers:
-        press(server, METHOD, file, sizes[server.name], Load(1, load.connections, load.core))
+        press(server, case.wire.method, file, sizes[server.name], Load(1, load.connections, load.core))
     results: dict[str, list[Round]] = {server.name: [] for server in servers}
     for number in range(rounds):
         for server in servers if number % 2 == 0 else reversed(servers):  # nobody always runs first
-            results[server.name].append(press(server, METHOD, file, sizes[server.name], load))
+            results[server.name].append(press(server, case.wire.method, file, sizes[server.name], load))
         print(f"{case.name}: round {number + 1} of {rounds}", file=sys.stderr)
     return results
 

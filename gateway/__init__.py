@@ -26,7 +26,8 @@ The life of a request
 
 What is loaded, and from what
     config/           YAML -> Config, strictly              catalog.py        which models there are, how configured
-    repository.py     which are loaded; loads and unloads   record.py         one model's versions and their states
+    repository.py     which are served, by whose word       record.py         one model's versions and their states
+    inventory.py      what is loaded; loads and unloads     model_list.py     a caller's list in place of all models
     loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
     policies.py       what YAML says of queues and sequences, fitted to a model
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
@@ -35,8 +36,11 @@ What is loaded, and from what
 
 What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names
+    series.py         what they are made of               tf_serving_metrics.py  and under TensorFlow Serving's
     tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
-    client.py         what the command line asks a running gateway            __main__.py     the command line
+    monitor.py        the last seconds, hours and days      overview.py       what the operator's page shows
+    page/             the page itself                       client.py         what the command line asks a gateway
+    __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,
 and of the gateway both know canonical, questions, errors and ports alone; import-linter holds everybody to it.

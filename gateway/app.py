@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import importlib
 import importlib.metadata
 import platform
@@ -29,19 +30,32 @@ from backends import pipeline as pipelines
 from backends.device import gpu_memory
 from backends.ops import OPS
 from gateway.admin import AdminKey
-from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, YamlCatalog
+from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.grpc_server import GrpcListener
-from gateway.http_server import HttpLimits, HttpListener, Page, bind, metrics_page, probe_page
+from gateway.http_server import (
+    HttpLimits,
+    HttpListener,
+    Page,
+    bind,
+    metrics_page,
+    probe_page,
+    read_only,
+    tf_serving_metrics_page,
+)
 from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
+from gateway.monitor import Gpu, Monitor
+from gateway.overview import Overview
+from gateway.page import pages
 from gateway.ports import Computation, Dialect, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
+from gateway.tf_serving_metrics import TfServingMetrics
 from gateway.tracing import TraceFile, Tracing
 from gateway.triton_metrics import TritonMetrics
 
@@ -101,14 +115,16 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
 def _repository(
     config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, say: Say = lambda line: None
 ) -> Repository:
+    validate = model_validator(kinds)
     hooks = Hooks(
         loader(kinds, resolve),
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
+        validate=validate,
     )
-    return Repository(catalog(config, kinds, say), hooks, config.model_control)
+    return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
 
 
 def _triton_reader(say: Say) -> ReadFolder:
@@ -123,9 +139,11 @@ def _triton_reader(say: Say) -> ReadFolder:
     return read
 
 
-def catalog(config: Config, kinds: Registries, say: Say = lambda line: None) -> Catalog:
+def catalog(
+    config: Config, kinds: Registries, say: Say = lambda line: None, validate: Validate | None = None
+) -> Catalog:
     """The models of the YAML, and those of the folders that it names; `say` hears what these ignore."""
-    validate = model_validator(kinds)
+    validate = validate or model_validator(kinds)
     written = YamlCatalog(config, translate, validate)
     folders = [folder.path for folder in config.repositories]
     return (
@@ -154,17 +172,26 @@ class App:
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
-        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting)
+        self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
+        watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
+        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches)
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref), say)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
         memory = _shared_memory(config)
         description = ServerDescription(NAME, version(), config.plain(), memory.works)
-        self.service = Service(config, self.repository, self.router, self.metrics, description, self.tracing, memory)
+        self.monitor = Monitor(self.metrics, self._gpus)
+        self.service = Service(
+            config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
+        )
         self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        titles = {name: dialect.title for name, dialect in self.dialects.items()}
+        about = (NAME, version())
+        self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
+        self._watching: asyncio.Future[None] | None = None
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self._polling: asyncio.Future[None] | None = None
@@ -180,12 +207,14 @@ class App:
             sockets = [(listener, undo.enter_context(_bound(listener))) for listener in listen.http]
             metrics = undo.enter_context(_bound(listen.metrics)) if listen.metrics else None
             for listener, sock in sockets:
-                await self._listen_http(self._speaking(listener), sock, self._pages())
+                dialects = self._speaking(listener)
+                await self._listen_http(dialects, sock, self._pages() | self._operators_pages(dialects))
             if metrics is not None:
                 await self._listen_http((), metrics, self._pages(), "metrics")
             undo.pop_all()
         for listener in listen.grpc:
             await self._listen_grpc(listener)
+        self._watching = asyncio.ensure_future(self.monitor.run())
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
@@ -200,8 +229,9 @@ class App:
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
-        if self._polling is not None:
-            self._polling.cancel()
+        for work in (self._polling, self._watching):
+            if work is not None:
+                work.cancel()
         grace = self.config.drain_seconds
         timer = asyncio.get_running_loop().call_later(grace, self.repository.give_up)
         try:
@@ -228,20 +258,32 @@ class App:
             view = versions[max(versions)].view
             if view.configuration.get("sequences"):  # one request alone is no sequence
                 continue
-            line = dialect.example(view, address)
-            if line is not None:
+            sample = dialect.sample(view)
+            if sample is not None and (line := sample.curl(address)) is not None:
                 return line
         return None
 
     def _speaking(self, listener: Listener) -> tuple[Dialect, ...]:
         return tuple(self.dialects[name] for name in listener.dialects or self.dialects)
 
+    def _operators_pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
+        shown = pages(self.overview, dialects) if self.config.page else {}
+        return {path: read_only(read) for path, read in shown.items()}
+
+    def _gpus(self) -> list[Gpu]:
+        devices = {model.device for model in self.repository.serving()}
+        found = ((device, gpu_memory(device)) for device in sorted(devices))
+        return [Gpu(device, memory[1], memory[2]) for device, memory in found if memory is not None]
+
     def _pages(self) -> dict[str, Page]:
-        return {
+        pages = {
             "/metrics": metrics_page(self.metrics.render),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
         }
+        if path := self.config.metrics.tf_serving_path:
+            pages[path] = tf_serving_metrics_page(path, self._tf_serving.render)
+        return pages
 
     async def _listen_http(
         self, dialects: Sequence[Dialect], sock: socket.socket, pages: dict[str, Page], scheme: str = "http"
@@ -314,6 +356,7 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
     except OSError as error:
         say(str(error))
         return 1
+    keep_what_is_there()
     say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
     loading = loop.create_task(app.load(lambda report: say(_told(report))))
     loading.add_done_callback(lambda _: _announce(app, say))
@@ -355,7 +398,7 @@ def try_loading(config: Config, kinds: Registries) -> list[str]:
 
 
 def _named(report: LoadReport) -> str:
-    return f"{report.name} version {report.version}" if report.version else report.name
+    return f"{report.name} version {report.version}" if report.version is not None else report.name
 
 
 def _told(report: LoadReport) -> str:
@@ -372,6 +415,14 @@ def _announce(app: App, say: Say) -> None:
     say(state)
     for title, line in app.examples().items():
         say(f"\n{title}:\n  {line}")
+
+
+def keep_what_is_there() -> None:
+    """Modules, tables and configuration live as long as the process. Python's collector of cycles would look at all of
+    them again and again, and the event loop stand still meanwhile, for 50 ms. Models, which come and go, come later.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def tune_process() -> None:

@@ -140,6 +140,9 @@ def common_rows(inputs: Tensors) -> int | None:
     """Dimension 0, if every input has one and it is the same. None otherwise, and without inputs: such a request runs
     alone.
     """
+    if len(inputs) == 1:  # the usual case, in half the time
+        (array,) = inputs.values()
+        return array.shape[0] if array.shape else None
     sizes = {array.shape[:1] for array in inputs.values()}
     if len(sizes) != 1:
         return None
@@ -253,6 +256,12 @@ class Lifeline:
     def __init__(self) -> None:
         self.cut = False
         self.on_cut: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        self.cut = True
+        if self.on_cut is not None:
+            self.on_cut()
 
 
 @message

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from gateway.config import Config, ModelConfig
+from gateway.config import MAX_VERSION, Config, ModelConfig
 from gateway.errors import ModelNotFound
 
 ReadFolder: TypeAlias = Callable[[Path, str | None, str], Mapping[str, Any]]
@@ -25,7 +25,6 @@ Validate: TypeAlias = Callable[[Mapping[str, Any], Path], ModelConfig]
 """(plain YAML form, the folder that its paths start from) -> configuration. Raises ValueError."""
 
 _MAX_DEPTH: Final = 8
-_MAX_VERSION: Final = 2**63 - 1
 _NOT_OF_THE_MODEL: Final = frozenset(("__pycache__",))
 
 
@@ -135,20 +134,25 @@ class Catalogs:
 
 
 def wanted_versions(config: ModelConfig) -> dict[int, Path]:
-    """Version -> where it lies, ascending, as the version policy chooses.
-
-    A folder whose name is a number that callers can ask for is a version; others are ignored. Of 1 and 01 it is 1.
-    """
+    """Version -> where it lies, ascending, as the version policy chooses. Raises OSError."""
     place = config.path.path if config.path else Path()
     if config.versions.flat:
         return {1: place}
-    folders = [entry for entry in place.iterdir() if _is_version(entry.name) and entry.is_dir()]
-    found = {int(folder.name): folder for folder in sorted(folders, key=lambda folder: len(folder.name), reverse=True)}
+    found = version_folders(place)
     return {version: found[version] for version in config.versions.choose(found)}
 
 
+def version_folders(place: Path) -> dict[int, Path]:
+    """Version -> where it lies, of all that there are. Raises OSError.
+
+    A folder whose name is a number that callers can ask for is a version; others are ignored. Of 1 and 01 it is 1.
+    """
+    folders = [entry for entry in place.iterdir() if _is_version(entry.name) and entry.is_dir()]
+    return {int(folder.name): folder for folder in sorted(folders, key=lambda folder: len(folder.name), reverse=True)}
+
+
 def _is_version(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and int(name) <= _MAX_VERSION
+    return name.isascii() and name.isdecimal() and int(name) <= MAX_VERSION
 
 
 # --------------------------------------------------------------------------------------------------------- fingerprints

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Code(IntEnum):
@@ -191,7 +192,9 @@ class AdminRequired(GatewayError):
 
 
 class ModelControlOff(GatewayError):
-    """Models are not loaded and unloaded by callers here: the mode of model control is another."""
+    """Models are not loaded and unloaded by callers here: the mode of model control is another, or, for a list of
+    models in place of those that are served, no folders are named where they may lie.
+    """
 
     code = Code.UNAVAILABLE
 
@@ -228,6 +231,49 @@ class LoadFailed(GatewayError):
     def __init__(self, model: str, reasons: Mapping[int, str]) -> None:
         super().__init__(f"model '{model}': {dict(reasons)}")
         self.model = model
+        self.reasons = reasons
+
+
+class PlatformRefused(GatewayError):
+    """A model was to be served as one of a platform that is not known here, or that differs from `before`, its own."""
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, model: str, platform: str, before: str = "") -> None:
+        super().__init__(f"model '{model}': platform '{platform}', so far '{before}'")
+        self.model = model
+        self.platform = platform
+        self.before = before
+
+
+class LabelRefused(GatewayError):
+    """A label was to name a version that does not serve."""
+
+    code = Code.FAILED_PRECONDITION
+
+    def __init__(self, model: str, label: str, version: int) -> None:
+        super().__init__(f"model '{model}': label '{label}' for version {version}")
+        self.model = model
+        self.label = label
+        self.version = version
+
+
+class Reason(NamedTuple):
+    """Why something failed, for people, and of what kind that was."""
+
+    text: str
+    code: Code = Code.UNKNOWN
+
+
+class ReloadFailed(GatewayError):
+    """Models that are new in a list of models could not be loaded; `reasons` tells why, by model and version. The list
+    counts all the same.
+    """
+
+    code = Code.UNKNOWN
+
+    def __init__(self, reasons: Mapping[tuple[str, int], Reason]) -> None:
+        super().__init__(str(dict(reasons)))
         self.reasons = reasons
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import grpc
 
+from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.grpc_house import Health, Reflection
 from gateway.grpc_streams import Chat, Reader, abort, body_of, write
@@ -97,18 +99,20 @@ class GrpcListener:
 
     def _handler(self, method: _Method) -> Any:
         """grpc's idea of a method, without serializers: bytes in, bytes out."""
-        dialect, endpoint = method.dialect, method.endpoint
+        dialect, name, endpoint = method.dialect, method.name, method.endpoint
 
         async def unary(body: bytes, context: Any) -> bytes:
-            answers: list[bytes] = []
+            answer = b""
 
             async def send(reply: Reply) -> None:
+                nonlocal answer
                 if reply.grpc_code is not Code.OK:
                     await abort(context, reply)
-                answers.append(body_of(reply))
+                answer = body_of(reply)
 
-            await self._service.handle(dialect, endpoint, self._caller(method, context)(body), send)
-            return answers[-1]
+            call = self._call(name, Metadata(context), _deadline(context), body)
+            await self._service.handle(dialect, endpoint, call, send)
+            return answer
 
         async def server_stream(body: bytes, context: Any) -> None:
             async def send(reply: Reply) -> None:
@@ -116,12 +120,13 @@ class GrpcListener:
                     await abort(context, reply)
                 await write(context, reply)
 
+            call = self._call(name, Metadata(context), _deadline(context), body)
             with contextlib.suppress(ConnectionError):
-                await self._service.handle(dialect, endpoint, self._caller(method, context)(body), send)
+                await self._service.handle(dialect, endpoint, call, send)
 
         async def bidi(bodies: Any, context: Any) -> None:
             chat = Chat(self._service, dialect, endpoint, context)
-            await chat.run(self._reader, self._caller(method, context))
+            await chat.run(self._reader, partial(self._call, name, Metadata(context), _deadline(context)))
 
         if endpoint.stream in ("unary", "single"):
             return grpc.unary_unary_rpc_method_handler(unary)
@@ -129,24 +134,42 @@ class GrpcListener:
             return grpc.unary_stream_rpc_method_handler(server_stream)
         return grpc.stream_stream_rpc_method_handler(bidi)
 
-    def _caller(self, method: _Method, context: Any) -> Callable[[bytes], Call]:
-        """What makes the calls of one RPC: its name, metadata and deadline are those of all its messages."""
-        remaining = context.time_remaining()
-        deadline = None if remaining is None else time.monotonic() + remaining
-        headers = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+    def _call(self, method: str, headers: Metadata, deadline: float | None, body: bytes) -> Call:
+        """One message of an RPC: name, metadata and deadline are those of all its messages."""
+        return Call(body, "POST", method, headers, "grpc", NOTHING, deadline, self._max_body_bytes)
 
-        def call(body: bytes) -> Call:
-            return Call(
-                body,
-                "POST",
-                method.name,
-                headers,
-                "grpc",
-                deadline=deadline,
-                max_body_bytes=self._max_body_bytes,
-            )
 
-        return call
+class Metadata(Mapping[str, str]):
+    """An RPC's metadata but for what is binary, read once somebody asks: few do, and it is as much work as a small
+    tensor.
+    """
+
+    __slots__ = ("_context", "_read")
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._read: dict[str, str] | None = None
+
+    def __getitem__(self, key: str) -> str:
+        return self._values()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    def _values(self) -> dict[str, str]:
+        if self._read is None:
+            pairs = self._context.invocation_metadata()
+            self._read = {key: value for key, value in pairs if isinstance(value, str)}
+        return self._read
+
+
+def _deadline(context: Any) -> float | None:
+    """In seconds of time.monotonic()."""
+    remaining = context.time_remaining()
+    return None if remaining is None else time.monotonic() + remaining
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]

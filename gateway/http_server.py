@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from http import HTTPStatus
+from typing import Any, Final, NoReturn
 
 from aiohttp import hdrs, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
 from gateway.http_exchange import Exchange
@@ -37,8 +39,8 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 _log: Final = logging.getLogger(__name__)
 _log.addFilter(_is_our_fault)
 
-Page = Callable[[], Awaitable[Reply]]
-"""A path of the house itself: no dialect, no model."""
+Page = Callable[[str, str], Awaitable[Reply]]
+"""A path of the house itself: no dialect, no model. page(method, target with its query)"""
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
@@ -87,22 +89,26 @@ class HttpListener:
         self._stopping = False
 
     async def start(self, sock: socket.socket) -> None:
-        framework = web.Server(
-            self._receive,
-            handler_cancellation=True,
-            access_log=None,
-            logger=_log,
-            auto_decompress=False,
-            read_bufsize=READ_BUFFER_BYTES,
-            keepalive_timeout=self._patience.idle,
-        )
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {
+            "access_log": None,
+            "logger": _log,
+            "auto_decompress": False,
+            "read_bufsize": READ_BUFFER_BYTES,
+            "keepalive_timeout": self._patience.idle,
+        }
+        framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
         self._runner = web.ServerRunner(framework, shutdown_timeout=self._limits.grace_seconds / 2)
         await self._runner.setup()
+
+        def make_protocol() -> asyncio.Protocol:
+            return _AiohttpProtocol(framework, loop=loop, **options)
+
         if self._has_lane:
-            self._lane = Lane(self._answer, framework, self._limit_of, self._patience)
-        connect = self._lane.connect if self._lane else framework
-        self._server = await asyncio.get_running_loop().create_server(connect, sock=sock, backlog=BACKLOG)
+            self._lane = Lane(self._answer, make_protocol, self._limit_of, self._patience)
+        connect = self._lane.connect if self._lane else make_protocol
+        self._server = await loop.create_server(connect, sock=sock, backlog=BACKLOG)
 
     async def stop(self) -> None:
         """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace."""
@@ -124,17 +130,16 @@ class HttpListener:
 
     async def _answer(self, exchange: Exchange) -> None:
         target = exchange.target
-        page = self._pages.get(target)
+        page = self._pages.get(target.partition("?")[0])
         if page is not None:
-            is_read = exchange.method in ("GET", "HEAD")
-            await exchange.send(await page() if is_read else _plain(405, "Method Not Allowed"))
+            await exchange.send(await page(exchange.method, target))
             return
         dialect = self._owner(target)
         if dialect is None:
             await exchange.send(_plain(404, "Not Found"))
             return
         match = dialect.match(exchange.method, target)
-        call, endpoint = await self._call(exchange, match)
+        call, endpoint = await self._call(exchange, match, dialect.http_timeout_ms)
         replies = _Replies(exchange)
         await self._service.handle(dialect.name, endpoint, call, replies.send)
         await replies.end(endpoint.nothing)
@@ -157,7 +162,7 @@ class HttpListener:
                 return dialect
         return None
 
-    async def _call(self, exchange: Exchange, match: Match) -> tuple[Call, Endpoint]:
+    async def _call(self, exchange: Exchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
         """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
         endpoint = match.endpoint
         limits = self._limits
@@ -176,6 +181,8 @@ class HttpListener:
         try:
             call.deadline = _deadline(exchange)
             call.body = await exchange.read(self._limit_of(exchange.headers))
+            if timeout_ms:
+                call.deadline = min(call.deadline or math.inf, time.monotonic() + timeout_ms / 1000)
         except GatewayError as error:
             endpoint = _refusing(endpoint, error)
         return call, endpoint
@@ -228,6 +235,30 @@ class _Replies:
 
 def _plain(status: int, text: str) -> Reply:
     return Reply(json.dumps({"error": text}).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
+
+
+class _AiohttpProtocol(web.RequestHandler):
+    """What is no HTTP gets a page that tells nothing of us; a method that is unknown is no fault of the message."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)  # writes to the log
+        page = html_page(501 if isinstance(exc, BadHttpMethod) else status)
+        response = web.Response(status=page.http_status, headers=_headers(page), body=_joined(page))
+        response.force_close()
+        return response
+
+
+def html_page(status: int) -> Reply:
+    """The page of a status, as web servers have it. It is the last word on its connection."""
+    title = HTTPStatus(status).phrase
+    page = f"<HTML><HEAD>\n<TITLE>{status} {title}</TITLE>\n</HEAD><BODY>\n<H1>{title}</H1>\n</BODY></HTML>\n"
+    return Reply(page.encode(), status, {"Content-Type": "text/html", "Connection": "close"})
 
 
 class AiohttpExchange:
@@ -316,6 +347,18 @@ def metrics_page(render: Callable[[], bytes]) -> Page:
         text = await asyncio.to_thread(render)
         return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
+    return read_only(page)
+
+
+def tf_serving_metrics_page(path: str, render: Callable[[], bytes]) -> Page:
+    """The same as TensorFlow Serving has it: for any method, and for no query."""
+
+    async def page(method: str, target: str) -> Reply:
+        if target != path:
+            text = f"Unexpected path: {target}. Should be {path}"
+            return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
+        return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
+
     return page
 
 
@@ -326,5 +369,14 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
         ok = healthy()
         text = b"ok\n" if ok else b"unavailable\n"
         return Reply(text, 200 if ok else 503, {"Content-Type": "text/plain; charset=utf-8"})
+
+    return read_only(page)
+
+
+def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
+    """Whatever the query."""
+
+    async def page(method: str, target: str) -> Reply:
+        return await read() if method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
 
     return page

@@ -42,6 +42,32 @@ class Admission:
         return self.seconds < INLINE_BELOW_SECONDS
 
 
+class Answered(AsyncIterator[InferResponse]):
+    """The only answer to a request that was answered while it was submitted."""
+
+    __slots__ = ("_outcome", "_taken")
+
+    def __init__(self, outcome: InferResponse | GatewayError) -> None:
+        self._outcome = outcome
+        self._taken = False
+
+    def take(self) -> InferResponse:
+        """The answer, for who knows that it is there. Raises the error that is in its place."""
+        self._taken = True
+        if isinstance(self._outcome, GatewayError):
+            raise self._outcome
+        return self._outcome
+
+    async def __anext__(self) -> InferResponse:
+        if self._taken:
+            raise StopAsyncIteration
+        return self.take()
+
+    def abandon(self) -> None:
+        """See Answers."""
+        self._taken = True
+
+
 class Job(AsyncIterator[InferResponse]):
     """An accepted request, and the iterator of its answers.
 
@@ -117,10 +143,7 @@ class Job(AsyncIterator[InferResponse]):
         if self.finished:
             return
         self.finished = True
-        lifeline = self.request.lifeline
-        lifeline.cut = True
-        if lifeline.on_cut is not None:
-            lifeline.on_cut()
+        self.request.lifeline.end()
         if last is not None:
             self._answers.append(last)
             if isinstance(last, GatewayError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +13,15 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gateway.canonical import NOTHING
-from gateway.catalog import Catalog, wanted_versions
+from gateway.catalog import Catalog, Validate, wanted_versions
 from gateway.config import ModelConfig
-from gateway.errors import GatewayError, text_of
+from gateway.errors import Code, GatewayError, Reason, text_of
 from gateway.meter import Meter
 from gateway.model import Model, WarmUp
 from gateway.plan import model_plan
 from gateway.ports import Computation
 from gateway.record import Stored
-from gateway.uploads import store
+from gateway.uploads import Upload, store
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +33,23 @@ Called in a thread; raises with a message for the operator.
 """
 
 _THREADS: Final = 8
+_FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
+_CODES: Final = {
+    FileNotFoundError: Code.NOT_FOUND,
+    PermissionError: Code.PERMISSION_DENIED,
+    MemoryError: Code.RESOURCE_EXHAUSTED,
+    ValueError: Code.INVALID_ARGUMENT,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What became of one wanted version, for the operator's eyes. `error` is empty if it serves."""
+    """What became of one wanted version, or (None) of the model whose versions could not even be told, for the
+    operator's eyes. `error` is empty if it serves.
+    """
 
     name: str
-    version: int
+    version: int | None
     device: str = ""
     seconds: float = 0.0
     warm_up: WarmUp | None = None
@@ -49,12 +59,17 @@ class LoadReport:
 Report = Callable[[LoadReport], None]
 
 
+def _refuse(plain: Mapping[str, Any], folder: Path) -> ModelConfig:
+    raise ValueError("only models of the configuration are served here")
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """What the composition root knows of models and the repository does not.
 
     `load` makes a computation, `meter` tells where a version reports to, `forget` that it will not report any more,
-    `versioned` whether a model has version folders, `parts` which models it is composed of.
+    `versioned` whether a model has version folders, `parts` which models it is composed of, `validate` what becomes of
+    a model's plain YAML form.
     """
 
     load: LoadComputation
@@ -62,6 +77,7 @@ class Hooks:
     versioned: Callable[[ModelConfig], bool]
     forget: Callable[[str, int], None] = lambda name, version: None
     parts: Callable[[ModelConfig], Iterable[str]] = lambda config: ()
+    validate: Validate = _refuse
 
 
 class Loader:
@@ -72,33 +88,38 @@ class Loader:
         self._hooks = hooks
         self._threads = ThreadPoolExecutor(_THREADS, "load")
 
-    def look(self) -> dict[str, Hashable]:
-        """The models that there are now, each with its fingerprint. In a thread. Raises OSError."""
-        return {name: self._catalog.fingerprint(name) for name in self._catalog.names()}
+    def look(self, names: Callable[[], Iterable[str]]) -> dict[str, Hashable]:
+        """The models of those names, each with its fingerprint. In a thread. Raises OSError."""
+        return {name: self._catalog.fingerprint(name) for name in names()}
 
     def read(self, name: str, configuration: str | None = None, files: Mapping[str, bytes] = NOTHING) -> Stored:
         """What the catalog says of a model, and what lies there. In a thread. Raises as the catalog does."""
         seen = self._catalog.fingerprint(name) if name in self._catalog.names() else None
         upload = store(files) if files else None
         try:
-            config = self._catalog.read(name, configuration, Path(upload.name) if upload else None)
-            place = config.path.path if config.path else Path()
-            versions = wanted_versions(config) if self._hooks.versioned(config) else {1: place}
-            return Stored(config, versions, seen, upload)
+            return self.stored(
+                self._catalog.read(name, configuration, Path(upload.name) if upload else None), seen, upload
+            )
         except BaseException:
             if upload is not None:
                 upload.cleanup()
             raise
 
-    async def make(self, name: str, version: int, stored: Stored, report: Report) -> Model | str:
-        """A version, loaded and warm, or why not."""
+    def stored(self, config: ModelConfig, seen: Hashable = None, upload: Upload | None = None) -> Stored:
+        """What lies where a configuration says. In a thread. Raises OSError."""
+        place = config.path.path if config.path else Path()
+        versions = wanted_versions(config) if self._hooks.versioned(config) else {1: place}
+        return Stored(config, versions, seen, upload)
+
+    async def make(self, name: str, version: int, stored: Stored, report: Report) -> Model | Reason:
+        """A version, loaded and warm, or, for callers, why not."""
         started = time.perf_counter()
         try:
             model, warm_up = await self._load_version(name, version, stored.config, stored.versions[version])
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
             report(LoadReport(name, version, error=told(error)))
-            return told(error)
+            return Reason(without_folders(told(error)), _code_of(error))
         model.load_seconds = time.perf_counter() - started
         report(LoadReport(name, version, model.device, model.load_seconds, warm_up))
         return model
@@ -134,3 +155,15 @@ def told(error: Exception) -> str:
     expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError))
     text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
+
+
+def without_folders(text: str) -> str:
+    """For callers, who need not know where models lie."""
+    return _FOLDERS.sub("", text)
+
+
+def _code_of(error: Exception) -> Code:
+    """Of what kind a failed load is. What lies on disk and is wrong is the argument."""
+    if isinstance(error, GatewayError):
+        return error.code
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Code.UNKNOWN)

@@ -9,14 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from gateway.canonical import InferResponse
+from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import GatewayError
 from gateway.job import Job
 from gateway.ports import Observe
 from gateway.slot import Batch
 from gateway.statistics import Compute, Counters, Timings, compute_of, reason_of
 from gateway.tracing import Tracer
+
+Took: TypeAlias = tuple[float, float]
+"""When something began (time.monotonic), and for how many seconds it ran"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +32,24 @@ class Meter:
     counters: Counters = field(default_factory=Counters)
     tracer: Tracer = field(default_factory=Tracer)
 
-    def ran_inline(self, job: Job, outcome: InferResponse | GatewayError, seconds: float, timings: Timings) -> None:
-        """A job has run at once and alone, for so many seconds. The short way of small requests: no detour."""
+    def ran_inline(
+        self, request: InferRequest, rows: int, outcome: InferResponse | GatewayError, took: Took, timings: Timings
+    ) -> None:
+        """A request has run at once and alone. The short way of small ones: no job, no batch."""
         observe = self.observe
-        for stage, took in timings:
-            observe(stage, took)
+        for stage, seconds in timings:
+            observe(stage, seconds)
         observe("queue", 0.0)
-        rows = job.admission.rows
         self.batch(rows)
+        began, seconds = took
         if isinstance(outcome, GatewayError):
+            self._failed(request, began, seconds, reason_of(outcome))
             return
         compute = compute_of(timings)
-        began = job.submitted
         self.counters.ran(rows, compute)
         self.counters.succeeded(rows, began, seconds, 0.0, compute)
         if self.tracer.on:
-            self.tracer.note(job.request, began, began, compute, began + seconds)
+            self.tracer.note(request, began, began, compute, began + seconds)
 
     def ran(self, batch: Batch, *, decoupled: bool) -> None:
         """A batch has run, its jobs have not ended yet: its runs that gave answers, and every job that succeeds.
@@ -94,10 +100,12 @@ class Meter:
 
     def failed(self, job: Job, reason: str) -> None:
         """A job ends without success: the model failed, it came too late, or its caller has left."""
-        now = time.monotonic()
-        self.counters.failed(reason, now - job.submitted)
+        self._failed(job.request, job.submitted, time.monotonic() - job.submitted, reason)
+
+    def _failed(self, request: InferRequest, began: float, seconds: float, reason: str) -> None:
+        self.counters.failed(reason, seconds)
         if self.tracer.on:
-            self.tracer.note(job.request, job.submitted, None, None, now)
+            self.tracer.note(request, began, None, None, began + seconds)
 
     def refused(self, error: GatewayError) -> GatewayError:
         """A request is refused a place in the queue. Returns the error, to be raised."""

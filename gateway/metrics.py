@@ -9,16 +9,20 @@ model="".
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.meter import Meter
 from gateway.model import Model
+from gateway.ports import Call, Endpoint
+from gateway.series import Histogram
 from gateway.statistics import Counters
 from gateway.tracing import Tracing
 from gateway.triton_metrics import TritonMetrics
@@ -31,32 +35,26 @@ SECONDS: Final = (
 ROWS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 STAGES: Final = ("decode", "queue", "preprocess", "infer", "postprocess", "encode")
 
+MOST_RECENT: Final = 4096
+
 ModelKey = tuple[str, str]
 """(model, version); ("", "") where a request reached no model"""
 RequestKey = tuple[str, str, str, str, str]
 """(dialect, transport, model, version, method)"""
 
 
-class Histogram:
-    """Observations sorted into buckets. Not thread-safe: for one event loop."""
+class Watch(Protocol):
+    """Counts the calls of one dialect once more, in that dialect's own way."""
 
-    __slots__ = ("bounds", "counts", "sum")
+    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
+        """One call is over, after so many seconds, of which its model took `ran`. `question` is None if it could not
+        be read, `code` is what the caller was told.
+        """
+        ...
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def add_to(self, family: HistogramMetricFamily, labels: Iterable[str]) -> None:
-        buckets, total = [], 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), tuple(self.counts), strict=True):
-            total += count
-            buckets.append((bound, float(total)))
-        family.add_metric(list(labels), buckets, self.sum)
+    def forget(self, model: str) -> None:
+        """A model has no loaded version any more."""
+        ...
 
 
 class Stages:
@@ -74,20 +72,24 @@ class Stages:
 
 
 class Requests:
-    """Calls of one kind: how long they took, and how many ended with which code."""
+    """Calls of one kind: how long they took, and how many ended with which code. `recent` are times that the monitor
+    has not seen yet, the last ones if it looks too seldom.
+    """
 
-    __slots__ = ("codes", "seconds")
+    __slots__ = ("codes", "recent", "seconds")
 
     def __init__(self) -> None:
         self.seconds = Histogram(SECONDS)
         self.codes: dict[Code, int] = {}
+        self.recent: deque[float] = deque(maxlen=MOST_RECENT)
 
 
 class Metrics(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
-    `more` gives what models count themselves.
+    `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
+    have reached a model, ever.
     """
 
     def __init__(
@@ -96,7 +98,10 @@ class Metrics(Collector):
         tracing: Tracing | None = None,
         triton: TritonMetrics | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
+        watches: Mapping[str, Watch] = NOTHING,
     ) -> None:
+        self.watches = watches
+        self.inferences = 0
         self._models = models
         self._tracing = tracing or Tracing()
         self._triton = triton
@@ -111,11 +116,27 @@ class Metrics(Collector):
 
     def request(self, key: RequestKey, code: Code, seconds: float) -> None:
         """One call is over."""
+        if key[2]:
+            self.inferences += 1
         requests = self._requests.get(key)
         if requests is None:
             requests = self._requests[key] = Requests()
         requests.seconds.observe(seconds)
+        requests.recent.append(seconds)
         requests.codes[code] = requests.codes.get(code, 0) + 1
+
+    def recent(self) -> Iterator[tuple[RequestKey, Mapping[Code, int], list[float]]]:
+        """Of each kind of calls: how many ended with which code so far, and the times of those that
+        ended since this was last asked, which are then forgotten.
+        """
+        for key, requests in self._requests.items():
+            times = list(requests.recent)
+            requests.recent.clear()
+            yield key, requests.codes, times
+
+    def batches(self) -> Mapping[ModelKey, Histogram]:
+        """Rows of the batches that ran, by model and version."""
+        return self._batches
 
     def stages(self, model: str, version: str) -> Stages:
         """The stage times of one model version, under the public name that the caller used."""
@@ -138,6 +159,9 @@ class Metrics(Collector):
         self._batches.pop(key, None)
         for each in [each for each in self._requests if each[2:4] == key]:
             del self._requests[each]
+        if not any(name == model for name, _ in self._batches):
+            for watch in self.watches.values():
+                watch.forget(model)
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop."""

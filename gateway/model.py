@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from gateway.canonical import (
     check_inputs,
     common_rows,
 )
-from gateway.errors import ModelUnavailable, UnknownOutput
+from gateway.errors import InvalidArgument, ModelUnavailable, UnknownOutput
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission, Job
+from gateway.job import Admission
 from gateway.meter import Meter
-from gateway.ports import Computation, ModelView
+from gateway.ports import Answers, Computation, ModelView
 from gateway.scheduler import Scheduler
 from gateway.waiting import QueuePolicy
 
@@ -93,7 +93,10 @@ class Gate:
         return admission
 
     def _check(self, inputs: Tensors, own: Signature | None) -> Admission:
-        required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
+        """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
+        required = self.required
+        if own is not None:
+            required = {spec.name: replace(spec, shape=None) for spec in own.inputs.values()}
         rows = common_rows(inputs) if self.max_batch_size else None
         if rows is None:
             check_inputs(self.name, inputs, required, 0)
@@ -119,7 +122,7 @@ class Closed:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def submit(self, request: InferRequest) -> Job:
+    def submit(self, request: InferRequest) -> NoReturn:
         raise ModelUnavailable(self._name)
 
     async def close(self) -> None:
@@ -158,6 +161,7 @@ class Model:
         required = {spec.name: spec for spec in seen.required}
         merges = computation.executors[0].merges and plan.policy.batching
         own = computation.signatures
+        self._has_example = bool(plan.example)
         self._gate = Gate(name, required, plan.policy.max_batch_size, merges, signatures=own)
         self._scheduler: Scheduler | Closed = Scheduler(
             name, computation.executors, plan.policy, self._gate.admit, meter, sequences
@@ -189,7 +193,7 @@ class Model:
     def running(self) -> int:
         return self._scheduler.running
 
-    def submit(self, request: InferRequest) -> Job:
+    def submit(self, request: InferRequest) -> Answers:
         return self._scheduler.submit(request)
 
     async def close(self) -> None:
@@ -204,16 +208,21 @@ class Model:
 
     def warm_up(self, runs: int = 5) -> WarmUp | None:
         """Run every instance on the example, in the calling thread; None where a run could have effects that nobody
-        asked for.
+        asked for, or the model refuses what was made up for it.
 
         The quickest run is what the scheduler goes by until requests have been measured.
         """
-        times = [
-            seconds
-            for executor in self.computation.executors
-            if executor.inline
-            for seconds in self._try(executor, runs)
-        ]
+        try:
+            times = [
+                seconds
+                for executor in self.computation.executors
+                if executor.inline
+                for seconds in self._try(executor, runs)
+            ]
+        except InvalidArgument:
+            if self._has_example:
+                raise
+            return None
         if not times:
             return None
         self._gate.seconds = min(times)

@@ -24,6 +24,9 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
     sequences = sequence_policy(config, computation)
     if sequences is not None:
         computation = sequences.visible(computation)
+    own = sorted(config.signatures.keys() & computation.signatures.keys())
+    if own:
+        raise ValueError(f"signature {own[0]} is one of the model's own")
     labels = {output: _lines(file.path) for output, file in config.class_labels.items()}
     return ModelPlan(
         policy=queue_policy(config, computation.max_batch_size),

@@ -6,6 +6,7 @@ gateway by this module, `canonical` and `errors` alone.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,8 @@ class Reply:
 
 
 EMPTY: Final = Reply(b"")
+_LONGEST_ARGUMENT: Final = 128 << 10
+"""Linux refuses longer ones (MAX_ARG_STRLEN)."""
 
 Resolve: TypeAlias = Callable[[ModelRef], "ModelView"]
 Decode: TypeAlias = Callable[[Call, Resolve], Any]
@@ -174,27 +177,45 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A POST that calls a model: percent-encoded path, with its query; a body for people to read."""
+
+    path: str
+    body: str
+    content_type: str = ""
+
+    def curl(self, base_url: str) -> str | None:
+        """One line for the shell, None if no shell takes a body so long."""
+        if len(self.body.encode()) >= _LONGEST_ARGUMENT:
+            return None
+        typed = f" -H {shlex.quote(f'Content-Type: {self.content_type}')}" if self.content_type else ""
+        return f"curl -s {shlex.quote(base_url.rstrip('/') + self.path)}{typed} -d {shlex.quote(self.body)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """A wire protocol, whole: both transports in one table.
 
     `prefix` is the lower-case path prefix that belongs to it ("/v2"): it owns that path and all below it.
     `match(method, raw_target)` always answers: an address that does not exist is an endpoint whose decode raises, so
-    that the dialect words its own 404, 405 or 400. `grpc` maps full method names to endpoints. `example(view,
-    base_url)` is one shell line that calls a model with its `example_inputs`, or None if the dialect cannot call it;
-    `serve` prints it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
+    that the dialect words its own 404, 405 or 400. `grpc` maps full method names to endpoints. `sample(view)` is a
+    request that calls a model with its `example_inputs`, or None if the dialect cannot; `serve` and the page
+    show it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
     (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
-    belong to it, too.
+    belong to it, too. `http_timeout_ms` is how long an HTTP call may take
+    once its body is here, 0 as long as it likes.
     """
 
     name: str
     title: str
     prefix: str
     match: Callable[[str, str], Match]
-    example: Callable[[ModelView, str], str | None]
+    sample: Callable[[ModelView], Sample | None]
     grpc: Mapping[str, Endpoint] = NOTHING
     max_json_depth: int = 100
     binary_header: str = ""
     paths: tuple[str, ...] = ()
+    http_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +350,8 @@ class Backend(LoadedModel, Protocol):
 
 class SignatureBackend(Backend, Protocol):
     """A computation of several functions: `InferRequest.signature` says which; any other name means the default, whose
-    tensors `inputs` and `outputs` are. Requests of different signatures never share a call.
+    tensors `inputs` and `outputs` are. Requests of different signatures never share a call. The shapes that a signature
+    declares are not checked before it.
     """
 
     signatures: Mapping[str, Signature]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gateway.canonical import NOTHING, InferRequest, ModelRef
+from gateway.errors import Code
 
 if TYPE_CHECKING:
     from gateway.ports import ModelView
@@ -81,7 +82,8 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """State is START, LOADING, AVAILABLE, UNLOADING or END; `error` tells why a version ended that should not have.
+    """State is START, LOADING, AVAILABLE, UNLOADING or END; `error` tells why a version ended that should not have, and
+    `code` of what kind that is.
 
     Source: TensorFlow Serving's ModelVersionStatus.
     """
@@ -89,6 +91,7 @@ class VersionStatus:
     version: int
     state: str
     error: str = ""
+    code: Code = Code.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,39 @@ class ModelConfiguration:
     """How is this model configured, by its bare name? -> Mapping of plain data, or ModelNotFound"""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorSeries:
+    """How has this number been lately? -> Points, or None for a name that is none. Source: grps' monitor.
+
+    Names are qps, fail_rate(%), latency_avg(ms), latency_max(ms), latency_cdf(ms), cpu_usage(%), mem_usage(%),
+    gpu0_mem_usage(MIB) and so on.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A trend has 174 points: 30 days, 24 hours, 60 minutes, 60 seconds, the last one being now. A cdf has the
+    percentiles of the last second: x is 100 for 99.9 %, 101 for 99.99 %.
+    """
+
+    kind: Literal["trend", "cdf"]
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferTogether:
+    """Several inferences of one model that are one question, each with one answer. -> tuple[InferResponse, ...] in
+    their order, or the first error, after which nobody waits for the others.
+
+    `wire` is as in InferRequest. Source: TensorFlow Serving's MultiInference.
+    """
+
+    requests: tuple[InferRequest, ...]
+    wire: Any = None
 
 
 # ---------------------------------------------------------------------------------------------------------- statistics
@@ -180,6 +216,33 @@ class UnloadModel:
     dependents: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class WantedModel:
+    """A model as a caller wants it served.
+
+    `base_path` is the absolute path of the folder that holds its version folders, `platform` what its caller takes it
+    for. `versions` is a version policy as YAML says it: latest, all, a list, or {"latest": n}.
+    """
+
+    name: str
+    base_path: str
+    platform: str
+    versions: str | list[int] | dict[str, int] = "latest"
+    labels: Mapping[str, int] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadModels:
+    """Serve these models and no others. -> int, how many inferences were answered meanwhile, once all that are new
+    serve. Source: TensorFlow Serving's HandleReloadConfigRequest.
+
+    `counters` are names that the dialect reports on.
+    """
+
+    models: tuple[WantedModel, ...]
+    counters: tuple[str, ...] = ()
+
+
 # ---------------------------------------------------------------------------------------------- trace and log settings
 
 
@@ -247,6 +310,7 @@ class UnregisterRegion:
 
 Question: TypeAlias = (
     InferRequest
+    | InferTogether
     | ServerLive
     | ServerReady
     | SetOnline
@@ -256,10 +320,12 @@ Question: TypeAlias = (
     | ModelMetadata
     | ModelStatus
     | ModelConfiguration
+    | MonitorSeries
     | ModelStatistics
     | RepositoryIndex
     | LoadModel
     | UnloadModel
+    | ReloadModels
     | TraceSettings
     | LogSettings
     | RegionStatus

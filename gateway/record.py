@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway.catalog import files_print, tree_print
 from gateway.config import ModelConfig
+from gateway.errors import Reason
 from gateway.model import Model
 from gateway.questions import IndexEntry, VersionStatus
 from gateway.uploads import Upload
@@ -22,6 +23,7 @@ END: Final = "END"
 
 _INDEX_STATES: Final = {AVAILABLE: "READY", UNLOADING: "UNLOADING", END: "UNAVAILABLE"}
 _REMEMBERED_VERSIONS: Final = 100
+_NO_REASON: Final = Reason("")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +53,12 @@ class Stored:
         """Whether a version that has not changed itself may go on as it is."""
         if other is None or self.upload is not None or other.upload is not None:
             return False
-        return self.around == other.around and self.config == other.config
+        return (self.around, self.place) == (other.around, other.place) and _core(self.config) == _core(other.config)
+
+
+def _core(config: ModelConfig) -> ModelConfig:
+    """What a version is computed by: all but which versions there are, and how they are called."""
+    return config.model_copy(update={"path": None, "versions": None, "labels": None})
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +67,7 @@ class ModelRecord:
 
     `wanted`: it counts for readiness; `failed`: not all that was wanted when it came could be loaded; `error`: why no
     version of it could be. `seen` is the fingerprint of what was last tried, `stored` is what its versions were loaded
-    from.
+    from; `labels` are its own, unless a caller's list has brought others.
     """
 
     name: str
@@ -69,6 +76,7 @@ class ModelRecord:
     error: str = ""
     seen: Hashable = None
     stored: Stored | None = None
+    labels: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[int, Model] = field(default_factory=dict)
     statuses: dict[int, VersionStatus] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,13 +85,9 @@ class ModelRecord:
     def ready(self) -> bool:
         return bool(self.models) and not self.failed
 
-    @property
-    def labels(self) -> Mapping[str, int]:
-        return self.stored.config.labels if self.stored else {}
-
-    def note(self, version: int, state: str, error: str = "") -> VersionStatus:
+    def note(self, version: int, state: str, why: Reason = _NO_REASON) -> VersionStatus:
         """A version's new state. Of versions that ended long ago, the lowest are forgotten."""
-        status = self.statuses[version] = VersionStatus(version, state, error)
+        status = self.statuses[version] = VersionStatus(version, state, *why)
         if len(self.statuses) > _REMEMBERED_VERSIONS:
             ended = [each.version for each in self.statuses.values() if each.state == END]
             if ended:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from gateway.canonical import NOTHING, ModelRef
 from gateway.config import Config, RouteTarget
 from gateway.errors import LabelNotFound, ModelNotFound
+from gateway.inventory import Snapshot
 from gateway.model import Model
 from gateway.ports import ModelView
-from gateway.repository import Repository, Snapshot
+from gateway.repository import Repository
 
 
 class Router:
@@ -72,6 +73,10 @@ class Router:
         wanted = self._repository.snapshot.labels
         return (*wanted, *(name for name in self._routes if name not in wanted))
 
+    def is_public(self, name: str) -> bool:
+        """Whether it is among them."""
+        return name in self._routes or name in self._repository.snapshot.labels
+
     def _index(self, snapshot: Snapshot) -> None:
         """Make the tables; the snapshot last, for decoders in other threads take it as the sign that they are made."""
         self._views = {}
@@ -110,7 +115,7 @@ class Router:
                 raise LabelNotFound(ref.name, ref.label)
         versions = snapshot.models.get(name)
         if not versions:
-            raise ModelNotFound(ref.name, ref.version, known=name in snapshot.labels or name in snapshot.unloaded)
+            raise ModelNotFound(ref.name, version, known=name in snapshot.labels or name in snapshot.unloaded)
         if version is None:
             version = max(versions)
         if version not in versions:

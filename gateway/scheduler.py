@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from gateway.canonical import InferRequest
 from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission, Job
+from gateway.job import Admission, Answered, Job
 from gateway.meter import Meter
 from gateway.ports import Executor
 from gateway.sequences import Sequences
@@ -75,8 +75,8 @@ class Scheduler:
         """Jobs in batches that run."""
         return sum(len(batch.jobs) for batch in self._active)
 
-    def submit(self, request: InferRequest) -> Job:
-        """Accept a request: its answers come from the job.
+    def submit(self, request: InferRequest) -> Job | Answered:
+        """Accept a request: its answers come from the job, or are there already.
 
         Raises QueueFull, DeadlineExceeded, ModelUnavailable, what admission says, or what a sequence may not do.
         """
@@ -86,11 +86,11 @@ class Scheduler:
         now = time.monotonic()
         if request.deadline is not None and request.deadline <= now:
             raise self._meter.refused(DeadlineExceeded(self._name))
+        if admission.is_quick and self._has_short_way and self._idle and not self._line.queued:
+            executor = self._idle[-1].executor
+            if executor.inline:
+                return self._answer_inline(executor, request, admission, now)
         job = Job(request, admission, now, self._note_left, self._meter.failed)
-        if admission.is_quick and self._has_short_way and not self._line.queued and self._may_run_inline():
-            job.started = True
-            self._answer_inline(job)
-            return job
         try:
             self._line.add(job)
         except QueueFull as error:
@@ -119,22 +119,20 @@ class Scheduler:
 
     # ---------------------------------------------------------------------------------------------------------- inline
 
-    def _may_run_inline(self) -> bool:
-        return bool(self._idle) and self._idle[-1].executor.inline
-
-    def _answer_inline(self, job: Job) -> None:
-        """The short way of a quick request to an idle model: no batch, no timers, no detour."""
+    def _answer_inline(self, executor: Executor, request: InferRequest, admission: Admission, now: float) -> Answered:
+        """The short way of a quick request to an idle model: no job, no batch, no timers."""
         timings: list[tuple[str, float]] = []
 
         def observe(stage: str, seconds: float) -> None:
             timings.append((stage, seconds))
 
         begun = time.perf_counter()
-        outcome = run_alone(self._idle[-1].executor, job.request, observe)
+        outcome = run_alone(executor, request, observe)
         seconds = time.perf_counter() - begun
-        job.admission.measured(seconds)
-        self._meter.ran_inline(job, outcome, seconds, timings)
-        job.end(outcome)
+        request.lifeline.end()
+        admission.measured(seconds)
+        self._meter.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
+        return Answered(outcome)
 
     def _run_inline(self, slot: Slot, batch: Batch) -> None:
         begun = time.perf_counter()

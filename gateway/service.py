@@ -31,11 +31,14 @@ from gateway.errors import (
     ModelUnavailable,
     NotOneAnswer,
 )
+from gateway.job import Answered
 from gateway.logs import Logs
 from gateway.metrics import Metrics
+from gateway.monitor import Monitor
 from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply
 from gateway.questions import (
     IndexEntry,
+    InferTogether,
     LoadModel,
     LogSettings,
     ModelConfiguration,
@@ -44,8 +47,10 @@ from gateway.questions import (
     ModelReady,
     ModelStatistics,
     ModelStatus,
+    MonitorSeries,
     RegionStatus,
     RegisterRegion,
+    ReloadModels,
     RepositoryIndex,
     ServerDescription,
     ServerLive,
@@ -95,7 +100,9 @@ class Service:
         description: ServerDescription,
         tracing: Tracing | None = None,
         memory: SharedMemory | None = None,
+        monitor: Monitor | None = None,
     ) -> None:
+        self._monitor = monitor or Monitor(metrics)
         self._memory = memory or SharedMemory()
         self._config = config
         self._repository = repository
@@ -111,6 +118,7 @@ class Service:
         self.draining = False
         self.online = False
         self._answers: Mapping[type, Callable[[Any], Any]] = {
+            InferTogether: self._infer_together,
             ServerLive: lambda question: True,
             ServerReady: self._server_ready,
             SetOnline: self._set_online,
@@ -123,6 +131,8 @@ class Service:
             RepositoryIndex: self._repository_index,
             LoadModel: self._load_model,
             UnloadModel: self._unload_model,
+            MonitorSeries: self._monitor.series,
+            ReloadModels: self._reload_models,
             ModelStatistics: self._model_statistics,
             TraceSettings: self._trace_settings,
             LogSettings: self._log_settings,
@@ -147,35 +157,44 @@ class Service:
         """
         begun = time.perf_counter()
         model = version = ""
-        code = Code.CANCELLED
+        question = None
+        ran = 0.0
+        code = told = Code.CANCELLED
         call.regions = self._memory
         try:
             if endpoint.admin and self.admin is not None:
                 self.admin.check(call.headers)
-            question = await self._decode(endpoint, call)
+            question = self._decode_at_once(endpoint, call)
+            if question is None:
+                question = await self._decode_in_thread(endpoint, call)
             if type(question) is InferRequest:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                await self._infer(endpoint, call, question, observe, send, accepted)
+                ran = await self._infer(endpoint, call, question, observe, send, accepted)
             else:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
                     answer = await answer
                 await send(endpoint.encode(answer, question))
-            code = Code.OK
+            code = told = Code.OK
         except GatewayError as error:
             code = error.code
-            await send(endpoint.encode_error(error, call))
+            reply = endpoint.encode_error(error, call)
+            told = reply.grpc_code
+            await send(reply)
         except ConnectionError:
             raise
         except Exception:
-            code = Code.INTERNAL
+            code = told = Code.INTERNAL
             log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
             await send(endpoint.encode_error(Internal(), call))
         finally:
             key = (dialect, call.transport, model, version, endpoint.method)
-            self._metrics.request(key, code, time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            self._metrics.request(key, code, seconds)
+            if (watch := self._metrics.watches.get(dialect)) is not None:
+                watch.ended(endpoint, call, question, told, seconds, ran)
 
     async def _infer(
         self,
@@ -185,8 +204,9 @@ class Service:
         observe: Observe,
         send: Send,
         accepted: Accepted | None,
-    ) -> None:
-        """Submit a request, and send a reply for each of its answers."""
+    ) -> float:
+        """Submit a request, and send a reply for each of its answers. -> seconds until the model's last."""
+        submitted = answered = time.perf_counter()
         try:
             answers = self._submit(endpoint, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
@@ -196,28 +216,40 @@ class Service:
         if accepted is not None:
             accepted(request)
         answer = None
-        try:
-            async for answer in answers:
-                answered = time.perf_counter()
-                if answer.classes and _are_many(answer):
-                    reply = await self._in_thread(endpoint.encode, answer, request)
-                else:
-                    reply = endpoint.encode(answer, request)
-                observe("encode", time.perf_counter() - answered)
-                await send(reply)
-        finally:
-            answers.abandon()
+        if type(answers) is Answered:  # the usual way of small requests, spared an iteration
+            answer = answers.take()
+            answered = await self._send_answer(endpoint, answer, request, observe, send)
+        else:
+            try:
+                async for answer in answers:
+                    answered = await self._send_answer(endpoint, answer, request, observe, send)
+            finally:
+                answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
             await send(end)
+        return answered - submitted
 
-    async def _decode(self, endpoint: Endpoint, call: Call) -> Any:
-        """What is asked: on the loop, unless that would keep it from others."""
+    async def _send_answer(
+        self, endpoint: Endpoint, answer: InferResponse, request: InferRequest, observe: Observe, send: Send
+    ) -> float:
+        """-> when the model had given it."""
+        begun = time.perf_counter()
+        if answer.classes and _are_many(answer):
+            reply = await self._in_thread(endpoint.encode, answer, request)
+        else:
+            reply = endpoint.encode(answer, request)
+        observe("encode", time.perf_counter() - begun)
+        await send(reply)
+        return begun
+
+    def _decode_at_once(self, endpoint: Endpoint, call: Call) -> Any:
+        """What is asked; None where that would keep the loop from others."""
         if len(call.body) >= LARGE_BODY_BYTES:
-            return await self._decode_in_thread(endpoint, call)
+            return None
         try:
             return endpoint.decode(call, self._resolve)
         except NeedsThread:
-            return await self._decode_in_thread(endpoint, call)
+            return None
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call) -> Any:
         call.in_thread = True
@@ -232,6 +264,19 @@ class Service:
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)
         return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+
+    async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
+        """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
+        pending: list[Answers] = []
+        try:
+            for request in question.requests:
+                if request.view.decoupled:
+                    raise ModelDecoupled(request.view.name)
+                pending.append(request.view.handle.submit(request))
+            return tuple([await anext(answers) for answers in pending])
+        finally:
+            for answers in pending:
+                answers.abandon()
 
     def serves(self, name: str) -> bool:
         """Whether traffic should come here for a model of that name; any other name stands for the server."""
@@ -286,6 +331,11 @@ class Service:
 
     async def _unload_model(self, question: UnloadModel) -> None:
         await self._repository.unload(question.name, question.dependents)
+
+    async def _reload_models(self, question: ReloadModels) -> int:
+        before = self._metrics.inferences
+        await self._repository.reload(question.models)
+        return self._metrics.inferences - before
 
     # ------------------------------------------------------------------------------- statistics, trace and log settings
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from gateway.model import Model
+from gateway.series import label_text
 from gateway.statistics import REASONS, Counters
 
 _PROC: Final = Path("/proc")
@@ -54,7 +55,7 @@ class TritonMetrics:
         return "".join([*self._of_models(), *self._of_host(), *self._of_gpus()]).encode()
 
     def _of_models(self) -> Iterator[str]:
-        models = [(_labels(model=model.name, version=str(model.version)), model) for model in self._models()]
+        models = [(label_text(model=model.name, version=str(model.version)), model) for model in self._models()]
         for name, text, read in _COUNTERS:
             yield _family(name, "counter", text, [(labels, float(int(read(m.counters)))) for labels, m in models])
         failures = [
@@ -88,23 +89,15 @@ class TritonMetrics:
         devices = sorted({model.device for model in self._models()})
         found = [memory for device in devices if (memory := self._gpu_memory(device)) is not None]
         if found:
-            total = [(_labels(gpu_uuid=name), float(size)) for name, size, _ in found]
+            total = [(label_text(gpu_uuid=name), float(size)) for name, size, _ in found]
             yield _family("nv_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", total)
-            used = [(_labels(gpu_uuid=name), float(size)) for name, _, size in found]
+            used = [(label_text(gpu_uuid=name), float(size)) for name, _, size in found]
             yield _family("nv_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", used)
 
 
 def _family(name: str, kind: Literal["counter", "gauge"], text: str, samples: Iterable[_Sample]) -> str:
     lines = [f"{name}{{{labels}}} {value!r}\n" if labels else f"{name} {value!r}\n" for labels, value in samples]
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(lines)}"
-
-
-def _labels(**values: str) -> str:
-    return ",".join(f'{key}="{_escaped(value)}"' for key, value in values.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _processor_times(stat: str) -> tuple[int, int]:

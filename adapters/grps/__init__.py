@@ -13,11 +13,12 @@ streaming.py whether a caller wants a stream
 customized.py a model that sees the raw request and shapes the raw response
 printing.py  JSON as the Python server lays it out, number lists without a loop
 response.py  answers -> replies: envelope, gtensors, ndarray, str_data, bin_data
+monitor.py   the numbers of grps' own page
 errors.py    kind of failure -> status code, gRPC code and words
 proto_routes.py   the methods of the gRPC service
 proto_message.py  its one message <-> fields and replies
 metadata.py  the configuration as the YAML texts that grps servers show
-example.py   one curl line that calls a model
+example.py   a request that calls a model
 """
 
 from adapters.grps.options import GrpsMapping, GrpsOptions

@@ -82,6 +82,11 @@ def _load_failed(error: kind.LoadFailed) -> str:
     return f"Model {error.model} failed to load: {reasons}."
 
 
+def _reload_failed(error: kind.ReloadFailed) -> str:
+    reasons = "; ".join(f"{model} version {version}: {why.text}" for (model, version), why in error.reasons.items())
+    return f"Models failed to load: {reasons}."
+
+
 _NO_MEMORY: Final = Row(500, Code.OK, _fixed("This protocol has no shared memory."))
 
 TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
@@ -110,6 +115,11 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.ModelNotStored: Row(500, Code.OK, lambda e: f"Model {e.model} not found."),
         kind.LoadRefused: Row(500, Code.OK, lambda e: f"Model {e.model} cannot be loaded: {e.reason}."),
         kind.LoadFailed: Row(500, Code.OK, _load_failed),
+        kind.PlatformRefused: Row(
+            500, Code.OK, lambda e: f"Model {e.model} cannot be loaded: unknown platform {e.platform}."
+        ),
+        kind.LabelRefused: Row(500, Code.OK, lambda e: f"Model {e.model} does not serve version {e.version}."),
+        kind.ReloadFailed: Row(500, Code.OK, _reload_failed),
         kind.UnknownOutput: Row(500, Code.OK, lambda e: f"Model {e.model} has no output {e.output}."),
         kind.InputCount: Row(500, Code.OK, _text),
         kind.UnknownInput: Row(500, Code.OK, lambda e: f"Model {e.model} has no input {e.input}."),

@@ -1,9 +1,8 @@
-"""One curl line that calls a model with inputs of its own."""
+"""A request that calls a model with inputs of its own."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,12 +12,12 @@ import numpy as np
 from adapters.grps.printing import compact
 from adapters.grps.tensors import Array, row_of
 from gateway.canonical import BYTES
-from gateway.ports import ModelView
+from gateway.ports import ModelView, Sample
 
 _LONGEST: Final = 16_000  # characters that one still pastes into a shell
 
 
-def example(view: ModelView, base_url: str) -> str | None:
+def sample(view: ModelView) -> Sample | None:
     """An ndarray for a model of one FP32 input, str_data for one of a single text, else gtensors; None without
     example inputs, or if grps cannot carry them, or if nobody would paste them.
     """
@@ -31,9 +30,8 @@ def example(view: ModelView, base_url: str) -> str | None:
     first = next(iter(view.outputs.values()), None)
     if "ndarray" in body and first is not None and first.dtype == np.float32:
         query += "&return-ndarray=true"
-    url = shlex.quote(f"{base_url}/grps/v1/infer/predict?{query}")
-    line = f"curl -s {url} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
-    return line if len(line) <= _LONGEST else None
+    text = json.dumps(body)
+    return Sample(f"/grps/v1/infer/predict?{query}", text, "application/json") if len(text) <= _LONGEST else None
 
 
 def _body(inputs: Mapping[str, Array]) -> dict[str, Any] | None:

@@ -24,7 +24,17 @@ from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
 from adapters.grps.streaming import Asks
 from adapters.grps.tensors import Array, Tensor, array_of
-from adapters.json_body import ARRAY, MAX_DIMENSIONS, OBJECT, Ragged, TooManyDimensions, WrongLeaf, read, rectangle
+from adapters.json_body import (
+    ARRAY,
+    MAX_DIMENSIONS,
+    OBJECT,
+    Ragged,
+    TooManyDimensions,
+    WrongLeaf,
+    as_list,
+    read,
+    rectangle,
+)
 from adapters.json_envelope import Envelope, lone_array
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
 from gateway.errors import GatewayError, InvalidArgument, ModelDecoupled, UnknownInput
@@ -175,7 +185,7 @@ def _ndarray(value: Any, body: bytes) -> Array:
 
 def _with_booleans(nested: Any, leaf: Any) -> Array:
     """The same where `leaf` is no number: rare enough for a Python object per element."""
-    values = np.array(nested if isinstance(nested, list) else nested.as_list(), np.object_)
+    values = np.array(as_list(nested), np.object_)
     types = {type(value) for value in values.flat}
     if types - {bool, int, float, list}:
         raise InvalidArgument(f"Parse NDArray failed: {shown(leaf)} is not a number or array.") from None

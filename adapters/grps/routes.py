@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl, unquote
 
 from adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
 from adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error
-from adapters.grps.example import example
+from adapters.grps.example import sample
 from adapters.grps.metadata import decode_model, model_text, server_text
+from adapters.grps.monitor import decode_series, encode_series
 from adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl
 from adapters.grps.proto_routes import grpc_endpoints
 from adapters.grps.request import decode_predict
@@ -23,6 +24,7 @@ from gateway.questions import ServerLive, ServerMetadata, ServerReady, SetOnline
 
 _BOTH: Final = ("GET", "POST")
 _POST: Final = ("POST",)
+_GET: Final = ("GET",)
 _REMEMBERED: Final = 1024
 _PREDICT: Final = f"{PREFIX}/infer/predict"
 
@@ -41,7 +43,7 @@ def make(options: GrpsOptions) -> Dialect:
         title="grps",
         prefix=PREFIX,
         match=_matcher(endpoints(options), control.ctrl_key if control.ctrl_mode == "query_param" else None),
-        example=example,
+        sample=sample,
         grpc=grpc_endpoints(options),
         paths=(own.path,) if own else (),
     )
@@ -73,6 +75,7 @@ def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
     row(_BOTH, f"{PREFIX}/health/ready", "ready", _asks(ServerReady(online_gate=True)), ready)
     row(_BOTH, f"{PREFIX}/metadata/server", "metadata", _asks(ServerMetadata()), show_server)
     row(_POST, f"{PREFIX}/metadata/model", "metadata", decode_model, show_model, encode_error=fail_metadata)
+    row(_GET, f"{PREFIX}/monitor/series", "monitor", decode_series, encode_series)
     own = options.customized_predict_http
     predict = _predict(own or _STANDARD, always_200)
     row(_POST, _PREDICT, "infer", *predict[:2], encode_error=predict[2], stream="server")

@@ -9,7 +9,7 @@ silent, Triton.
 
 from __future__ import annotations
 
-from adapters.open_inference.example import example
+from adapters.open_inference.example import sample
 from adapters.open_inference.model_config import OpenInferenceModelOptions
 from adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from adapters.open_inference.request import MAX_JSON_DEPTH
@@ -28,7 +28,7 @@ def make(options: OpenInferenceOptions) -> Dialect:
         title="Open Inference V2",
         prefix="/v2",
         match=match,
-        example=example,
+        sample=sample,
         grpc=GRPC_ENDPOINTS,
         max_json_depth=MAX_JSON_DEPTH,
         binary_header=HEADER_LENGTH.lower(),

@@ -185,6 +185,19 @@ def _load_failed(error: errors.LoadFailed, call: Call) -> str:
     return f"load failed for model '{error.model}': {' '.join(states)}"
 
 
+def _platform_refused(error: errors.PlatformRefused, call: Call) -> str:
+    return f"failed to load '{error.model}', unexpected platform type '{error.platform}'"
+
+
+def _label_refused(error: errors.LabelRefused, call: Call) -> str:
+    return f"version {error.version} of model '{error.model}' is not ready, and can have no label"
+
+
+def _reload_failed(error: errors.ReloadFailed, call: Call) -> str:
+    states = (f"'{model}' version {version}: {why.text};" for (model, version), why in error.reasons.items())
+    return f"load failed for models {' '.join(states)}"
+
+
 def _sequence_not_started(error: errors.SequenceNotStarted, call: Call) -> str:
     return (
         f"inference request for sequence {error.sequence} to model '{error.model}' must specify the START flag on the "
@@ -274,6 +287,9 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.ModelNotStored: Answer(500, Code.INTERNAL, _not_stored),
         errors.LoadRefused: Answer(400, Code.INVALID_ARGUMENT, _load_refused),
         errors.LoadFailed: Answer(400, Code.INVALID_ARGUMENT, _load_failed),
+        errors.PlatformRefused: Answer(400, Code.INVALID_ARGUMENT, _platform_refused),
+        errors.LabelRefused: Answer(400, Code.FAILED_PRECONDITION, _label_refused),
+        errors.ReloadFailed: Answer(500, Code.UNKNOWN, _reload_failed),
         errors.UnknownOutput: Answer(400, Code.INVALID_ARGUMENT, _unknown_output),
         errors.InputCount: Answer(400, Code.INVALID_ARGUMENT, _input_count, prefixed=True),
         errors.UnknownInput: Answer(400, Code.INVALID_ARGUMENT, _unknown_input),

@@ -1,9 +1,7 @@
-"""A line for the shell that calls a model with inputs that came with it."""
+"""A request that calls a model with inputs that came with it."""
 
 from __future__ import annotations
 
-import shlex
-from typing import Final
 from urllib.parse import quote
 
 import orjson
@@ -11,14 +9,11 @@ import orjson
 from adapters.open_inference.response import json_text
 from gateway.canonical import datatype_of
 from gateway.errors import EncodingFailed
-from gateway.ports import ModelView
-
-_MAX_ARGUMENT_BYTES: Final = 128 << 10
-"""Linux takes no longer argument."""
+from gateway.ports import ModelView, Sample
 
 
-def example(view: ModelView, base_url: str) -> str | None:
-    """One curl command, or None where JSON cannot carry the inputs or one reply cannot carry the answers."""
+def sample(view: ModelView) -> Sample | None:
+    """Infer in JSON, or None where JSON cannot carry the inputs or one reply cannot carry the answers."""
     if view.decoupled or not view.example_inputs:
         return None
     try:
@@ -33,6 +28,5 @@ def example(view: ModelView, base_url: str) -> str | None:
         ]
     except EncodingFailed:
         return None
-    body = shlex.quote(orjson.dumps({"inputs": inputs}, option=orjson.OPT_SERIALIZE_NUMPY).decode())
-    url = shlex.quote(f"{base_url.rstrip('/')}/v2/models/{quote(view.name, safe='')}/infer")
-    return f"curl -s {url} -d {body}" if len(body.encode()) < _MAX_ARGUMENT_BYTES else None
+    body = orjson.dumps({"inputs": inputs}, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return Sample(f"/v2/models/{quote(view.name, safe='')}/infer", body)

@@ -14,9 +14,9 @@ from google.protobuf.json_format import ParseDict
 
 from adapters.open_inference.model_config import triton_config
 from adapters.open_inference.proto_request import version_ref
-from adapters.open_inference.proto_wire import MOST_HEAD_BYTES, parse, too_large
 from adapters.open_inference.response import extensions
 from adapters.pb import message
+from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
 from gateway.canonical import TensorSpec
 from gateway.errors import InvalidArgument, Unsupported
 from gateway.ports import Call, Decode, Encode, ModelView, Reply, Resolve

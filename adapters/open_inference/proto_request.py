@@ -14,10 +14,11 @@ from adapters.open_inference.parameters import sequence_of
 from adapters.open_inference.proto_inputs import MessageInputs
 from adapters.open_inference.proto_parameters import EMPTY_FINAL, read_parameters, region_of, top_k_of
 from adapters.open_inference.proto_template import Templates
-from adapters.open_inference.proto_wire import parse, split
+from adapters.open_inference.proto_wire import split
 from adapters.open_inference.request import LONGEST_REMEMBERED, check_against, model_ref
 from adapters.open_inference.shared_memory import destination
 from adapters.open_inference.wire import StreamWire
+from adapters.wire_format import parse
 from gateway.canonical import NOTHING, Destination, InferRequest, ModelRef, OutputRequest
 from gateway.errors import InvalidArgument, ModelDecoupled, UnknownOutput
 from gateway.ports import Buffer, Call, Memory, Resolve

@@ -7,17 +7,20 @@ order of their numbers, as protobuf itself would write them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
+
 from adapters.open_inference.errors import encode_error
-from adapters.open_inference.proto_wire import varint
 from adapters.open_inference.raw import raw_of
 from adapters.open_inference.response import wire_outputs
 from adapters.open_inference.wire import StreamWire
 from adapters.pb import message
-from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, datatype_of
+from adapters.wire_format import varint
+from gateway.canonical import BYTES, NOTHING, InferRequest, InferResponse, ParameterValue, datatype_of
 from gateway.errors import DeadlineExceeded, EncodingFailed, GatewayError
 from gateway.ports import Buffer, Call, Reply
 
@@ -41,7 +44,7 @@ _FINAL: Final = "triton_final_response"
 
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     """Host arrays -> ModelInferResponse, without a copy of theirs. Raises EncodingFailed."""
-    return Reply(_response(answer, request, _parameters(answer.parameters)))
+    return Reply(_response(answer, request, _parameters(answer.parameters) if answer.parameters else b""))
 
 
 def encode_stream(answer: InferResponse, request: InferRequest) -> Reply:
@@ -81,6 +84,11 @@ def encode_stream_error(error: GatewayError, call: Call) -> Reply:
 def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -> list[Buffer]:
     """The fields of a ModelInferResponse."""
     view = request.view
+    outputs = wire_outputs(answer, request)
+    if len(outputs) == 1 and not (request.id or parameters or request.into):
+        ((name, array),) = outputs
+        if array.dtype != BYTES:
+            return [_before_lone(view.name, view.version, name, array.dtype, array.shape), raw_of(array)]
     fields: list[Buffer] = [_opening(view.name, view.version)]
     if request.id:
         text = request.id.encode()
@@ -89,14 +97,27 @@ def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -
         fields.append(parameters)
     contents: list[Buffer] = []
     into = request.into or NOTHING
-    for name, array in wire_outputs(answer, request):
+    for name, array in outputs:
         fields.append(_output(name, datatype_of(array.dtype), array.shape))
         data = b"" if name in into else raw_of(array)
         contents += _RAW_CONTENTS, varint(len(data)), data
     fields += contents
     if sum(map(len, contents)) > _MOST_BYTES:
-        raise EncodingFailed("the response is larger than the 2 GiB that a message can have")
+        raise _too_large()
     return fields
+
+
+@lru_cache(maxsize=1024)
+def _before_lone(model: str, version: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """All of an answer with one numeric output, and nothing to say beside it, but that output's data."""
+    size = math.prod(shape) * dtype.itemsize
+    if size > _MOST_BYTES:
+        raise _too_large()
+    return _opening(model, version) + _output(name, datatype_of(dtype), shape) + _RAW_CONTENTS + varint(size)
+
+
+def _too_large() -> EncodingFailed:
+    return EncodingFailed("the response is larger than the 2 GiB that a message can have")
 
 
 @lru_cache(maxsize=1024)

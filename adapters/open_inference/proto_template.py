@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from adapters.open_inference.proto_wire import split, varint
+from adapters.open_inference.proto_wire import split
+from adapters.wire_format import varint
 from gateway.canonical import InferRequest, ModelRef, OutputRequest
 from gateway.ports import Buffer, Call, ModelView, Resolve
 

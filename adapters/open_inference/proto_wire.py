@@ -1,58 +1,22 @@
-"""Protobuf's wire format, as far as it is walked by hand: the raw data of large messages, which protobuf would copy.
+"""The raw data of large messages, cut out by hand: protobuf would copy it.
 
 A large tensor on its way in: grpc joins what it received to one `bytes`, and that is the last copy before the batch's,
 or the device's. `split` cuts the tensor out as a view of it, and the array is a view of that view; only BOOL, BYTES and
 typed contents are copied once more. On its way out: the parts of a reply are views of the answer's arrays, the
 transport joins them, and grpc copies the whole into its own buffer.
-
-Source: the protobuf encoding specification; where it is silent (how long a varint may be, how deep groups may nest),
-upb, protobuf's own parser, with which this agrees on every message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.message import DecodeError
-
-from adapters.pb import message
-from gateway.errors import InvalidArgument
+from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
 from gateway.ports import Buffer
 
 _RAW_CONTENTS: Final = 7 << 3 | 2
 _INPUTS: Final = 5 << 3 | 2
 _CONTENTS: Final = 5 << 3 | 2
 """The tags of ModelInferRequest.raw_input_contents and .inputs, and of InferInputTensor.contents."""
-_FIXED64: Final = 1
-_BYTES: Final = 2
-_TAG_BYTES: Final = 5
-_LENGTH_BYTES: Final = 5
-_VARINT_BYTES: Final = 10
-_MOST_BYTES: Final = 2**31 - 1
-_MOST_GROUPS: Final = 100
-MOST_FIELDS: Final = 1 << 14
-"""No model has as many tensors; and each field costs a microsecond, and more memory than it has bytes."""
-MOST_ELEMENTS: Final = 1 << 20
-"""Strings, or numbers that are not packed, of all inputs together."""
-MOST_HEAD_BYTES: Final = 1 << 20
-"""Of a message, apart from its tensors' data."""
-
-
-def malformed(kind: str) -> InvalidArgument:
-    return InvalidArgument(f"failed to parse the request: it is no valid {kind}")
-
-
-def too_large() -> InvalidArgument:
-    return InvalidArgument(f"failed to parse the request: more than {MOST_HEAD_BYTES} bytes of it are no tensor data")
-
-
-def parse(kind: str, body: Buffer) -> Any:
-    """Bytes -> the message of that full name. Raises InvalidArgument."""
-    try:
-        return message(kind).FromString(body)
-    except DecodeError:
-        raise malformed(kind) from None
 
 
 def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
@@ -65,7 +29,7 @@ def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
     head: list[memoryview] = []
     raw: list[memoryview] = []
     kept = 0
-    for tag, begin, data, end in _fields(body, 0, len(body), kind):
+    for tag, begin, data, end in fields(body, 0, len(body), kind):
         if tag == _RAW_CONTENTS:
             head.append(view[kept:begin])
             raw.append(view[data:end])
@@ -83,85 +47,12 @@ def _check_head(body: bytes, kind: str) -> None:
     """
     contents = 0
     room = MOST_ELEMENTS
-    for tag, _, data, end in _fields(body, 0, len(body), kind):
+    for tag, _, data, end in fields(body, 0, len(body), kind):
         if tag != _INPUTS:
             continue
-        for inside, _, first, last in _fields(body, data, end, kind):
+        for inside, _, first, last in fields(body, data, end, kind):
             if inside == _CONTENTS:
                 contents += last - first
-                room -= sum([1 for _ in _fields(body, first, last, kind, room)])
+                room -= sum([1 for _ in fields(body, first, last, kind, room)])
     if len(body) - contents > MOST_HEAD_BYTES:
         raise too_large()
-
-
-def _fields(body: Buffer, at: int, end: int, kind: str, most: int = MOST_FIELDS) -> Iterator[tuple[int, int, int, int]]:
-    """The fields that have a length, and stand in no group: tag, where they begin, where their data begins, and ends.
-
-    Raises InvalidArgument.
-    """
-    groups: list[int] = []
-    for _ in range(most):
-        if at >= end:
-            break
-        begin = at
-        tag, at = _varint(body, at, end, _TAG_BYTES, kind)
-        if tag >> 32 or (tag < 8 and not groups):  # upb minds field 0 outside of groups only
-            raise malformed(kind)
-        if tag & 7 != _BYTES:
-            at = _skip(body, at, end, tag, groups, kind)
-            continue
-        size, data = _varint(body, at, end, _LENGTH_BYTES, kind)
-        at = data + size
-        if size > _MOST_BYTES or at > end:
-            raise malformed(kind)
-        if not groups:
-            yield tag, begin, data, at
-    if at < end:
-        raise InvalidArgument(f"failed to parse the request: it has more than {most} fields")
-    if groups:
-        raise malformed(kind)
-
-
-def _skip(body: Buffer, at: int, end: int, tag: int, groups: list[int], kind: str) -> int:
-    """Where the field ends that has this tag; `groups` are the numbers of those that are open."""
-    match tag & 7:
-        case 0:
-            return _varint(body, at, end, _VARINT_BYTES, kind)[1]
-        case 1 | 5 as width:
-            at += 8 if width == _FIXED64 else 4
-        case 3 if len(groups) < _MOST_GROUPS:
-            groups.append(tag >> 3)
-        case 4 if groups and groups[-1] == tag >> 3:
-            groups.pop()
-        case _:
-            raise malformed(kind)
-    if at > end:
-        raise malformed(kind)
-    return at
-
-
-def _varint(body: Buffer, at: int, end: int, most: int, kind: str) -> tuple[int, int]:
-    """A number of at most so many bytes -> it, and where it ends."""
-    value = shift = 0
-    for place in range(at, min(end, at + most)):
-        byte = body[place]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place + 1
-        shift += 7
-    raise malformed(kind)
-
-
-def varint(number: int) -> bytes:
-    """A length in the fewest bytes."""
-    if number < 0x80:
-        return _ONE_BYTE[number]
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-_ONE_BYTE: Final = [bytes([number]) for number in range(0x80)]

@@ -2,7 +2,7 @@
 length as a uint32, then the element.
 
 The same form serves binary tensor data over HTTP and raw contents over gRPC. Numbers are views of the message in both
-directions, never copies.
+directions, never copies, but for small ones on their way out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from gateway.errors import GatewayError, InvalidArgument
 from gateway.ports import Buffer
 
 _LENGTH: Final = struct.Struct("<I")
+_CHEAP_TO_COPY_BYTES: Final = 2 << 10
+"""Smaller than this, a view is more work than a copy."""
 
 
 class CutLength(GatewayError):
@@ -86,8 +88,11 @@ def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, 
 
 
 def raw_of(array: Array) -> Buffer:
-    """A host array -> its raw bytes: a view where it is contiguous and not BYTES."""
+    """A host array -> its raw bytes: of a large one, a view where it is contiguous and not BYTES."""
     if array.dtype == BYTES:
         return b"".join([part for text in array.ravel().tolist() for part in (_LENGTH.pack(len(text)), text)])
+    if array.nbytes < _CHEAP_TO_COPY_BYTES:
+        raw: bytes = array.tobytes()
+        return raw
     view: memoryview = array.ravel().view(np.uint8).data
     return view

@@ -1,7 +1,10 @@
-"""TensorFlow Serving, REST v1: `POST /v1/models/m:predict`, status and metadata.
+"""TensorFlow Serving: predict, classify, regress, status and metadata, in JSON and over gRPC.
 
+    options.py           what the YAML may say
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
+    json_depth.py        documents that nest too deep for a parser, cut down to what counts
+    json_document.py     bytes -> values, where the original's parser has its own mind
     predict_request.py   instances or inputs -> InferRequest
     tensors.py           JSON values -> arrays of the signature's dtypes, each objection in the contract's words
     predict_response.py  InferResponse -> predictions or outputs, laid out as the original lays them out
@@ -9,26 +12,55 @@
     float_digits.py      the same for many float32 at once
     json_text.py         strings of JSON, and the rendering of a request's values in error texts
     metadata.py          status of versions, description of signatures
+    signature_def.py     a signature as TensorFlow describes it, for both transports
     model_ref.py         the model that an address names
+    signatures.py        which signature a request means, and its outputs
     errors.py            every kind of failure: HTTP status, gRPC code, text
-    example.py           a shell line that calls a model
+    proto_routes.py      which gRPC method is which question
+    proto_spec.py        the model that a message names
+    proto_request.py     PredictRequest -> InferRequest
+    proto_tensors.py     TensorProto -> arrays
+    proto_wire.py        the data of large messages, as views of them
+    proto_types.py       dtypes on the wire
+    proto_response.py    InferResponse -> PredictResponse
+    tensor_message.py    arrays -> TensorProto
+    classify_regress.py  which signatures classify and regress, and what their outputs mean
+    classify_json.py     :classify and :regress             classify_proto.py    Classify, Regress, MultiInference
+    result_messages.py   their results as messages
+    example_tensors.py   tf.Examples -> the model's inputs, by TensorFlow's rules
+    example_json.py      Examples in JSON                   example_proto.py     Examples as messages
+    proto_control.py     questions about models over gRPC
+    proto_reload.py      another list of models in place of those that are served
+    proto_errors.py      every kind of failure as a gRPC status
+    example.py           a request that calls a model
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
 name); they are kept where a client can meet them, and each is told beside its line.
 
-Where it deviates on purpose: bodies nest 1000 levels deep at most, tensors have 64 dimensions at most (NumPy's limit,
-the original's is 254), and strings that are not UTF-8 are refused.
+Where it deviates on purpose: tensors have 64 dimensions at most (NumPy's limit, the original's is 254), and bodies
+larger than 8 MiB nest 1000 levels deep at most. Over gRPC, bytes that are no message are INVALID_ARGUMENT (the
+original's INTERNAL has no text), and what a request may become by repeated values is bounded. A request has 2^20
+Examples at most; where a model takes features, an integer fits a narrower input if it lies in its range.
 """
 
-from typing import Any
-
-from adapters.tf_serving.example import example
-from adapters.tf_serving.routes import match
-from gateway.ports import Dialect, DialectKind, Options
-
-
-def _make(options: Any) -> Dialect:
-    return Dialect("tf_serving", "TensorFlow Serving", "/v1", match, example, max_json_depth=1000)
+from adapters.tf_serving.example import sample
+from adapters.tf_serving.options import TfServingOptions
+from adapters.tf_serving.proto_routes import grpc_endpoints
+from adapters.tf_serving.routes import match, match_cross_origin
+from gateway.ports import Dialect, DialectKind
 
 
-KIND = DialectKind(options=Options, make=_make)
+def _make(options: TfServingOptions) -> Dialect:
+    return Dialect(
+        "tf_serving",
+        "TensorFlow Serving",
+        "/v1",
+        match_cross_origin if options.cors else match,
+        sample,
+        grpc_endpoints(tensor_content=options.tensor_content),
+        max_json_depth=1000,
+        http_timeout_ms=options.timeout_ms,
+    )
+
+
+KIND = DialectKind(options=TfServingOptions, make=_make)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
-from adapters.tf_serving.json_text import quote
+from adapters.tf_serving.json_text import quote, utf8
 from gateway import errors
 from gateway.errors import Code, GatewayError, MalformedJson, ModelNotFound
 from gateway.ports import Call, Reply
 
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
+EMPTY_HEADERS: Final = {"Content-Type": "text/html; charset=ISO-8859-1"}
 _RETRY_HEADERS: Final = JSON_HEADERS | {"Retry-After": "1"}
 _HTML_HEADERS: Final = {"Content-Type": "text/html", "Connection": "close"}
-_HTML_TITLES: Final = {404: "Not Found", 501: "Not Implemented"}
 
 HTTP_STATUSES: Final = {
     Code.OK: 200,
@@ -59,13 +61,31 @@ def _servable_not_found(error: ModelNotFound) -> str:
     return f"Servable not found for request: {wanted}"
 
 
-def _no_versions(error: ModelNotFound) -> str:
+def no_versions(error: ModelNotFound) -> str:
+    """What status says of an unknown model, or version of it."""
     versions = "any versions" if error.version is None else f"version {error.version}"
     return f"Could not find {versions} of model {error.name}"
 
 
 def _reasons(error: errors.LoadFailed) -> str:
     return "; ".join(f"version {version}: {why}" for version, why in error.reasons.items())
+
+
+def _platform_refused(error: errors.PlatformRefused) -> str:
+    if not error.before:
+        return f"Model {error.model} requests unsupported platform {error.platform}"
+    return (
+        f"Illegal to change a model's platform. For model {error.model} platform was {error.before}"
+        f" and new platform requested is {error.platform}"
+    )
+
+
+def _reload_failed(error: errors.ReloadFailed) -> str:
+    servables = (
+        f"{{{{name: {model} version: {version}}} due to error: {why.code.name}: {why.text}}}, "
+        for (model, version), why in error.reasons.items()
+    )
+    return f"{len(error.reasons)} servable(s) did not become available: {{{''.join(servables)}}}"
 
 
 _MALFORMED: Final = Answer(Code.INVALID_ARGUMENT, lambda e: f"Malformed request: {e.method} {e.path}")
@@ -97,11 +117,24 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
         Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header '{e.header}'"
     ),
     errors.ModelControlOff: Answer(
-        Code.FAILED_PRECONDITION, lambda e: "Models are not loaded and unloaded by callers here"
+        Code.FAILED_PRECONDITION,
+        lambda e: (
+            "Models are not loaded and unloaded by callers here: the configuration needs"
+            " model_control: {mode: explicit, model_roots: [...]}, or mode poll"
+        ),
     ),
     errors.ModelNotStored: Answer(Code.NOT_FOUND, lambda e: f"Could not find base path of model {e.model}"),
     errors.LoadRefused: Answer(Code.INVALID_ARGUMENT, lambda e: f"Model {e.model} cannot be loaded: {e.reason}"),
     errors.LoadFailed: Answer(Code.ABORTED, lambda e: f"Model {e.model} failed to load: {_reasons(e)}"),
+    errors.PlatformRefused: Answer(Code.INVALID_ARGUMENT, _platform_refused),
+    errors.LabelRefused: Answer(
+        Code.FAILED_PRECONDITION,
+        lambda e: (
+            f"Request to assign label to version {e.version} of model {e.model},"
+            " which is not currently available for inference"
+        ),
+    ),
+    errors.ReloadFailed: Answer(Code.UNKNOWN, _reload_failed),
     errors.UnknownOutput: _WRONG_TENSORS,
     errors.InputCount: _WRONG_TENSORS,
     errors.UnknownInput: _WRONG_TENSORS,
@@ -169,26 +202,31 @@ def encode_error(error: GatewayError, call: Call) -> Reply:
 def encode_status_error(error: GatewayError, call: Call) -> Reply:
     """{"error": text}, on status: an unknown model has other words there."""
     if isinstance(error, ModelNotFound):
-        return _error_reply(answer_of(error), _no_versions(error))
+        return _error_reply(answer_of(error), no_versions(error))
     return encode_error(error, call)
 
 
 def _error_reply(answer: Answer, text: str) -> Reply:
     status = answer.http_status or HTTP_STATUSES[answer.code]
-    body = f'{{\n    "error": {quote(text)}\n}}'.encode("utf-8", "replace")
+    body = utf8(f'{{\n    "error": {quote(text)}\n}}')
     headers = _RETRY_HEADERS if status == 503 else JSON_HEADERS
     return Reply(body, status, headers, answer.code, text)
 
 
 def encode_empty_error(error: GatewayError, call: Call) -> Reply:
-    """The status alone: on HEAD, on OPTIONS, and for a version beyond int64 (a quirk of the original's)."""
+    """The status alone: on HEAD, and for a version beyond int64 (a quirk of the original's)."""
     answer = answer_of(error)
     return Reply(b"", answer.http_status or HTTP_STATUSES[answer.code], JSON_HEADERS, answer.code)
 
 
+def encode_preflight_error(error: GatewayError, call: Call) -> Reply:
+    """The same on OPTIONS, which says nothing of JSON."""
+    return replace(encode_empty_error(error, call), headers=EMPTY_HEADERS)
+
+
 def encode_html_error(error: GatewayError, call: Call) -> Reply:
-    """A page of HTML: for what never reaches the API, a path outside it or a method that HTTP does not know."""
-    status = 404 if isinstance(error, errors.RouteNotFound) else 501
-    title = _HTML_TITLES[status]
-    page = f"<html><head><title>{status} {title}</title></head><body><h1>{title}</h1></body></html>"
+    """A page of HTML: for what never reaches the API, an illegal target, a path outside or a method that HTTP lacks."""
+    status = 404 if isinstance(error, errors.RouteNotFound) else HTTP_STATUSES[answer_of(error).code]
+    title = HTTPStatus(status).phrase
+    page = f"<HTML><HEAD>\n<TITLE>{status} {title}</TITLE>\n</HEAD><BODY>\n<H1>{title}</H1>\n</BODY></HTML>\n"
     return Reply(page.encode(), status, _HTML_HEADERS, answer_of(error).code)

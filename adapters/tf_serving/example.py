@@ -1,30 +1,26 @@
-"""A shell line that calls a model with inputs that came with it."""
+"""A request that calls a model with inputs that came with it."""
 
 from __future__ import annotations
 
 import json
-import shlex
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pybase64
 
 from adapters.tf_serving.number_text import number_texts
-from adapters.tf_serving.predict_request import DEFAULT_SIGNATURE
+from adapters.tf_serving.signatures import DEFAULT_SIGNATURE
 from adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
 from gateway.canonical import BYTES
-from gateway.ports import ModelView
-
-_LONGEST_ARGUMENT: Final = 128 << 10
-"""Linux refuses longer ones (MAX_ARG_STRLEN)."""
+from gateway.ports import ModelView, Sample
 
 
-def example(view: ModelView, base_url: str) -> str | None:
-    """A curl line for `:predict`: by rows, or by columns where the inputs have no common number of rows.
+def sample(view: ModelView) -> Sample | None:
+    """`:predict`: by rows, or by columns where the inputs have no common number of rows.
 
-    None without example inputs, for what JSON cannot carry (some dtypes, and the shape of an empty tensor), for models
-    that stream, and for a body that is too long for a shell.
+    None without example inputs, for what JSON cannot carry (some dtypes, and the shape of an empty tensor), and for
+    models that stream.
     """
     signature = view.signatures.get(DEFAULT_SIGNATURE)
     if signature is None or view.decoupled:
@@ -34,10 +30,7 @@ def example(view: ModelView, base_url: str) -> str | None:
     inputs = {name: np.asarray(view.example_inputs[spec.name]) for name, spec in signature.inputs.items()}
     if not inputs or any(not tensor.size or tensor.dtype in WITHOUT_JSON for tensor in inputs.values()):
         return None
-    body = json.dumps(_body(inputs))
-    url = f"{base_url.rstrip('/')}/v1/models/{quote(view.name, safe='')}:predict"
-    line = f"curl -s -X POST {shlex.quote(url)} -d {shlex.quote(body)}"
-    return line if len(line) < _LONGEST_ARGUMENT else None
+    return Sample(f"/v1/models/{quote(view.name, safe='')}:predict", json.dumps(_body(inputs)))
 
 
 def _body(inputs: dict[str, Tensor]) -> dict[str, Any]:

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from adapters.json_body import ARRAY, OBJECT
+from adapters.json_body import ARRAY, OBJECT, members
 
 INDENT: Final = "    "
 
 _SHORT: Final = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 _ESCAPES: Final = {code: f"\\u{code:04X}" for code in range(32)} | _SHORT
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+_LONG: Final = 1000
+"""Looking up every character is quick for fewer, of ASCII; else it is quicker to find those that are escaped."""
 _SHOWN_BYTES: Final = 256
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a string that a document held, UTF-8 or not (see `json_document`), or of any other text."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
 
 
 def quote(text: str) -> str:
     """A JSON string: quotes, backslashes and control characters escaped, all else as it is. Source: RapidJSON."""
-    return f'"{text.translate(_ESCAPES)}"'
+    if len(text) < _LONG and text.isascii():
+        return f'"{text.translate(_ESCAPES)}"'
+    return f'"{_ESCAPED.sub(lambda found: _ESCAPES[ord(found[0])], text)}"'
 
 
 def show(value: Any) -> str:
@@ -48,7 +63,7 @@ class _Page:
         if self.size >= _SHOWN_BYTES:
             raise _Cut()
         self.tokens.append(token)
-        self.size += len(token.encode())
+        self.size += len(utf8(token))
 
     def write(self, value: Any, level: int, before: str) -> None:
         """Put a value that stands `level` deep, with the separator before it."""
@@ -65,7 +80,7 @@ class _Page:
     def _write_object(self, value: Any, level: int, before: str) -> None:
         self.put(before + "{")
         line = "\n"
-        for key, item in value.items():
+        for key, item in _members(value):
             self.put(line + INDENT * (level + 1) + quote(key))
             self.write(item, level + 1, ": ")
             line = ",\n"
@@ -76,6 +91,11 @@ class _Page:
             self.put(before)
             raise _Cut()
         self.put(before + _scalar(value))
+
+
+def _members(value: Any) -> Iterable[tuple[str, Any]]:
+    """The members of an object, each looked up when its turn comes: simdjson's `items` would make all of them."""
+    return members(value) if isinstance(value, dict) else ((key, value[key]) for key in value)
 
 
 def _scalar(value: Any) -> str:

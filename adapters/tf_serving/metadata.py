@@ -5,32 +5,24 @@ GetModelStatusResponse and GetModelMetadataResponse.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
+
+from google.protobuf.json_format import MessageToDict
 
 from adapters.tf_serving.errors import JSON_HEADERS
 from adapters.tf_serving.model_ref import model_ref, resolve_model
-from gateway.canonical import ModelRef, Signature, TensorSpec
+from adapters.tf_serving.signature_def import signature_def
+from gateway.canonical import ModelRef
 from gateway.ports import Call, ModelView, Reply, Resolve
 from gateway.questions import ModelMetadata, ModelStatus, VersionStatus
 
-ENUM_NAMES: Final = {
-    "BOOL": "DT_BOOL",
-    "UINT8": "DT_UINT8",
-    "UINT16": "DT_UINT16",
-    "UINT32": "DT_UINT32",
-    "UINT64": "DT_UINT64",
-    "INT8": "DT_INT8",
-    "INT16": "DT_INT16",
-    "INT32": "DT_INT32",
-    "INT64": "DT_INT64",
-    "FP16": "DT_HALF",
-    "BF16": "DT_BFLOAT16",
-    "FP32": "DT_FLOAT",
-    "FP64": "DT_DOUBLE",
-    "BYTES": "DT_STRING",
-}
-"""Datatype -> tensorflow.DataType."""
+_METADATA: Final = """\
+{{
+"model_spec":{spec},
+"metadata": {{"signature_def": {signatures}}}
+}}
+"""
+"""The original joins the texts of two messages. A map stands in a message of its own name, so that is there twice."""
 
 
 def decode_status(call: Call, resolve: Resolve) -> ModelStatus:
@@ -40,11 +32,11 @@ def decode_status(call: Call, resolve: Resolve) -> ModelStatus:
 
 
 def encode_status(versions: tuple[VersionStatus, ...], question: ModelStatus) -> Reply:
-    return _reply({"model_version_status": [_version(version) for version in versions]})
+    return _reply(_json({"model_version_status": [_version(version) for version in versions]}))
 
 
 def _version(version: VersionStatus) -> dict[str, Any]:
-    status = {"error_code": "UNKNOWN" if version.error else "OK", "error_message": version.error}
+    status = {"error_code": version.code.name if version.error else "OK", "error_message": version.error}
     return {"version": str(version.version), "state": version.state, "status": status}
 
 
@@ -53,37 +45,39 @@ def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
 
 
 def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
-    signatures = {name: _signature(view.signatures[name]) for name in sorted(view.signatures)}
-    return _reply(
-        {
-            "model_spec": {"name": view.name, "version": str(view.version), "signature_name": ""},
-            "metadata": {"signature_def": {"signature_def": signatures}},  # twice: a map in a message of that name
-        }
-    )
+    signatures = {name: _plain(signature_def(view.signatures[name])) for name in sorted(view.signatures)}
+    spec = {"name": view.name, "version": str(view.version), "signature_name": ""}
+    return _reply(_METADATA.format(spec=_json(spec), signatures=_json({"signature_def": signatures})))
 
 
-def _signature(signature: Signature) -> dict[str, Any]:
-    return {
-        "inputs": _tensors(signature.inputs),
-        "outputs": _tensors(signature.outputs),
-        "method_name": signature.method,
-        "defaults": {},
-    }
+def _plain(message: Any) -> Any:
+    """A message as protobuf's JSON has it: names of fields as they are, defaults printed, fields in order of their
+    numbers, keys of maps sorted.
+    """
+    plain = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return _in_order(plain, message.DESCRIPTOR)
 
 
-def _tensors(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
-    return {name: _tensor_info(specs[name]) for name in sorted(specs)}
+def _in_order(plain: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    """MessageToDict puts the fields that are set before the others."""
+    fields = sorted(descriptor.fields, key=lambda field: field.number)
+    return {field.name: _field(plain[field.name], field.message_type) for field in fields if field.name in plain}
 
 
-def _tensor_info(spec: TensorSpec) -> dict[str, Any]:
-    dimensions = [{"size": str(size), "name": ""} for size in spec.shape or ()]
-    return {
-        "name": f"{spec.name}:0",
-        "dtype": ENUM_NAMES[spec.datatype],
-        "tensor_shape": {"dim": dimensions, "unknown_rank": spec.shape is None},
-    }
+def _field(value: Any, kind: Any) -> Any:
+    if kind is None:
+        return value
+    if isinstance(value, list):
+        return [_in_order(item, kind) for item in value]
+    if kind.GetOptions().map_entry:
+        return {key: _field(value[key], kind.fields_by_name["value"].message_type) for key in sorted(value)}
+    return _in_order(value, kind)
 
 
-def _reply(message: dict[str, Any]) -> Reply:
-    text = json.dumps(message, indent=1, ensure_ascii=False) + "\n"
+def _json(message: Any) -> str:
+    """As protobuf prints: one space a level, and a line break at the end."""
+    return json.dumps(message, indent=1, ensure_ascii=False) + "\n"
+
+
+def _reply(text: str) -> Reply:
     return Reply(text.encode("utf-8", "replace"), headers=JSON_HEADERS)

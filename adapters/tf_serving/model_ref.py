@@ -1,4 +1,4 @@
-"""The model that an address names."""
+"""The model that an address or a message names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ def model_ref(call: Call) -> ModelRef:
 
 
 def resolve_model(call: Call, resolve: Resolve) -> ModelView:
+    """The model that an address names. Raises LabelNotFound, ModelNotFound."""
+    return view_of(model_ref(call), resolve)
+
+
+def view_of(ref: ModelRef, resolve: Resolve) -> ModelView:
     """The model's view. Labels are looked up before models: an unknown model with a label is an unknown label."""
-    ref = model_ref(call)
     try:
         return resolve(ref)
     except ModelNotFound as error:
-        if ref.label is not None and not error.known:
+        if ref.label is not None and error.version is None and not error.known:
             raise LabelNotFound(ref.name, ref.label) from None
         raise

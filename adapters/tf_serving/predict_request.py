@@ -7,20 +7,24 @@ tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from adapters.json_body import ARRAY
+from adapters.json_body import ARRAY, length, members
 from adapters.json_envelope import Envelope, lone_array
+from adapters.tf_serving.example_proto import inputs_of
 from adapters.tf_serving.json_text import show
 from adapters.tf_serving.model_ref import resolve_model
 from adapters.tf_serving.request_body import max_depth, plain_body, read_object
+from adapters.tf_serving.signatures import DEFAULT_SIGNATURE, outputs_of, signature_of
 from adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
+    RankTooLarge,
     Shape,
     Tensor,
     is_map,
@@ -29,11 +33,10 @@ from adapters.tf_serving.tensors import (
     read_tensor,
     walk,
 )
-from gateway.canonical import BYTES, InferRequest, OutputRequest, Signature, Tensors
-from gateway.errors import GatewayError, InvalidArgument, SignatureNotFound, Unsupported
+from gateway.canonical import BYTES, InferRequest, Signature, Tensors
+from gateway.errors import GatewayError, InvalidArgument, Unsupported
 from gateway.ports import Buffer, Call, ModelView, Resolve
 
-DEFAULT_SIGNATURE: Final = "serving_default"
 _ROWS: Final = "instances"
 _ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
 _FEW: Final = 8
@@ -71,7 +74,7 @@ def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | N
         return None
     try:
         view = resolve_model(call, resolve)
-        signature = _signature(view, opened.text or DEFAULT_SIGNATURE)
+        signature = signature_of(view, opened.text or DEFAULT_SIGNATURE)
     except GatewayError:
         return None
     dtypes = _dtypes(signature)
@@ -88,7 +91,7 @@ def _document(call: Call, resolve: Resolve, body: bytes) -> InferRequest:
     if not isinstance(signature_name, str):
         _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
     view = resolve_model(call, resolve)
-    signature = _signature(view, signature_name or DEFAULT_SIGNATURE)
+    signature = signature_of(view, signature_name or DEFAULT_SIGNATURE)
     inputs, rows = _inputs(root, body, _dtypes(signature))
     return _request(call, view, signature, inputs, rows)
 
@@ -97,29 +100,16 @@ def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors,
     """`inputs` by the caller's names."""
     return InferRequest(
         view,
-        {signature.inputs[name].name: tensor for name, tensor in inputs.items()},
-        outputs=_outputs(view, signature),
+        inputs_of(signature, inputs, in_thread=call.in_thread),
+        outputs=outputs_of(view, signature),
         signature=signature.name,
         deadline=call.deadline,
         wire=Asked(signature, rows),
     )
 
 
-def _signature(view: ModelView, name: str) -> Signature:
-    try:
-        return view.signatures[name]
-    except KeyError:
-        raise SignatureNotFound(view.name, name) from None
-
-
 def _dtypes(signature: Signature) -> dict[str, np.dtype[Any]]:
     return {name: spec.dtype for name, spec in signature.inputs.items()}
-
-
-def _outputs(view: ModelView, signature: Signature) -> tuple[OutputRequest, ...]:
-    """The signature's outputs by the model's names; nothing, which means all, where it shows all of them."""
-    wanted = dict.fromkeys([spec.name for spec in signature.outputs.values()])
-    return () if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted])
 
 
 def _inputs(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> tuple[Tensors, bool]:
@@ -166,12 +156,12 @@ def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
     if not len(instances):
         _refuse(root, "No values in 'instances' array")
     if is_map(instances[0]):
-        return _stacked_columns(instances, body, dtypes) or _walk_rows(_maps(instances, dtypes), dtypes)
+        return _stacked_columns(instances, body, dtypes) or _walk_rows(_maps(instances, dtypes), dtypes, instances)
     if len(dtypes) != 1:
         raise InvalidArgument(_SEVERAL_ROWS)
     [(name, dtype)] = dtypes.items()
     tensor = read_array(instances, dtype, body)
-    return {name: tensor} if tensor is not None else _walk_rows(_values(instances, name), dtypes)
+    return {name: tensor} if tensor is not None else _walk_rows(_values(instances, name), dtypes, instances)
 
 
 def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:
@@ -220,13 +210,15 @@ def _values(instances: Any, name: str) -> Iterator[_Slice]:
 
 
 def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]]) -> Iterator[_Slice]:
-    """The slices of rows that are maps; each must name all inputs of the signature and nothing else."""
+    """The slices of rows that are maps; each must name all inputs of the signature and nothing else. A name that comes
+    twice gives two slices (a quirk).
+    """
     for index, row in enumerate(instances):
         if not is_map(row):
             raise InvalidArgument(f"Expecting object but got list at item {index} of input list")
         names = dict.fromkeys(row.keys())
-        for name in names:
-            one = _Slice(name, row[name], f"{index} key: {name}")
+        for name, value in members(row):
+            one = _Slice(name, value, f"{index} key: {name}")
             if name not in dtypes:
                 one.refuse(f"INVALID_ARGUMENT: JSON object: does not have named input: {name}")
             yield one
@@ -237,50 +229,54 @@ def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]]) -> Iterator[_Slice]:
             )
 
 
-def _walk_rows(slices: Iterable[_Slice], dtypes: dict[str, np.dtype[Any]]) -> Tensors:
+def _walk_rows(slices: Iterable[_Slice], dtypes: dict[str, np.dtype[Any]], instances: Any) -> Tensors:
     """The exact way: slice by slice, in the order of the document."""
     columns = {name: _Column(dtype) for name, dtype in dtypes.items()}
     for one in slices:
         columns[one.name].add(one)
-    return {name: column.tensor() for name, column in columns.items()}
+    return {name: column.tensor(length(instances)) for name, column in columns.items()}
 
 
 class _Column:
-    """One input, row after row: every row's slice has the first one's number of elements, and its shape."""
+    """One input, slice after slice: each has the first one's number of elements, and its shape."""
 
-    __slots__ = ("dtype", "leaves", "rows", "shape")
+    __slots__ = ("dtype", "leaves", "shape", "slices")
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self.shape: Shape = ()
         self.leaves: list[Any] = []
-        self.rows = 0
+        self.slices = 0
 
     def add(self, one: _Slice) -> None:
         shape, leaves = self._walk(one)
-        if not self.rows:
+        if not self.slices:
             self.shape = shape
         elif shape != self.shape:
             self._refuse_shape(one, shape, len(leaves))
         self.leaves += leaves
-        self.rows += 1
+        self.slices += 1
 
-    def tensor(self) -> Tensor:
-        return make_tensor(self.leaves, (self.rows, *self.shape), self.dtype)
+    def tensor(self, rows: int) -> Tensor:
+        """The first slices, one for each row."""
+        leaves = self.leaves if self.slices == rows else self.leaves[: rows * math.prod(self.shape)]
+        return make_tensor(leaves, (rows, *self.shape), self.dtype)
 
     def _walk(self, one: _Slice) -> tuple[Shape, list[Any]]:
         try:
             shape, leaves = walk(one.name, one.value, self.dtype)
+        except RankTooLarge:
+            raise
         except InvalidArgument as error:
             one.refuse(f"INVALID_ARGUMENT: {error.text}")
         except Unsupported as error:
             one.refuse(f"UNIMPLEMENTED: {error.text}")
         if len(shape) == MAX_RANK:  # the rows are one more dimension
-            raise InvalidArgument(f"tensor parsing error: {one.name}")
+            raise RankTooLarge(f"tensor parsing error: {one.name}")
         return shape, leaves
 
     def _refuse_shape(self, one: _Slice, shape: Shape, size: int) -> NoReturn:
-        first_size = len(self.leaves) // self.rows
+        first_size = math.prod(self.shape)
         if size != first_size:
             one.refuse(f"INVALID_ARGUMENT: Expecting tensor size: {first_size} but got: {size}")
         one.refuse(f"INVALID_ARGUMENT: Expecting shape {_bracketed(self.shape)} but got: {_bracketed(shape)}")

@@ -32,10 +32,9 @@ def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     """Outputs under the caller's names -> JSON. Raises EncodingFailed for what this format cannot carry."""
     asked: Asked = request.wire
     outputs = {name: _given(response, spec.name) for name, spec in asked.signature.outputs.items()}
-    for tensor in outputs.values():
-        if tensor.dtype in WITHOUT_JSON:
-            raise EncodingFailed(f"Failed to write JSON value for tensor type: {TYPE_NAMES[tensor.dtype]}")
-    text = _rows(outputs) if asked.rows else _columns(outputs)
+    rows = _count_rows(outputs) if asked.rows else None
+    _refuse_without_json(outputs)
+    text = _columns(outputs) if rows is None else _rows(outputs, rows)
     return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
 
 
@@ -47,12 +46,18 @@ def _given(response: InferResponse, output: str) -> Tensor:
     return tensor
 
 
+def _refuse_without_json(outputs: dict[str, Tensor]) -> None:
+    """An empty tensor has nothing that could not be written."""
+    for tensor in outputs.values():
+        if tensor.dtype in WITHOUT_JSON and tensor.size:
+            raise EncodingFailed(f"Failed to write JSON value for tensor type: {TYPE_NAMES[tensor.dtype]}")
+
+
 # ---------------------------------------------------------------------------------------------------------- row format
 
 
-def _rows(outputs: dict[str, Tensor]) -> str:
+def _rows(outputs: dict[str, Tensor], rows: int) -> str:
     """A lone output's rows stand bare on one line, several outputs make an object of each row."""
-    rows = _count_rows(outputs)
     if not rows:
         return '{\n    "predictions": []\n}'
     if len(outputs) == 1:
@@ -138,7 +143,7 @@ def _lines(name: str, tensor: Tensor, between: str, level: int) -> list[str]:
     """The elements of every innermost array, joined; an element stands `level` deep."""
     columns = tensor.shape[-1]
     count = math.prod(tensor.shape[:-1])
-    if not columns:
+    if not columns or not count:
         return [""] * count
     if tensor.dtype != BYTES:
         return number_rows(tensor.reshape(count, columns), between)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
-from adapters.json_body import OBJECT, read
+from adapters.json_body import OBJECT
+from adapters.tf_serving.json_depth import cut
+from adapters.tf_serving.json_document import TOO_DEEP, read_document
 from adapters.tf_serving.json_text import show
 from gateway.errors import BodyTooLarge, InvalidArgument, MalformedJson
 from gateway.ports import Buffer, Call
@@ -21,7 +23,7 @@ def plain_body(call: Call) -> Buffer:
 
 
 def max_depth(call: Call) -> int:
-    """How deep the body may nest."""
+    """How deep the body may nest to be read whole; without a limit of the gateway's, it may nest deeper."""
     return call.max_json_depth or _MAX_DEPTH
 
 
@@ -29,10 +31,29 @@ def read_object(call: Call, body: bytes) -> Any:
     """The document, an OBJECT of `json_body`. Text after it is ignored. Raises MalformedJson, InvalidArgument."""
     if not body:
         raise MalformedJson("The document is empty")
-    root = read(body, max_depth(call), ignore_trailing=True)
+    root = _read(call, body)
     if not isinstance(root, OBJECT):
         raise InvalidArgument(f"JSON Value: {show(root)} Is not object")
     return root
+
+
+def _read(call: Call, body: bytes) -> Any:
+    try:
+        return read_document(body, max_depth(call))
+    except MalformedJson as error:
+        if not error.reason.startswith(TOO_DEEP) or call.max_json_depth is not None:
+            raise
+        found = cut(body)
+        if found is None:
+            raise
+    text, places = found
+    try:
+        return read_document(text, _MAX_DEPTH)
+    except MalformedJson as error:
+        offset = error.offset
+        if offset is not None:
+            offset = int(places[offset]) if offset < len(text) else len(body)
+        raise MalformedJson(error.reason, offset) from None
 
 
 def _inflated(call: Call) -> bytes:

@@ -8,15 +8,24 @@ ignore case, but a verb must be lower case (`:PREDICT` is malformed) and `/METAD
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
-from adapters.tf_serving.errors import encode_empty_error, encode_error, encode_html_error, encode_status_error
+from adapters.tf_serving.classify_json import decoder, encode_classify, encode_regress
+from adapters.tf_serving.errors import (
+    EMPTY_HEADERS,
+    encode_empty_error,
+    encode_error,
+    encode_html_error,
+    encode_preflight_error,
+    encode_status_error,
+)
 from adapters.tf_serving.metadata import decode_metadata, decode_status, encode_metadata, encode_status
 from adapters.tf_serving.predict_request import decode_predict
 from adapters.tf_serving.predict_response import encode_predict
-from gateway.errors import InvalidArgument, RouteNotFound, Unsupported
+from gateway.errors import GatewayError, InvalidArgument, RouteNotFound, Unsupported
 from gateway.ports import Call, Endpoint, Match, Reply, Resolve
 from gateway.questions import ServerLive
 
@@ -28,12 +37,22 @@ _POST: Final = re.compile(
 _GET: Final = re.compile(
     r"/v1/models(?:/([^/:]+))?(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?(?:/(metadata))?", _FLAGS
 )
+_LEGAL: Final = re.compile(
+    r"(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9a-f]{2})*+(?:\?(?:[\w\-.~!$&'()*+,;=:@/?]|%[0-9a-f]{2})*+)?"
+    r"(?:#(?:[\w\-.~!$&'()*+,;=:@/?]|%[0-9a-f]{2})*+)?",
+    _FLAGS,
+)
+"""Source: RFC 3986, section 3."""
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 _MAX_VERSION: Final = 2**63 - 1
 
 
 def _encode_nothing(answer: Any, question: Any) -> Reply:
     return Reply(b"")
+
+
+def _encode_preflight(answer: Any, question: Any) -> Reply:
+    return Reply(b"", headers=EMPTY_HEADERS)
 
 
 def _malformed(call: Call, resolve: Resolve) -> None:
@@ -48,16 +67,16 @@ def _version_too_large(call: Call, resolve: Resolve) -> None:
     raise InvalidArgument("")
 
 
+def _illegal(call: Call, resolve: Resolve) -> None:
+    raise InvalidArgument("Bad Request")
+
+
 def _unknown_method(call: Call, resolve: Resolve) -> None:
     raise Unsupported(f"HTTP method {call.method}")
 
 
-def _unsupported_verb(call: Call, resolve: Resolve) -> None:
-    raise Unsupported(f"Method {call.args['verb']} is not supported by this server; use predict")
-
-
 def _preflight(call: Call, resolve: Resolve) -> ServerLive:
-    """OPTIONS answers any page of the web, with nothing, since CORS is off."""
+    """OPTIONS answers any page of the web, with nothing, whether CORS is on or off."""
     origin = call.headers.get("origin", "")
     if "http://" in origin or "https://" in origin:
         return ServerLive()
@@ -68,14 +87,17 @@ _ADDRESS: Final = "/v1/models/{name}[/versions/{version}|/labels/{label}]"
 _PREDICT: Final = Endpoint(f"POST {_ADDRESS}:predict", "infer", decode_predict, encode_predict, encode_error)
 _STATUS: Final = Endpoint(f"GET {_ADDRESS}", "status", decode_status, encode_status, encode_status_error)
 _METADATA: Final = Endpoint(f"GET {_ADDRESS}/metadata", "metadata", decode_metadata, encode_metadata, encode_error)
-_VERB: Final = Endpoint(f"POST {_ADDRESS}:{{verb}}", "unknown", _unsupported_verb, _encode_nothing, encode_error)
-_PREFLIGHT: Final = Endpoint("OPTIONS /v1/", "preflight", _preflight, _encode_nothing, encode_empty_error)
+_CLASSIFY: Final = Endpoint(f"POST {_ADDRESS}:classify", "classify", decoder("classify"), encode_classify, encode_error)
+_REGRESS: Final = Endpoint(f"POST {_ADDRESS}:regress", "regress", decoder("regress"), encode_regress, encode_error)
+_VERBS: Final = {"predict": _PREDICT, "classify": _CLASSIFY, "regress": _REGRESS}
+_PREFLIGHT: Final = Endpoint("OPTIONS /v1/", "preflight", _preflight, _encode_preflight, encode_preflight_error)
 
 _UNKNOWN: Final = Match(Endpoint("/v1/", "unknown", _malformed, _encode_nothing, encode_error))
 _NO_MODEL: Final = Match(Endpoint("GET /v1/models", "unknown", _without_model, _encode_nothing, encode_error))
 _HEAD: Final = Match(Endpoint("HEAD /v1/", "unknown", _malformed, _encode_nothing, encode_empty_error))
 _TOO_LARGE: Final = Match(Endpoint(_ADDRESS, "unknown", _version_too_large, _encode_nothing, encode_empty_error))
 _OUTSIDE: Final = Match(Endpoint("/v1", "unknown", _malformed, _encode_nothing, encode_html_error))
+_ILLEGAL: Final = Match(Endpoint("*", "unknown", _illegal, _encode_nothing, encode_html_error))
 _NO_METHOD: Final = Match(Endpoint("/v1/", "unknown", _unknown_method, _encode_nothing, encode_html_error))
 
 
@@ -84,6 +106,8 @@ def match(method: str, raw_target: str) -> Match:
     """The endpoint of a request line; what does not exist is an endpoint whose decode raises."""
     if method not in _METHODS:
         return _NO_METHOD
+    if not _LEGAL.fullmatch(raw_target):
+        return _ILLEGAL
     if not _API.fullmatch(raw_target):
         return _OUTSIDE
     if method == "POST":
@@ -95,13 +119,41 @@ def match(method: str, raw_target: str) -> Match:
     return _HEAD if method == "HEAD" else _UNKNOWN
 
 
+_CORS_HEADERS: Final = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, GET",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
+
+
+@lru_cache(maxsize=1024)
+def match_cross_origin(method: str, raw_target: str) -> Match:
+    """The same, with headers that let pages of any site read the answers: on all that the API itself answers."""
+    found = match(method, raw_target)
+    if found.endpoint.encode_error is encode_html_error:
+        return found
+    return replace(found, endpoint=_cross_origin(found.endpoint))
+
+
+def _cross_origin(endpoint: Endpoint) -> Endpoint:
+    def encode(answer: Any, question: Any) -> Reply:
+        return _with_cors(endpoint.encode(answer, question))
+
+    def encode_failure(error: GatewayError, call: Call) -> Reply:
+        return _with_cors(endpoint.encode_error(error, call))
+
+    return replace(endpoint, encode=encode, encode_error=encode_failure)
+
+
+def _with_cors(reply: Reply) -> Reply:
+    return replace(reply, headers={**reply.headers, **_CORS_HEADERS})
+
+
 def _match_post(raw_target: str) -> Match:
     found = _POST.fullmatch(raw_target)
-    if found is None or found[4] not in ("classify", "regress", "predict"):
+    if found is None or found[4] not in _VERBS:
         return _UNKNOWN
-    if found[4] == "predict":
-        return _named(_PREDICT, *found.group(1, 2, 3))
-    return _named(_VERB, *found.group(1, 2, 3), verb=found[4])
+    return _named(_VERBS[found[4]], *found.group(1, 2, 3))
 
 
 def _match_get(raw_target: str) -> Match:
@@ -113,13 +165,13 @@ def _match_get(raw_target: str) -> Match:
     return _named(_METADATA if found[4] == "metadata" else _STATUS, *found.group(1, 2, 3))
 
 
-def _named(endpoint: Endpoint, model: str, version: str | None, label: str | None, **more: str) -> Match:
-    args = {"model": unquote(model)} | more
+def _named(endpoint: Endpoint, model: str, version: str | None, label: str | None) -> Match:
+    args = {"model": unquote(model, errors="surrogateescape")}
     if version is not None:
         digits = version.lstrip("0") or "0"
         if len(digits) > 19 or int(digits) > _MAX_VERSION:
             return _TOO_LARGE
         args["version"] = digits
     if label is not None:
-        args["label"] = unquote(label)
+        args["label"] = unquote(label, errors="surrogateescape")
     return Match(endpoint, args)

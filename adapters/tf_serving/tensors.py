@@ -17,7 +17,7 @@ import numpy as np
 import pybase64
 
 from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, length, rectangle
-from adapters.tf_serving.json_text import show
+from adapters.tf_serving.json_text import show, utf8
 from gateway.canonical import BYTES, DTYPES
 from gateway.errors import InvalidArgument, Unsupported
 
@@ -56,6 +56,10 @@ READ_AS_THEY_ARE: Final = frozenset(
 """Dtypes whose values are the numbers that JSON says, each within its range or refused."""
 
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
+
+
+class RankTooLarge(InvalidArgument):
+    """The original notices it last, when the tensor is whole, so its words stand alone."""
 
 
 def is_base64(value: Any) -> bool:
@@ -103,7 +107,7 @@ def walk(name: str, value: Any, dtype: np.dtype[Any]) -> tuple[Shape, list[Any]]
         return (), [take(value)]
     shape = first_branch(value)
     if len(shape) > MAX_RANK:
-        raise InvalidArgument(f"tensor parsing error: {name}")
+        raise RankTooLarge(f"tensor parsing error: {name}")
     leaves: list[Any] = []
     _gather(value, 0, shape, take, leaves)
     return shape, leaves
@@ -152,7 +156,7 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 # ---------------------------------------------------------------------------------------------- one leaf of each dtype
 
 
-def _json_type(value: Any) -> str:
+def json_type(value: Any) -> str:
     """The type's name in RapidJSON, which has two for the truth values."""
     if value is None:
         return "Null"
@@ -160,11 +164,13 @@ def _json_type(value: Any) -> str:
         return "True" if value else "False"
     if isinstance(value, OBJECT):
         return "Object"
+    if isinstance(value, ARRAY):
+        return "Array"
     return "String" if isinstance(value, str) else "Number"
 
 
 def _refuse(value: Any, type_name: str) -> NoReturn:
-    raise InvalidArgument(f"JSON Value: {show(value)} Type: {_json_type(value)} is not of expected type: {type_name}")
+    raise InvalidArgument(f"JSON Value: {show(value)} Type: {json_type(value)} is not of expected type: {type_name}")
 
 
 def _float_taker(type_name: str) -> Callable[[Any], float]:
@@ -198,15 +204,15 @@ def _take_bool(value: Any) -> bool:
 
 def _take_string(value: Any) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        return utf8(value)
     if is_base64(value):
-        return _decode_base64(value["b64"])
+        return decode_base64(value["b64"])
     if isinstance(value, OBJECT):
         raise InvalidArgument(f"JSON Value: {show(value)} not formatted correctly for base64 data")
     _refuse(value, "string")
 
 
-def _decode_base64(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Standard alphabet; padding may be missing but not wrong; white space does not count. Source: Abseil."""
     try:
         return pybase64.b64decode(text, validate=True)
@@ -225,6 +231,8 @@ def _decode_base64(text: str) -> bytes:
 
 def _unsupported_taker(type_name: str) -> Callable[[Any], NoReturn]:
     def take(value: Any) -> NoReturn:
+        if isinstance(value, OBJECT):
+            _refuse(value, type_name)
         raise Unsupported(f"Conversion of JSON Value: {show(value)} to type: {type_name}")
 
     return take

@@ -11,29 +11,33 @@ from adapters.migration import Source
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A backend of Triton's that has one here: by which name, and the file that it looks for in a version's folder."""
+    """A backend of Triton's that has one here: by which name, the file that it looks for in a version's folder, and the
+    option that names another.
+    """
 
     name: str
     file: str
+    option: str = "file"
 
 
 ONNX: Final = Kind("onnx", "model.onnx")
 PYTHON: Final = Kind("triton_python", "model.py")
+TENSORFLOW: Final = Kind("tensorflow", "model.savedmodel", "folder")
 ENSEMBLE: Final = Kind("ensemble", "")
 
-_BACKENDS: Final = {"onnxruntime": ONNX, "python": PYTHON}
-_PLATFORMS: Final = {"onnxruntime_onnx": ONNX, "ensemble": ENSEMBLE}
-_SUFFIXES: Final = {".onnx": ONNX, ".py": PYTHON}
+_BACKENDS: Final = {"onnxruntime": ONNX, "python": PYTHON, "tensorflow": TENSORFLOW}
+_PLATFORMS: Final = {"onnxruntime_onnx": ONNX, "tensorflow_savedmodel": TENSORFLOW, "ensemble": ENSEMBLE}
+_SUFFIXES: Final = {".onnx": ONNX, ".py": PYTHON, ".savedmodel": TENSORFLOW}
+_FILES: Final = tuple(kind.file for kind in _SUFFIXES.values())
 _ELSEWHERE: Final = {
     "model.pt": "TorchScript",
     "model.pt2": "a PyTorch program",
     "model.plan": "a TensorRT engine",
     "model.xml": "an OpenVINO model",
-    "model.savedmodel": "a TensorFlow SavedModel",
     "model.graphdef": "a TensorFlow GraphDef",
     "model.dali": "a DALI pipeline",
 }
-_SUPPORTED: Final = "onnxruntime, python and ensemble are"
+_SUPPORTED: Final = "onnxruntime, python, tensorflow (SavedModels) and ensemble are"
 
 
 def kind_of(source: Source, files: Iterable[str]) -> Kind:
@@ -57,12 +61,12 @@ def kind_of(source: Source, files: Iterable[str]) -> Kind:
 
 def _guess(source: Source, file: str, found: list[str]) -> Kind:
     for name in [file] if file else found:
-        if name in (ONNX.file, PYTHON.file) or (file and name.endswith(tuple(_SUFFIXES))):
+        if name in _FILES or (file and name.endswith(tuple(_SUFFIXES))):
             return _SUFFIXES["." + name.rpartition(".")[2]]
     for name in [file, *found]:
         if name in _ELSEWHERE:
             raise ValueError(f"{name} is {_ELSEWHERE[name]}, which is not supported; {_SUPPORTED}")
     seen = ", ".join(found[:8]) or "nothing"
     raise ValueError(
-        f"neither backend nor platform is given, and no version has a {ONNX.file} or {PYTHON.file}; found {seen}"
+        f"neither backend nor platform is given, and no version has one of {', '.join(_FILES)}; found {seen}"
     )

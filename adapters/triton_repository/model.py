@@ -19,6 +19,7 @@ from adapters.triton_repository.kind import Kind, kind_of
 from adapters.triton_repository.onnx import onnx_options
 from adapters.triton_repository.plain import plain
 from adapters.triton_repository.scheduling import scheduling, steps
+from adapters.triton_repository.tensorflow import tensorflow_options
 from adapters.triton_repository.tensors import class_labels, inside, reshapes, tensors
 from adapters.triton_repository.text import Reading
 
@@ -72,6 +73,22 @@ def _onnx(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     )
 
 
+def _tensorflow(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
+    """What is not declared is completed from the model's default signature, when that is loaded."""
+    config = source.config
+    completed = not (config.input and config.output)
+    if config.model_transaction_policy.decoupled:
+        source.note("model_transaction_policy.decoupled", "is ignored: a SavedModel answers once")
+    return (
+        _versioned(source, folder, kind)
+        | tensorflow_options(source)
+        | {"max_batch_size": config.max_batch_size or ("auto" if completed else 0)}
+        | scheduling(source, folder, completed=completed)
+        | _declared(source)
+        | reshapes(source)
+    )
+
+
 def _python(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """The model gets its configuration whole, and may complete it; so that says its inputs and outputs, too."""
     config = source.config
@@ -100,14 +117,19 @@ def _ensemble(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     return entry | _declared(source) | {"steps": steps(source)}
 
 
-_BY_KIND: Final = {kinds.ONNX: _onnx, kinds.PYTHON: _python, kinds.ENSEMBLE: _ensemble}
+_BY_KIND: Final = {
+    kinds.ONNX: _onnx,
+    kinds.PYTHON: _python,
+    kinds.TENSORFLOW: _tensorflow,
+    kinds.ENSEMBLE: _ensemble,
+}
 
 
 def _versioned(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     entry: dict[str, Any] = {"backend": kind.name, "path": str(folder), "versions": versions(source)}
     file = source.config.default_model_filename
     if file and inside(source, "default_model_filename", file) != kind.file:
-        entry["file"] = file
+        entry[kind.option] = file
     return entry | placement(source)
 
 

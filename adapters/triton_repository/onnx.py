@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from adapters.migration import Source
+from adapters.triton_repository.threads import threads
 
 _THREADS: Final = {"intra_op_thread_count": "intra_op_threads", "inter_op_thread_count": "inter_op_threads"}
 _MODES: Final = {"0": "sequential", "1": "parallel"}
@@ -29,7 +30,7 @@ def onnx_options(source: Source) -> dict[str, Any]:
     for key in sorted(source.config.parameters):
         value = source.config.parameters[key].string_value
         if key in _THREADS:
-            options |= _threads(source, key, value)
+            options |= threads(source, key, value, _THREADS[key])
         elif key == "execution_mode":
             if value not in _MODES:
                 raise source.wrong("parameters", f'execution_mode is "{value}", expected "0" or "1"')
@@ -42,9 +43,3 @@ def onnx_options(source: Source) -> dict[str, Any]:
     elif level:
         raise source.wrong("optimization.graph.level", f"found {level}, expected -1, 0, 1 or 2")
     return options
-
-
-def _threads(source: Source, key: str, value: str) -> dict[str, int]:
-    if not (value.isascii() and value.isdecimal() and len(value) < 6):
-        raise source.wrong("parameters", f'{key} is "{value[:40]}", expected a number of threads')
-    return {_THREADS[key]: int(value)} if int(value) else {}

@@ -42,8 +42,8 @@ def main() -> None:
         raise SystemExit("version 2 should read more images than version 1")
     write(HERE / "models/digits/labels.txt", "".join(f"{label}\n" for label in LABELS).encode())
     make_images(read[1] & read[2])
-    make_half_plus("half_plus_two", 2.0)
-    make_half_plus("half_plus_three", 3.0)
+    make_half_plus("half_plus_two/1", 2.0)
+    make_half_plus("half_plus_three/123", 3.0)
     make_add_sub()
 
 
@@ -115,15 +115,15 @@ def write_image(digit: int, pixels: Any) -> None:
 # ---------------------------------------------------------------------------------------------------------- arithmetic
 
 
-def make_half_plus(name: str, addend: float) -> None:
+def make_half_plus(version: str, addend: float) -> None:
     """y = x / 2 + addend, for FP32 of any rank: a number, a list and a table all work."""
     nodes = [helper.make_node("Mul", ["x", "half"], ["product"]), helper.make_node("Add", ["product", "addend"], ["y"])]
     constants = {"half": np.float32(0.5), "addend": np.float32(addend)}
-    model = make_model(name, nodes, [value("x", None)], [value("y", None)], constants)
+    model = make_model(version.split("/")[0], nodes, [value("x", None)], [value("y", None)], constants)
     for x in (np.float32(5), np.array([1, 2, 5], np.float32), np.array([[1], [2]], np.float32)):
         (y,) = run(model, x=np.asarray(x))
         np.testing.assert_array_equal(y, x * np.float32(0.5) + np.float32(addend), strict=True)
-    save(model, f"{name}/1")
+    save(model, version)
 
 
 def make_add_sub() -> None:

@@ -4,6 +4,7 @@ yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
 schedule.py    the part of it that is about queues, priorities and sequences
+signatures.py  the part of it that is about signatures
 values.py      the small values in them, and their checks
 checks.py      contradictions between parts of a file
 words.py       pydantic's errors -> an operator's words
@@ -18,17 +19,20 @@ from gateway.config.options import (
     MetricsListener,
     ModelConfig,
     RouteTarget,
-    SignatureConfig,
     config_class,
     json_schema,
 )
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
+from gateway.config.signatures import SignatureConfig
+from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
 
 __all__ = [
+    "MAX_VERSION",
     "Admin",
     "Config",
     "ConfigError",
     "ControlConfig",
+    "FileRef",
     "LevelConfig",
     "Listener",
     "MetricsListener",
@@ -38,6 +42,7 @@ __all__ = [
     "RouteTarget",
     "SignatureConfig",
     "StateConfig",
+    "VersionPolicy",
     "config_class",
     "json_schema",
     "load_config",

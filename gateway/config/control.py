@@ -25,12 +25,23 @@ class ModelControl(Section):
     allow_uploads: bool = False
     """Of mode explicit: whether a load may bring the model's files with it. They may be programs: see admin."""
 
+    model_roots: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
+    """Of modes poll and explicit: the folders below which the models may lie that TensorFlow Serving's callers list in
+    a reload, which replaces all that is served; without any, reloads are refused."""
+
     @field_validator("load")
     @classmethod
     def _explicit_only(cls, load: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if load and info.data.get("mode", "explicit") != "explicit":
             raise ValueError("only mode explicit chooses the models to load")
         return load
+
+    @field_validator("model_roots")
+    @classmethod
+    def _for_callers(cls, roots: tuple[FileRef, ...], info: ValidationInfo) -> tuple[FileRef, ...]:
+        if roots and info.data.get("mode") == "none":
+            raise ValueError("mode none lets nobody reload")
+        return roots
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those that are loaded at start, of all there are; one that is named need not be there."""

@@ -103,10 +103,12 @@ def with_model_control(
     if not changes:
         return config
     plain = config.model_control.model_dump(mode="json") | changes
-    if plain["mode"] != "explicit" and load is None:
-        plain["load"] = []
+    if plain["mode"] != "explicit":
+        plain["load"] = load or []
+    if plain["mode"] == "none":
+        plain["model_roots"] = []
     try:
-        control = ModelControl.model_validate_json(json.dumps(plain))
+        control = ModelControl.model_validate_json(json.dumps(plain), context=config.source)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         text = "; ".join(f"{key_path(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors)

@@ -19,7 +19,9 @@ from pydantic.fields import FieldInfo
 from gateway.canonical import DTYPES, TensorSpec
 from gateway.config.control import Admin, ModelControl
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
+from gateway.config.signatures import SignatureConfig
 from gateway.config.values import (
+    MAX_VERSION,
     PUBLIC_NAMES,
     Bind,
     Device,
@@ -103,21 +105,6 @@ class InputConfig(OutputConfig):
         return TensorSpec(self.name, DTYPES[self.datatype], self.shape, self.optional, labels)
 
 
-class SignatureConfig(Section):
-    """A named view of a model, for TensorFlow Serving's callers."""
-
-    method: Literal["predict", "classify", "regress"] = "predict"
-    """What the signature is for."""
-    inputs: dict[str, str] = Field(default_factory=dict)
-    """The caller's name of an input -> the model's; empty is all, by their own names."""
-    outputs: dict[str, str] = Field(default_factory=dict)
-    """The caller's name of an output -> the model's; empty is all, by their own names."""
-    scores: str | None = None
-    """The output that has the scores of classes."""
-    classes: str | None = None
-    """The output that has the names of classes."""
-
-
 class Step(Section):
     """One op before or after a model, beside the options of that op."""
 
@@ -137,7 +124,7 @@ class ModelConfig(Section):
     versions: VersionPolicy = Field(default=VersionPolicy(latest=1), json_schema_extra={"default": "latest"})
     """Which versions are served: latest, all, a list of them, or {latest: 2}; none: there are no version folders, the
     path is the model itself."""
-    labels: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    labels: dict[str, Annotated[int, Field(ge=0, le=MAX_VERSION)]] = Field(default_factory=dict)
     """Version labels."""
     device: Device = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -240,7 +227,7 @@ class RouteTarget(Section):
 
     model: str
     """The model's name."""
-    version: int | None = Field(default=None, ge=1)
+    version: int | None = Field(default=None, ge=0, le=MAX_VERSION)
     """One version; null is the highest that is ready."""
     label: str | None = None
     """A version label in place of a version."""
@@ -276,10 +263,13 @@ class Limits(Section):
 
 
 class Metrics(Section):
-    """What /metrics shows."""
+    """What Prometheus is shown."""
 
     triton_names: bool = True
     """Also the series of Triton's dashboards, nv_inference_request_success and so on."""
+    tf_serving_path: Annotated[str, Field(pattern=r"^/[^?#\s]*$")] | None = "/monitoring/prometheus/metrics"
+    """Where the series of TensorFlow Serving's dashboards are, :tensorflow:serving:request_count and so on; null:
+    nowhere."""
 
 
 class Tracing(Section):
@@ -331,11 +321,13 @@ class Config(Section):
     limits: Limits = Limits()
     """Bounds on every request."""
     metrics: Metrics = Metrics()
-    """What /metrics shows."""
+    """What Prometheus is shown."""
     tracing: Tracing = Tracing()
     """Traces of single requests."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()
     """Memory that callers share."""
+    page: bool = True
+    """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)

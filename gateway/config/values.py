@@ -30,6 +30,9 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 
 from gateway.ports import Options
 
+MAX_VERSION: Final = 2**63 - 1
+"""The highest version that callers can ask for; the lowest is 0."""
+
 
 class Section(Options):
     """Options whose docstrings become descriptions in the JSON schema."""
@@ -121,7 +124,7 @@ class VersionPolicy:
                 return cls(named=(1,), flat=True)
             case {"latest": latest, **rest} if type(latest) is int and latest >= 1 and not rest:
                 return cls(latest=latest)
-            case [_, *_] if all(type(version) is int and version >= 1 for version in value):
+            case [_, *_] if all(type(version) is int and 0 <= version <= MAX_VERSION for version in value):
                 return cls(named=tuple(sorted(set(value))))
         raise ValueError("expected latest, all, none, a list of versions like [1, 3], or {latest: 2}")
 
@@ -132,8 +135,9 @@ class VersionPolicy:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        version = {"type": "integer", "minimum": 1}
-        latest = {"type": "object", "properties": {"latest": version}, "required": ["latest"]}
+        version = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}
+        count = {"type": "integer", "minimum": 1}
+        latest = {"type": "object", "properties": {"latest": count}, "required": ["latest"]}
         return {
             "anyOf": [
                 {"enum": ["latest", "all", "none"]},

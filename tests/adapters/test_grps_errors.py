@@ -56,6 +56,14 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.ModelNotStored("m"), 500, Code.OK, "Model m not found."),
     (kind.LoadRefused("m", "no such thing"), 500, Code.OK, "Model m cannot be loaded: no such thing."),
     (kind.LoadFailed("m", {1: "cut short"}), 500, Code.OK, "Model m failed to load: version 1: cut short."),
+    (kind.PlatformRefused("m", "caffe"), 500, Code.OK, "Model m cannot be loaded: unknown platform caffe."),
+    (kind.LabelRefused("m", "stable", 3), 500, Code.OK, "Model m does not serve version 3."),
+    (
+        kind.ReloadFailed({("m", 1): kind.Reason("cut short")}),
+        500,
+        Code.OK,
+        "Models failed to load: m version 1: cut short.",
+    ),
     (kind.UnknownOutput("y", "m"), 500, Code.OK, "Model m has no output y."),
     (
         kind.InputCount("m", ("a",), ("b",), 2, 2),

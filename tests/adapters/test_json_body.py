@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from adapters.json_body import ARRAY, OBJECT, OutOfRange, Ragged, WrongLeaf, numbers, read, rectangle
+from adapters.json_body import ARRAY, OBJECT, OutOfRange, Ragged, WrongLeaf, length, members, numbers, read, rectangle
 from gateway.canonical import DTYPES
 from gateway.errors import MalformedJson
 
@@ -239,3 +239,17 @@ def test_garbage_is_a_value_or_malformed(body: bytes) -> None:
     except MalformedJson:
         return
     assert value is None or isinstance(value, (bool, int, float, str, *OBJECT, *ARRAY))
+
+
+def test_members_of_arrays_that_simdjson_cannot_count() -> None:
+    """Made a list, such an array would be written beyond its end."""
+    array = b"[" + b"1," * 0xFFFFFF + b"1]"
+    [(_, value)] = members(read(b'{"x":' + array + b"}", 100))
+    assert length(value) == 0x1000000
+    del value
+    for rest in (b',"x":1}', b"," + b",".join([b'"%d":1' % i for i in range(20)]) + b"}"):
+        document = read(b'{"x":' + array + rest, 100)
+        with pytest.raises(MalformedJson, match="elements"):
+            members(document)
+        del document
+    assert members(read(b'{"a": 1, "a": 2, "b": [1]}', 100)) == [("a", 1), ("a", 2), ("b", [1])]

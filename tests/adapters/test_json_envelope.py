@@ -216,7 +216,7 @@ def test_plain_bodies_become_no_document(
         raise AssertionError("a document was read")
 
     monkeypatch.setattr(json_body, "read", refuse)
-    monkeypatch.setattr("adapters.tf_serving.request_body.read", refuse)
+    monkeypatch.setattr("adapters.tf_serving.json_document.read", refuse)
     monkeypatch.setattr("adapters.grps.request.read", refuse)
     found = outcome(dialect, memoryview((layout % "[[5, 6], [7, 8]]").encode()), resolve)
     assert found[1]["x"] == (DTYPES[datatype], (2, 2), np.array([[5, 6], [7, 8]], DTYPES[datatype]).tobytes())

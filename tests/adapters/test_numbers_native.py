@@ -398,6 +398,9 @@ def _floats(rng: np.random.Generator, dtype: Any) -> list[np.ndarray[Any, Any]]:
     bits = np.uint32 if dtype is np.float32 else np.uint64
     most = 38 if dtype is np.float32 else 308
     powers = np.array([float(f"1e{exponent}") for exponent in range(-most, most + 1)]).astype(dtype)
+    exponents = np.arange(np.iinfo(bits).max >> np.finfo(dtype).nmant, dtype=bits) << bits(np.finfo(dtype).nmant)
+    edges = (exponents[:, None] + np.arange(-8, 8).astype(bits)).reshape(-1).view(dtype)
+    six = (rng.integers(1, 10**6, 20_000) * 10.0 ** rng.integers(-most, most - 6, 20_000)).astype(dtype)
     with np.errstate(over="ignore", under="ignore"):
         return [
             rng.integers(0, np.iinfo(bits).max, 40_000, bits, endpoint=True).view(dtype),
@@ -408,9 +411,9 @@ def _floats(rng: np.random.Generator, dtype: Any) -> list[np.ndarray[Any, Any]]:
             (rng.integers(0, 10**6, 10_000) * 10 + 5).astype(dtype) / dtype(2),
             (rng.integers(0, 10**9, 10_000) + 0.5).astype(dtype),
             np.arange(1, 2000, dtype=bits).view(dtype),
-            powers,
-            np.nextafter(powers, dtype(0)),
-            np.nextafter(powers, dtype(np.inf)),
+            *(powers, np.nextafter(powers, dtype(0)), np.nextafter(powers, dtype(np.inf))),
+            *(six, np.nextafter(six, dtype(0)), np.nextafter(six, dtype(np.inf))),
+            edges,
             np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf], dtype),
         ]
 
@@ -423,6 +426,25 @@ def test_text_is_that_of_the_way_without_the_helper(dtype: Any) -> None:
     for array in _floats(np.random.default_rng(4), dtype):
         got = _numbers.format_rows(array, KIND_OF[dtype], array.size, "\n").pop().split("\n")
         assert got == _without_helper(array, 1, "")
+
+
+@needs_helper
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_text_is_that_of_printf(dtype: Any) -> None:
+    """Six digits if they read back, else as many as always do."""
+    from adapters import _numbers
+
+    for array in _floats(np.random.default_rng(5), dtype):
+        some = np.ascontiguousarray(array[np.isfinite(array)][:10_000])
+        short = [f"{value:g}" for value in some.tolist()]
+        digits = 9 if dtype is np.float32 else 17
+        fits = np.array([*map(float, short)], dtype) == some if some.size else []
+        want = [
+            text if fit else f"{value:.{digits}g}" for text, fit, value in zip(short, fits, some.tolist(), strict=True)
+        ]
+        want = [text if "." in text or "e" in text else text + ".0" for text in want]
+        got = _numbers.format_rows(some, KIND_OF[dtype], 1, "")
+        assert got == want
 
 
 @needs_helper

@@ -737,7 +737,9 @@ def test_misshapen_requests_are_answered(body: dict[str, Any], shape: Any, data:
 
 
 def test_the_example_runs(models: dict[str, ModelView], resolve: Resolve) -> None:
-    line = DIALECT.example(models["my model"], "http://127.0.0.1:8000/")
+    sample = DIALECT.sample(models["my model"])
+    assert sample is not None
+    line = sample.curl("http://127.0.0.1:8000/")
     assert line is not None
     curl, silent, url, flag, body = shlex.split(line)
     assert (curl, silent, flag) == ("curl", "-s", "-d")
@@ -749,13 +751,17 @@ def test_the_example_runs(models: dict[str, ModelView], resolve: Resolve) -> Non
 def test_an_example_survives_the_shell(make_model: Callable[..., ModelView]) -> None:
     text = np.array([b"it's $HOME `x`"], object)
     view = make_model("text", {"t": ("BYTES", (1,))}, {}, example_inputs={"t": text})
-    line = DIALECT.example(view, "http://h")
+    sample = DIALECT.sample(view)
+    assert sample is not None
+    line = sample.curl("http://h")
     assert line is not None
     assert json.loads(shlex.split(line)[-1])["inputs"][0]["data"] == ["it's $HOME `x`"]
 
 
 def test_no_example_where_json_cannot_do_it(models: dict[str, ModelView], make_model: Callable[..., ModelView]) -> None:
-    large = make_model("large", {"x": ("FP32", (200_000,))}, {})
     bare = make_model("bare", {"x": ("FP32", (1,))}, {}, example_inputs={})
-    for view in (models["fp16"], models["token"], large, bare):
-        assert DIALECT.example(view, "http://h") is None
+    for view in (models["fp16"], models["token"], bare):
+        assert DIALECT.sample(view) is None
+    large = DIALECT.sample(make_model("large", {"x": ("FP32", (200_000,))}, {}))
+    assert large is not None
+    assert large.curl("http://h") is None

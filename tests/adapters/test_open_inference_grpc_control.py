@@ -8,8 +8,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from adapters.open_inference import KIND, OpenInferenceOptions
 from adapters.open_inference.model_config import triton_config
-from adapters.open_inference.proto_wire import MOST_HEAD_BYTES
 from adapters.pb import message, pool
+from adapters.wire_format import MOST_HEAD_BYTES
 from gateway import errors
 from gateway.canonical import ModelRef
 from gateway.errors import Code, GatewayError

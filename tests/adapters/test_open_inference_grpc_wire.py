@@ -5,9 +5,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.open_inference import proto_wire
-from adapters.open_inference.proto_wire import MOST_ELEMENTS, MOST_FIELDS, MOST_HEAD_BYTES, parse, split, varint
+from adapters.open_inference.proto_wire import split
 from adapters.pb import message
+from adapters.wire_format import MOST_ELEMENTS, MOST_FIELDS, MOST_HEAD_BYTES, parse, read_varint, varint
 from gateway.errors import InvalidArgument
 
 KIND = "inference.ModelInferRequest"
@@ -169,7 +169,7 @@ def test_a_message_has_few_fields(field: bytes) -> None:
 def test_varints(number: int) -> None:
     body = b"\x40" + varint(number)
     assert Request.FromString(body).SerializeToString() == body, "no byte more than upb would write"
-    assert proto_wire._varint(body, 1, len(body), 5, KIND) == (number, len(body))
+    assert read_varint(body, 1, len(body), 5, KIND) == (number, len(body))
 
 
 def in_input(data: bytes) -> bytes:

@@ -161,6 +161,24 @@ KINDS: list[tuple[GatewayError, int, Code, str]] = [
         "load failed for model 'm': version 1 is at UNAVAILABLE state: cut short; "
         "version 3 is at UNAVAILABLE state: no memory;",
     ),
+    (
+        errors.PlatformRefused("m", "caffe"),
+        400,
+        Code.INVALID_ARGUMENT,
+        "failed to load 'm', unexpected platform type 'caffe'",
+    ),
+    (
+        errors.LabelRefused("m", "stable", 3),
+        400,
+        Code.FAILED_PRECONDITION,
+        "version 3 of model 'm' is not ready, and can have no label",
+    ),
+    (
+        errors.ReloadFailed({("m", 1): errors.Reason("cut short"), ("n", 2): errors.Reason("no memory")}),
+        500,
+        Code.UNKNOWN,
+        "load failed for models 'm' version 1: cut short; 'n' version 2: no memory;",
+    ),
 ]
 
 

@@ -4,18 +4,21 @@ import gzip
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.tf_serving import KIND
 from adapters.tf_serving.errors import ANSWERS, HTTP_STATUSES, answer_of
 from adapters.tf_serving.routes import match
+from adapters.tf_serving.signature_def import SignatureDef
 from gateway import errors
-from gateway.canonical import DTYPES, InferRequest, ModelRef
+from gateway.canonical import BYTES, DTYPES, InferRequest, ModelRef, Signature, TensorSpec
 from gateway.errors import Code, GatewayError, kinds
 from gateway.ports import Call, ModelView, Reply, Resolve
 from gateway.questions import ModelMetadata, ModelStatus, ServerLive, VersionStatus
@@ -85,7 +88,6 @@ MALFORMED = [
     ("POST", "/v1/models/m/versions/1/labels/a:predict"),
     ("POST", "/v1/models/m/versions/-1:predict"),
     ("POST", "/v1/models/m/versions/a:predict"),
-    ("POST", "/v1/models/m/versions/\u0661:predict"),
     ("POST", "/v1/models/m/version/1:predict"),
     ("POST", "/v1/models/m/label/a:predict"),
     ("POST", "/v1/models/m:predict/"),
@@ -141,19 +143,24 @@ def test_preflight(origin: str, make_resolve: MakeResolve) -> None:
 
 @pytest.mark.parametrize(
     ("method", "target", "status"),
-    [("GET", "/v1", 404), ("POST", "//v1/models/m:predict", 404), ("TRACE", "/v1/models/m", 501), ("X", "/v1", 501)],
+    [
+        ("GET", "/v1", 404),
+        ("POST", "//v1/models/m:predict", 404),
+        ("TRACE", "/v1/models/m", 501),
+        ("X", "/v1", 501),
+        ("POST", "/v1/models/m/versions/\u0661:predict", 400),
+        ("GET", "/v1/models/{m}", 400),
+        ("GET", "/v1/models/[m]", 400),
+        ("GET", "/v1/models/m%zz", 400),
+        ("GET", "/v1/models/m%2", 400),
+        ("GET", "/v1/models/m#a#b", 400),
+        ("GET", "/nothing|", 400),
+    ],
 )
 def test_pages(method: str, target: str, status: int, make_resolve: MakeResolve) -> None:
     reply = ask(call_of(method, target), make_resolve())
     assert (reply.http_status, reply.headers["Content-Type"]) == (status, "text/html")
     assert str(status) in reply.body.decode()
-
-
-@pytest.mark.parametrize("verb", ["classify", "regress"])
-def test_verbs_that_are_not_served(verb: str, make_resolve: MakeResolve) -> None:
-    reply = ask(call_of("POST", f"/v1/models/m:{verb}"), make_resolve())
-    assert reply.http_status == 501
-    assert verb in error_of(reply)
 
 
 @given(st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "QUERY"]), st.text(max_size=40))
@@ -196,7 +203,8 @@ ORDER = [
         400,
         "JSON Parse error: Number too big to be stored in double. at offset: 14",
     ),
-    ("m:predict", b'{"a":' * 1001 + b"1" + b"}" * 1001, 400, "JSON Parse error: nesting deeper than 1000 levels"),
+    ("m:predict", b'{"a":' * 1001 + b"1" + b"}" * 1001, 400, "Missing 'inputs' or 'instances' key"),
+    ("m:predict", b'{"a":' * 1001 + b"}" * 1001, 400, "JSON Parse error: nesting deeper than 1000 levels"),
     ("m:predict", b'{"inputs": 1, "instances": NaN}', 400, None),
     (
         "m:predict",
@@ -350,50 +358,50 @@ def test_status_has_its_own_words_for_unknown_models(target: str, error: Gateway
 
 
 METADATA = b"""{
- "model_spec": {
-  "name": "m",
-  "version": "5",
-  "signature_name": ""
- },
- "metadata": {
-  "signature_def": {
-   "signature_def": {
-    "serving_default": {
-     "inputs": {
-      "image": {
-       "name": "x:0",
-       "dtype": "DT_FLOAT",
-       "tensor_shape": {
-        "dim": [
-         {
-          "size": "-1",
-          "name": ""
-         },
-         {
-          "size": "2",
-          "name": ""
-         }
-        ],
-        "unknown_rank": false
+"model_spec":{
+ "name": "m",
+ "version": "5",
+ "signature_name": ""
+}
+,
+"metadata": {"signature_def": {
+ "signature_def": {
+  "serving_default": {
+   "inputs": {
+    "image": {
+     "name": "x:0",
+     "dtype": "DT_FLOAT",
+     "tensor_shape": {
+      "dim": [
+       {
+        "size": "-1",
+        "name": ""
+       },
+       {
+        "size": "2",
+        "name": ""
        }
-      }
-     },
-     "outputs": {
-      "y": {
-       "name": "y:0",
-       "dtype": "DT_STRING",
-       "tensor_shape": {
-        "dim": [],
-        "unknown_rank": true
-       }
-      }
-     },
-     "method_name": "tensorflow/serving/predict",
-     "defaults": {}
+      ],
+      "unknown_rank": false
+     }
     }
-   }
+   },
+   "outputs": {
+    "y": {
+     "name": "y:0",
+     "dtype": "DT_STRING",
+     "tensor_shape": {
+      "dim": [],
+      "unknown_rank": true
+     }
+    }
+   },
+   "method_name": "tensorflow/serving/predict",
+   "defaults": {}
   }
  }
+}
+}
 }
 """
 
@@ -407,6 +415,68 @@ def test_metadata_body(make_model: MakeModel, make_resolve: MakeResolve) -> None
     assert isinstance(question, ModelMetadata)
     reply = match("GET", "/v1/models/m/metadata").endpoint.encode(view, question)
     assert (reply.body, reply.headers) == (METADATA, {"Content-Type": "application/json"})
+
+
+DEFINITION = b"""
+inputs { key: "b" value { name: "b:0" dtype: DT_INT64 } }
+inputs { key: "a" value { coo_sparse { values_tensor_name: "v:0" indices_tensor_name: "i:0" } dtype: DT_STRING
+  tensor_shape { dim { size: -1 name: "batch" } } } }
+outputs { key: "o" value { dtype: DT_HALF tensor_shape { unknown_rank: true } } }
+method_name: "any/thing"
+defaults { key: "b" value { dtype: DT_INT64 tensor_shape { } int64_val: 9007199254740993 } }
+"""
+SHAPELESS = {"name": "b:0", "dtype": "DT_INT64"}
+SPARSE = {
+    "dtype": "DT_STRING",
+    "tensor_shape": {"dim": [{"size": "-1", "name": "batch"}], "unknown_rank": False},
+    "coo_sparse": {"values_tensor_name": "v:0", "indices_tensor_name": "i:0", "dense_shape_tensor_name": ""},
+}
+NO_VALUES = ["float", "double", "int", "string", "scomplex", "bool", "dcomplex", "half", "resource_handle", "variant"]
+DEFAULT = {
+    "dtype": "DT_INT64",
+    "tensor_shape": {"dim": [], "unknown_rank": False},
+    "version_number": 0,
+    "tensor_content": "",
+    **{f"{kind}_val": [] for kind in [*NO_VALUES, "uint32", "uint64"]},
+    "int64_val": ["9007199254740993"],
+    "float8_val": "",
+}
+DESCRIBED = {
+    "inputs": {"a": SPARSE, "b": SHAPELESS},
+    "outputs": {"o": {"dtype": "DT_HALF", "tensor_shape": {"dim": [], "unknown_rank": True}}},
+    "method_name": "any/thing",
+    "defaults": {"b": DEFAULT},
+}
+
+
+def described(signature: Signature, make_model: MakeModel) -> dict[str, Any]:
+    view = replace(make_model("m", {}, {}), signatures={signature.name: signature})
+    reply = match("GET", "/v1/models/m/metadata").endpoint.encode(view, ModelMetadata(view))
+    shown: dict[str, Any] = json.loads(bytes(reply.body))["metadata"]["signature_def"]["signature_def"]  # type: ignore[arg-type]
+    return shown
+
+
+def test_metadata_shows_the_definition_that_a_model_brought(make_model: MakeModel) -> None:
+    """Names in order, fields in the order of their numbers, what is unset in a oneof or a message left out."""
+    definition = text_format.Parse(DEFINITION, SignatureDef()).SerializeToString()
+    shown = described(Signature("s", {}, {}, definition=definition), make_model)
+    assert shown == {"s": DESCRIBED}
+    assert [*shown["s"]] == ["inputs", "outputs", "method_name", "defaults"]
+    assert [*shown["s"]["inputs"]] == ["a", "b"]
+    assert [*shown["s"]["inputs"]["a"]] == ["dtype", "tensor_shape", "coo_sparse"]
+    assert [*shown["s"]["defaults"]["b"]][:4] == ["dtype", "tensor_shape", "version_number", "tensor_content"]
+
+
+def test_metadata_shows_defaults_and_method(make_model: MakeModel) -> None:
+    x, y = TensorSpec("x", DTYPES["FP32"], (-1, 2)), TensorSpec("y", BYTES, ())
+    defaults = {"a": np.array([[0.5, 1]], np.float32), "b": np.array(b"\xff", np.object_)}
+    signature = Signature("s", {"a": x, "b": y}, {}, "tensorflow/serving/regress", defaults=defaults)
+    shown = described(signature, make_model)["s"]
+    assert shown["method_name"] == "tensorflow/serving/regress"
+    assert (shown["defaults"]["a"]["tensor_content"], shown["defaults"]["b"]["string_val"]) == (
+        "AAAAPwAAgD8=",
+        ["/w=="],
+    )
 
 
 def test_metadata_names_every_dtype(make_model: MakeModel) -> None:
@@ -514,9 +584,9 @@ def test_a_kind_that_the_table_lacks_is_answered_as_its_nearest() -> None:
 
 def run_example(line: str, view: ModelView, make_resolve: MakeResolve) -> InferRequest:
     words = shlex.split(line)
-    assert words[:4] == ["curl", "-s", "-X", "POST"]
-    target = words[4].removeprefix("http://h:1")
-    request = ask(call_of("POST", target, words[6].encode()), make_resolve(view))
+    assert (words[:2], words[3]) == (["curl", "-s"], "-d")
+    target = words[2].removeprefix("http://h:1")
+    request = ask(call_of("POST", target, words[4].encode()), make_resolve(view))
     assert isinstance(request, InferRequest)
     return request
 
@@ -535,7 +605,9 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
     names = {dtype: name for name, dtype in DTYPES.items()}
     specs = {name: (names[array.dtype], array.shape) for name, array in inputs.items()}
     view = make_model("it's/a model", specs, {}, example_inputs=inputs)
-    line = KIND.make(None).example(view, "http://h:1/")
+    sample = KIND.make(KIND.options()).sample(view)
+    assert sample is not None
+    line = sample.curl("http://h:1/")
     assert line is not None
     assert "\n" not in line
     request = run_example(line, view, make_resolve)
@@ -544,12 +616,14 @@ def test_examples_run(inputs: dict[str, Any], make_model: MakeModel, make_resolv
 
 
 def test_models_without_an_example(make_model: MakeModel) -> None:
-    example = KIND.make(None).example
-    assert example(make_model("m", {"x": ("FP16", (1,))}, {}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (1,))}, {}, example_inputs={}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (100_000,))}, {}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (0, 2))}, {}), "http://h") is None
-    assert example(make_model("m", {"x": ("FP32", (1,))}, {}, decoupled=True), "http://h") is None
+    sample = KIND.make(KIND.options()).sample
+    assert sample(make_model("m", {"x": ("FP16", (1,))}, {})) is None
+    assert sample(make_model("m", {"x": ("FP32", (1,))}, {}, example_inputs={})) is None
+    assert sample(make_model("m", {"x": ("FP32", (0, 2))}, {})) is None
+    assert sample(make_model("m", {"x": ("FP32", (1,))}, {}, decoupled=True)) is None
+    large = sample(make_model("m", {"x": ("FP32", (100_000,))}, {}))
+    assert large is not None
+    assert large.curl("http://h") is None
 
 
 def test_the_dialect() -> None:

@@ -56,6 +56,8 @@ def encode(view: ModelView, outputs: dict[str, Any], *, rows: bool) -> bytes:
 # ------------------------------------------------------------------------------------------------------- what is taken
 
 TAKEN: list[tuple[str, str, list[Any]]] = [
+    ("FP32", '{"instances": [{"x": 1, "x": 2}, {"x": 3}]}', [1, 2]),
+    ("FP32", '{"instances": [{"x": 1, "x": 2}, {"x": NaN}]}', [1, 2]),
     ("FP32", '{"instances": [[1, 2.5], [3, 4]]}', [[1, 2.5], [3, 4]]),
     ("FP32", '{"instances": [1.0, 2.0]}', [1, 2]),
     ("FP32", '{"instances": [[], []]}', [[], []]),
@@ -154,7 +156,10 @@ def test_all_formats_carry_the_same_tensor(
         np.testing.assert_array_equal(request.inputs["x"], array, strict=True)
         answer = json.loads(bytes(ENDPOINT.encode(InferResponse(request.inputs), request).body))  # type: ignore[arg-type]
         [values] = answer.values()
-        np.testing.assert_array_equal(np.array(values, array.dtype).reshape(array.shape), array)
+        back = np.array(values, array.dtype).reshape(array.shape)
+        np.testing.assert_array_equal(back, array)
+        if not np.isnan(array).any():  # of which there are many
+            assert request.inputs["x"].tobytes() == back.tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("datatype", sorted(set(IN_JSON) - {"BYTES", "BOOL"}))
@@ -269,6 +274,11 @@ def test_refusals(datatype: str, body: str, text: str, make_model: MakeModel, ma
 
 SEVERAL = [
     (
+        '{"instances": [{"b": [1], "a": 2, "b": [1, 2]}]}',
+        "Failed to process element: 0 key: b of 'instances' list. Error: INVALID_ARGUMENT:"
+        " Expecting tensor size: 1 but got: 2",
+    ),
+    (
         '{"instances": [1]}',
         "instances is a plain list, but expecting list of objects as multiple input tensors required"
         " as per tensorinfo_map",
@@ -309,6 +319,10 @@ def test_dtypes_without_json(datatype: str, name: str, make_model: MakeModel, ma
     with pytest.raises(EncodingFailed) as caught:
         encode(view, {"y": np.zeros(1, DTYPES[datatype])}, rows=True)
     assert caught.value.text == f"Failed to write JSON value for tensor type: {name}"
+    with pytest.raises(EncodingFailed, match="has no shape information"):
+        encode(view, {"y": np.zeros((), DTYPES[datatype])}, rows=True)
+    words = f'JSON Value: {{\n    "a": 1\n}} Type: Object is not of expected type: {name}'
+    assert refusal('{"inputs": [{"a": 1}]}', view, make_resolve) == (400, words)
 
 
 JSON_VALUES = st.recursive(
@@ -334,6 +348,58 @@ def test_any_value_is_a_tensor_or_a_refusal(
     assert status in (200, 400, 501)
 
 
+MUTATED = [
+    b'{"signature_name": "serving_default", "instances": [[1.5, -2e3, NaN], [0, 1, Infinity]]}',
+    b'{"inputs": {"x": [[1, 2], [3, 4]], "y": {"b64": "AA=="}}}',
+    b'{"instances": [{"b64": "AAE="}, "\\u00e9", "\xc3\xa9\xff"]}',
+    b'{"instances": [{"x": [1, 2]}, {"x": [3, 4]}, {"x": [true, "a"]}]}',
+    b'{"inputs": [18446744073709551615, -9223372036854775808, 300]}',
+]
+PIECES = [
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b",",
+    b'"',
+    b'"x":',
+    b"1e400",
+    b"9" * 400,
+    b"-",
+    b"NaN",
+    b"\\ud800",
+    b"{}",
+    b"[" * 300,
+]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A good body with a byte changed, a piece too many, a part gone or said twice."""
+    body = bytearray(draw(st.sampled_from(MUTATED)))
+    for _ in range(draw(st.integers(0, 2))):
+        at, to = sorted(draw(st.tuples(*[st.integers(0, len(body))] * 2)))
+        piece = draw(st.sampled_from([*PIECES, bytes(body[at:to])]) | st.binary(max_size=2))
+        body[at : draw(st.sampled_from([at, at + 1, to, len(body)]))] = piece
+    return bytes(body)
+
+
+@STATELESS
+@given(st.sampled_from(sorted(DTYPES)), mutated())
+def test_a_broken_body_is_answered(
+    make_model: MakeModel, make_resolve: MakeResolve, datatype: str, body: bytes
+) -> None:
+    view = make_model("m", {"x": (datatype, None)}, {"x": (datatype, None)})
+    call = Call(body, "POST", PREDICT, {}, "http", match("POST", PREDICT).args)
+    try:
+        request = ENDPOINT.decode(call, make_resolve(view))
+        reply = ENDPOINT.encode(InferResponse(request.inputs), request)
+    except GatewayError as error:
+        reply = ENDPOINT.encode_error(error, call)
+        assert isinstance(json.loads(bytes(reply.body).decode("utf-8", "replace"))["error"], str)  # type: ignore[arg-type]
+    assert reply.http_status in (200, 400, 501)
+
+
 # ------------------------------------------------------------------------------------------------------------- answers
 
 F32, OBJ = np.float32, np.object_
@@ -346,6 +412,9 @@ LAID_OUT: list[tuple[bool, dict[str, Any], bytes]] = [
     (True, {"y": np.zeros((1, 0, 2), F32)}, b'{\n    "predictions": [[]\n    ]\n}'),
     (True, {"y": np.zeros((0, 2), F32)}, b'{\n    "predictions": []\n}'),
     (True, {"y": np.zeros(0, F32), "z": np.zeros(0, F32)}, b'{\n    "predictions": []\n}'),
+    (True, {"y": np.zeros((0, 3), np.float16)}, b'{\n    "predictions": []\n}'),
+    (True, {"y": np.zeros((1, 0, 3), np.float16)}, b'{\n    "predictions": [[]\n    ]\n}'),
+    (False, {"y": np.zeros((0, 3), np.uint16)}, b'{\n    "outputs": []\n}'),
     (
         True,
         {"y": np.array([[1, 2], [3, 4]], np.uint8), '%s"': np.array([True, False])},

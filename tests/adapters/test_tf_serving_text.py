@@ -171,3 +171,5 @@ def test_shown_doubles_read_back(value: float) -> None:
 @given(st.text(st.characters(codec="utf-8")))
 def test_quoted_strings_read_back(text: str) -> None:
     assert json.loads(quote(text)) == text
+    short = quote(text)[1:-1]
+    assert quote(text * 40 + "/" * 999) == '"' + short * 40 + "/" * 999 + '"'

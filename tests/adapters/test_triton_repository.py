@@ -237,6 +237,66 @@ def test_reads(write: Write, case: str) -> None:
     assert reading.notes == ()
 
 
+SAVED: dict[str, Any] = {
+    "backend": "tensorflow",
+    "versions": "latest",
+    "max_batch_size": "auto",
+    "max_queue_size": 65536,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "like", "changes"),
+    [
+        (None, SAVED, {}),
+        ('platform: "tensorflow_savedmodel"', SAVED, {}),
+        ('backend: "tensorflow" default_model_filename: "model.savedmodel"', SAVED, {}),
+        ('backend: "tensorflow" default_model_filename: "best"', SAVED, {"folder": "best"}),
+        ('default_model_filename: "best.savedmodel"', SAVED, {"folder": "best.savedmodel"}),
+        ('backend: "tensorflow"' + BATCHED, DECLARED, {"backend": "tensorflow"}),
+        (
+            'parameters { key: "TF_NUM_INTRA_THREADS" value { string_value: "2" } }\n'
+            'parameters { key: "TF_NUM_INTER_THREADS" value { string_value: "0" } }\n'
+            'parameters { key: "TF_GRAPH_TAG" value { string_value: "tpu" } }\n'
+            'parameters { key: "TF_SIGNATURE_DEF" value { string_value: "both" } }',
+            SAVED,
+            {
+                "intra_op_threads": 2,
+                "tags": ["tpu"],
+                "signature": "both",
+                "parameters": {
+                    "TF_GRAPH_TAG": "tpu",
+                    "TF_NUM_INTER_THREADS": "0",
+                    "TF_NUM_INTRA_THREADS": "2",
+                    "TF_SIGNATURE_DEF": "both",
+                },
+            },
+        ),
+    ],
+)
+def test_a_saved_model(write: Write, text: str | None, like: dict[str, Any], changes: dict[str, Any]) -> None:
+    reading = read_model(write(text, "model.savedmodel", "best.savedmodel"))
+    assert told(reading) == like | changes
+    assert reading.notes == ()
+
+
+def test_what_a_saved_model_does_not_do_is_told(write: Write) -> None:
+    text = (
+        "model_transaction_policy { decoupled: true }\n"
+        'parameters { key: "TF_INIT_OPS_FILE" value { string_value: "a" } }\n'
+        'parameters { key: "TF_USE_PER_SESSION_THREADS" value { string_value: "true" } }'
+    )
+    reading = read_model(write(text, "model.savedmodel"))
+    assert [str(note).partition(" is ignored: ")[2] for note in reading.notes] == [
+        "a SavedModel answers once",
+        "a SavedModel says itself what initializes it",
+        "all models of the process share TensorFlow's threads",
+    ]
+    many = 'parameters { key: "TF_NUM_INTRA_THREADS" value { string_value: "many" } }'
+    with pytest.raises(ValueError, match='TF_NUM_INTRA_THREADS is "many", expected a number of threads'):
+        read_model(write(many, "model.savedmodel", name="n"))
+
+
 def test_an_ensemble(write: Write) -> None:
     text = """
 platform: "ensemble" max_batch_size: 8
@@ -415,7 +475,7 @@ REFUSES: dict[str, tuple[str | bytes, str]] = {
     "deep lists": ("input " + "[" * 100_000, "config.pbtxt:1:"),
     "large": (b"#" * (MAX_BYTES + 1), "config.pbtxt: larger than 1 MiB"),
     "another name": ('name: "n"', 'config.pbtxt:1:1: name: "n" is not the name of its folder, m'),
-    "another backend": ('backend: "pytorch"', '"pytorch" is not supported; onnxruntime, python and ensemble are'),
+    "another backend": ('backend: "pytorch"', '"pytorch" is not supported; onnxruntime, python, tensorflow'),
     "another platform": ('platform: "tensorrt_plan"', 'config.pbtxt:1:1: platform: "tensorrt_plan" is not supported'),
     "platform and backend at odds": ('backend: "python" platform: "onnxruntime_onnx"', "is not a platform of"),
     "an ensemble of nothing": ('platform: "ensemble"', "an ensemble needs ensemble_scheduling"),
@@ -479,9 +539,9 @@ def test_refuses(write: Write, case: str) -> None:
     [
         ("model.pt", "model.pt is TorchScript, which is not supported"),
         ("model.plan", "model.plan is a TensorRT engine"),
-        ("model.savedmodel", "model.savedmodel is a TensorFlow SavedModel"),
+        ("model.graphdef", "model.graphdef is a TensorFlow GraphDef"),
         ("model.xml", "model.xml is an OpenVINO model"),
-        ("weights.bin", "no version has a model.onnx or model.py; found weights.bin"),
+        ("weights.bin", "no version has one of model.onnx, model.py, model.savedmodel; found weights.bin"),
     ],
 )
 def test_refuses_files(write: Write, file: str, wanted: str) -> None:

@@ -18,8 +18,8 @@ from gateway.config import load_config
 from gateway.errors import (
     GatewayError,
 )
+from gateway.inventory import Snapshot
 from gateway.job import Job
-from gateway.repository import Snapshot
 
 WITHIN_S = 10.0
 X = {"name": "x", "datatype": "FP32", "shape": [-1]}

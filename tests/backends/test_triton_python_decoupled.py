@@ -15,8 +15,8 @@ from gateway.errors import (
     ModelUnavailable,
     NotFound,
 )
+from gateway.inventory import Snapshot
 from gateway.job import Job
-from gateway.repository import Snapshot
 
 X = {"name": "x", "datatype": "FP32", "shape": [-1]}
 Y = {"name": "y", "datatype": "FP32", "shape": [-1]}

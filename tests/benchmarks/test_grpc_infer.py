@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from benchmarks import grpc_bare, grpc_infer
+from benchmarks import grpc_bare, grpc_infer, grpc_wires
 from benchmarks.h2load import find_h2load, read_round
 from benchmarks.servers import Failed, Server
 from benchmarks.wrk import Round
@@ -48,7 +48,7 @@ async def test_a_wrong_answer_does_not(lie: str, start: StartServer) -> None:
     case = CASES["raw/16"]
     shape = (2, 8) if lie == "shape" else case.array.shape
     data = case.array if lie == "shape" else np.nextafter(case.array, np.float32(9))
-    answer = grpc_infer.RESPONSE(outputs=[{"name": "y", "datatype": "FP32", "shape": shape}])
+    answer = grpc_wires.INFER_RESPONSE(outputs=[{"name": "y", "datatype": "FP32", "shape": shape}])
     answer.raw_output_contents.append(data.tobytes())
 
     async def infer(body: bytes, context: Any) -> bytes:
@@ -63,6 +63,13 @@ async def test_a_wrong_answer_does_not(lie: str, start: StartServer) -> None:
     port = await start(Handlers())
     with pytest.raises(Failed, match="NOT_FOUND" if lie == "failure" else "bare, raw/16"):
         await asyncio.to_thread(case.check, Server("bare", port, 0))
+
+
+def test_every_float_arrives_as_it_left() -> None:
+    row = np.array([[1.5, -0.0, 1e-45, np.inf]], np.float32)
+    answers = {grpc_wires.INFER: grpc_wires.infer_answer, grpc_wires.PREDICT: grpc_wires.predict_answer}
+    for wire in grpc_wires.WIRES:
+        assert wire.read(answers[wire.method](wire.request(row))).tobytes() == row.tobytes()
 
 
 def test_contenders_have_ports_of_their_own() -> None:

@@ -224,13 +224,14 @@ def test_defaults(folder: Path) -> None:
             }
         },
         "repositories": [],
-        "model_control": {"mode": "none", "load": [], "poll_seconds": 15, "allow_uploads": False},
+        "model_control": {"mode": "none", "load": [], "poll_seconds": 15, "allow_uploads": False, "model_roots": []},
         "admin": None,
         "routes": {},
         "limits": {"max_body_bytes": 67108864, "max_binary_bytes": 1073741824, "max_json_depth": None},
-        "metrics": {"triton_names": True},
+        "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
+        "page": True,
         "readiness": "strict",
         "drain_seconds": 30,
         "open_inference": {},
@@ -280,6 +281,12 @@ def test_the_command_line_has_the_last_word_on_model_control(folder: Path) -> No
         mode="poll", poll_seconds=2.5, allow_uploads=True
     )
     assert with_model_control(config, None, ["a", "*"], None).model_control.load == ("a", "*")
+    config = load(HEAD + "model_control: {mode: explicit, model_roots: [models]}")
+    assert [root.path for root in with_model_control(config, None, ["a"], None).model_control.model_roots] == [
+        folder / "models"
+    ]
+    assert len(with_model_control(config, "poll", None, None).model_control.model_roots) == 1
+    assert with_model_control(config, "none", None, None).model_control.model_roots == ()
     for mode, names, seconds, text in (
         ("none", ["digits"], None, "load: only mode explicit chooses the models to load"),
         ("poll", None, 0.0, "poll_seconds: Input should be greater than 0"),
@@ -403,6 +410,8 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         ({"latest": 5}, [3, 1], (1, 3)),
         ([20, 1, 1, 7], [3, 1, 20], (1, 20)),
         ("none", [1], (1,)),
+        ([0], [3, 1, 0], (0,)),
+        ("latest", [0], (0,)),
     ],
 )
 def test_version_policy(yaml_value: Any, available: list[int], wanted: tuple[int, ...]) -> None:
@@ -412,7 +421,22 @@ def test_version_policy(yaml_value: Any, available: list[int], wanted: tuple[int
 
 
 @pytest.mark.parametrize(
-    "value", ["Latest", "", [], [0], [True], ["1"], {"latest": 0}, {"latest": True}, {"latest": 1, "x": 1}, {}, 1, None]
+    "value",
+    [
+        "Latest",
+        "",
+        [],
+        [-1],
+        [2**63],
+        [True],
+        ["1"],
+        {"latest": 0},
+        {"latest": True},
+        {"latest": 1, "x": 1},
+        {},
+        1,
+        None,
+    ],
 )
 def test_no_version_policy(value: Any) -> None:
     with pytest.raises(ValueError, match="expected latest, all"):
@@ -674,12 +698,12 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         ],
     ),
     "bounds": (
-        HEAD + "    instances: 0\n    max_queue_delay_us: -1\n    labels: {a: 0}\n    threads: 65\n"
+        HEAD + "    instances: 0\n    max_queue_delay_us: -1\n    labels: {a: -1, zero: 0}\n    threads: 65\n"
         "limits: {max_body_bytes: 0, max_json_depth: 0}\ndrain_seconds: -0.5\n",
         [
             "5:16: models.digits.instances: found 0, expected at least 1",
             "6:25: models.digits.max_queue_delay_us: found -1, expected at least 0",
-            "7:17: models.digits.labels.a: found 0, expected at least 1",
+            "7:17: models.digits.labels.a: found -1, expected at least 0",
             "8:14: models.digits.threads: found 65, expected at most 64",
             "9:26: limits.max_body_bytes: found 0, expected at least 1",
             "9:45: limits.max_json_depth: found 0, expected at least 1",
@@ -725,7 +749,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "devices and versions": (
         HEAD + "    device: gpu\n    versions: newest\n"
-        "  b: {backend: onnx, path: models, device: 'cuda:', versions: [1, 0], labels: {a: 7}}\n"
+        "  b: {backend: onnx, path: models, device: 'cuda:', versions: [1, -1], labels: {a: 7}}\n"
         "  c: {backend: onnx, path: models, versions: [1, 3], labels: {a: 1, b: 2}}\n",
         [
             '5:13: models.digits.device: found "gpu", expected auto, cpu, cuda or cuda:N',
@@ -764,6 +788,27 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             '5:54: models.digits.signatures.b: found "predict", expected a mapping',
         ],
     ),
+    "methods of signatures": (
+        HEAD + "    signatures:\n"
+        "      a: {method: classify}\n"
+        "      b: {method: classify, scores: y, outputs: {scores: y}}\n"
+        "      c: {scores: y}\n"
+        "      d: {method: regress, classes: y, outputs: {value: y}}\n"
+        "      e: {inputs: {x: x}, examples: x}\n"
+        "      f: {method: regress, inputs: {x: x}, examples: x}\n"
+        "      g: {method: classify, scores: ''}\n",
+        [
+            "6:10: models.digits.signatures.a: a classify signature needs scores, or classes, or both",
+            "7:49: models.digits.signatures.b.outputs: a classify signature names its outputs in scores and classes",
+            "8:19: models.digits.signatures.c.scores: only a classify signature has scores and classes",
+            "9:37: models.digits.signatures.d.classes: only a classify signature has scores and classes",
+            "9:49: models.digits.signatures.d.outputs: a regress signature has one output, {outputs: NAME}",
+            "10:37: models.digits.signatures.e.examples: only classify and regress take examples; a predict signature "
+            "names the input in inputs",
+            "11:54: models.digits.signatures.f.examples: a signature has inputs or examples, not both",
+            '12:37: models.digits.signatures.g.scores: found "", expected at least 1 character',
+        ],
+    ),
     # --- files
     "files": (
         "models:\n  a: {backend: onnx, path: nope}\n  b: {backend: python, path: 'nope.py:Class'}\n"
@@ -799,11 +844,12 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         ],
     ),
     "model control": (
-        HEAD + "model_control: {mode: poll, load: [digits], poll_seconds: 0}\n"
+        HEAD + "model_control: {mode: none, load: [digits], poll_seconds: 0, model_roots: [models]}\n"
         "admin: {header: 'x key', value_env: ''}\nrepositories: [cosine.py]\n",
         [
             "5:35: model_control.load: only mode explicit chooses the models to load",
             "5:59: model_control.poll_seconds: found 0, expected more than 0",
+            "5:75: model_control.model_roots: mode none lets nobody reload",
             '6:17: admin.header: found "x key", expected text that matches ^[A-Za-z0-9_-]+$',
             '6:37: admin.value_env: found "", expected at least 1 character',
             "7:16: repositories[0]: not a directory: FOLDER/cosine.py",
@@ -823,7 +869,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     "routes": (
         HEAD + "    labels: {stable: 1}\n  other: {backend: onnx}\nroutes:\n  a: []\n  b: [{model: digit}]\n"
         "  c: [{model: digits, label: stabel}, {model: digits, label: stable, version: 1}]\n"
-        "  d: [{model: digits, weight: 0}, {model: other, weight: 0, version: 0}]\n  e: [{model: other, weight: 0}]\n"
+        "  d: [{model: digits, weight: 0}, {model: other, weight: 0, version: -1}]\n  e: [{model: other, weight: 0}]\n"
         "  digits: [{model: digits}, {model: other, weight: -1}]\n  f: {model: digits}\n  g: [{}]\n",
         [
             "6:3: models.other.path: missing required key",
@@ -831,7 +877,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             '9:15: routes.b[0].model: no model "digit"; did you mean digits?',
             '10:30: routes.c[0].label: the model digits has no label "stabel"; did you mean stable?',
             "10:62: routes.c[1].label: a target has a version or a label, not both",
-            "11:70: routes.d[1].version: found 0, expected at least 1",
+            "11:70: routes.d[1].version: found -1, expected at least 0",
             "12:6: routes.e: all weights are 0; one target at least must take requests",
             "13:37: routes.digits[1].model: a route named like the model digits can lead only to it",
             "13:52: routes.digits[1].weight: found -1, expected at least 0",

@@ -125,7 +125,7 @@ def test_migrate_says_what_it_cannot_do(make: Make, tmp_path: Path) -> None:
     assert migrate.from_triton(tmp_path / "models", None, said.append, complaints.append) == 1
     assert complaints == [
         'torch: NOT IMPORTED: config.pbtxt:1:1: backend: "pytorch" is not supported; '
-        "onnxruntime, python and ensemble are",
+        "onnxruntime, python, tensorflow (SavedModels) and ensemble are",
         "0 of 1 models imported",
     ]
     complaints.clear()

@@ -54,7 +54,7 @@ def toy() -> Dialect:
     endpoint = Endpoint("", "size", decode, lambda answer, question: Reply(b""), encode_error)
 
     methods = {"/toy.Toy/Size": endpoint}
-    return Dialect("toy", "Toy", "/toy", lambda method, target: Match(endpoint), lambda view, url: None, methods)
+    return Dialect("toy", "Toy", "/toy", lambda method, target: Match(endpoint), lambda view: None, methods)
 
 
 class House:

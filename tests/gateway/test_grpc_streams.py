@@ -92,7 +92,7 @@ def encode_error(error: GatewayError, call: Call) -> Reply:
 
 ENDPOINT = Endpoint(CHAT, "chat", decode, encode, encode_error, stream="bidi", encode_end=encode_end)
 METHODS = {CHAT: ENDPOINT}
-DIALECT = Dialect("toy", "Toy", "/toy", lambda method, target: Match(ENDPOINT), lambda view, url: None, METHODS)
+DIALECT = Dialect("toy", "Toy", "/toy", lambda method, target: Match(ENDPOINT), lambda view: None, METHODS)
 
 
 @dataclass

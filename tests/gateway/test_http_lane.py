@@ -165,7 +165,7 @@ def unchunked(data: bytes) -> tuple[bytes, bytes]:
 async def serve(fast_lane: bool, grace: float = 0.2, patience: Patience | None = None) -> Server:
     echo: Any = Echo()
     endpoint = Endpoint("*", "echo", lambda call, resolve: None, lambda *_: Reply(b""), lambda *_: Reply(b""))
-    dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view, url: None)
+    dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view: None)
     pages = {"/readyz": probe_page(lambda: True)}
     limits = HttpLimits(LIMIT, 2 * LIMIT, grace_seconds=grace)
     listener = HttpListener(echo, [dialect], pages, limits, fast_lane=fast_lane, patience=patience)
@@ -317,15 +317,15 @@ SMUGGLING = [
 
 
 def summary(found: list[Answer]) -> list[tuple[int, bytes]]:
-    """What a client would act upon; aiohttp words its 400 by how the bytes came."""
-    return [(answer.status, b"" if answer.status == 400 else answer.body) for answer in found]
+    """What a client would act upon."""
+    return [(answer.status, answer.body) for answer in found]
 
 
 async def same(lane: Server, oracle: Server, *parts: bytes, patience: float = 0.3) -> None:
     """One difference is allowed: aiohttp drops what it has read when what came with it is broken."""
     fast, slow = await asyncio.gather(*(server.talk(*parts, patience=patience) for server in (lane, oracle)))
     ours, theirs = summary(fast), summary(slow)
-    if theirs[:1] == [(400, b"")]:
+    if theirs and theirs[0][0] in (400, 501):
         ours = ours[-1:]
     assert ours == theirs
 

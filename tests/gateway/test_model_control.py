@@ -129,7 +129,11 @@ class World:
         return answer["outputs"][0]["data"] if "outputs" in answer else answer["error"]
 
     def states(self, name: str) -> dict[int, str]:
-        return {status.version: status.state for status in self.repository.statuses(name)}
+        """None as long as nothing is known of it."""
+        try:
+            return {status.version: status.state for status in self.repository.statuses(name)}
+        except ModelNotFound:
+            return {}
 
     def put(self, path: str, factor: Any) -> None:
         file = self.folder / path / "factor"
@@ -536,6 +540,42 @@ async def test_polling_follows_versions(make: Any, put: Any) -> None:
     shutil.rmtree(world.folder / "a")
     assert "no such file" in (await world.poll())[0].lower()
     assert await world.ask("a") == [5.0, 5.0]  # the configuration still wants it: what serves goes on
+
+
+async def test_requests_never_notice_versions_that_come_and_go(make: Any, put: Any) -> None:
+    """The latest version is another forty times, of which every tenth fails; the folders of old ones vanish."""
+    put("a/1", 1)
+    world = make(POLL, "models: {a: {backend: still, path: a, versions: latest}}\n")
+    await world.start()
+    polling = asyncio.ensure_future(world.repository.keep_polling(world.reports.append))
+    answers: list[Any] = []
+    newest = 1
+
+    async def ask() -> None:
+        while newest < 40:
+            least = newest
+            answers.append((least, await world.ask("a")))
+            await asyncio.sleep(0)
+
+    asking = [asyncio.ensure_future(ask()) for _ in range(6)]
+    for version in range(2, 41):
+        fails = version % 10 == 0 and version < 40
+        world.put(f"a/{version:08}", "rubbish" if fails else version)
+        if fails:
+            await world.until(lambda version=version: world.states("a").get(version) == "END")
+        else:
+            await world.until(lambda version=version: max(world.repository.snapshot.models["a"]) == version)
+            newest = version
+            for folder in (world.folder / "a").iterdir():
+                if int(folder.name) < version:
+                    shutil.rmtree(folder)
+    await asyncio.gather(*asking)
+    polling.cancel()
+    assert len(answers) > 100
+    assert [answer for least, answer in answers if not isinstance(answer, list) or answer[0] < least] == []
+    await world.until(lambda: set(world.states("a").values()) == {"END", "AVAILABLE"})
+    assert world.states("a")[10] == world.states("a")[39] == "END"
+    assert world.service.ready
 
 
 async def test_polling_follows_models(make: Any, tmp_path: Path, put: Any) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from gateway.canonical import InferRequest, InferResponse, TopK
+from gateway.errors import Code, GatewayError, InvalidArgument
 from gateway.metrics import Metrics
 from gateway.ports import Call, Endpoint, ModelView, NeedsThread, Reply
-from gateway.questions import ServerDescription, ServerLive
+from gateway.questions import InferTogether, ServerDescription, ServerLive
 from gateway.service import MANY_CLASSES, Service
 
 
@@ -87,3 +88,81 @@ async def test_a_decode_that_needs_a_thread_gets_one() -> None:
     await service.handle("d", Endpoint("", "live", decode, encode, refuse), Call(b"", "", "", {}, "http"), send)
     assert tries == [(False, True), (True, False)]
     assert answers == [True]
+
+
+class Submitted:
+    """A handle that notes what becomes of each request, and answers or refuses it."""
+
+    def __init__(self, *outcomes: InferResponse | GatewayError) -> None:
+        self.outcomes = outcomes
+        self.abandoned: list[int] = []
+        self.submitted = 0
+
+    def submit(self, request: InferRequest) -> Any:
+        self.submitted += 1
+        return OneOf(self, self.submitted - 1)
+
+
+class OneOf:
+    def __init__(self, handle: Submitted, index: int) -> None:
+        self.handle = handle
+        self.index = index
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> InferResponse:
+        assert self.handle.submitted == len(self.handle.outcomes)  # all of them before the first is waited for
+        outcome = self.handle.outcomes[self.index]
+        if isinstance(outcome, GatewayError):
+            raise outcome
+        return outcome
+
+    def abandon(self) -> None:
+        self.handle.abandoned.append(self.index)
+
+
+async def ask_together(handle: Submitted, view: ModelView) -> tuple[Any, list[Reply]]:
+    answered: list[Any] = []
+    replies: list[Reply] = []
+    view = replace(view, handle=handle)
+
+    def decode(call: Call, resolve: Any) -> InferTogether:
+        return InferTogether(tuple(InferRequest(view, {}) for _ in handle.outcomes))
+
+    def encode(answer: Any, question: Any) -> Reply:
+        answered.extend(answer)
+        return Reply(b"")
+
+    def encode_error(error: GatewayError, call: Call) -> Reply:
+        return Reply(str(error).encode(), grpc_code=error.code)
+
+    async def send(reply: Reply) -> None:
+        replies.append(reply)
+
+    nobody: Any = type("Nobody", (), {"resolve": None})()
+    service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
+    await service.handle("d", Endpoint("", "infer", decode, encode, encode_error), Call(b"", "", "", {}, "grpc"), send)
+    return answered, replies
+
+
+async def test_what_is_asked_together_is_answered_together(make_model: Callable[..., ModelView]) -> None:
+    answers = InferResponse({}), InferResponse({})
+    handle = Submitted(*answers)
+    answered, replies = await ask_together(handle, make_model("m", {}, {}))
+    assert answered == [*answers]
+    assert [reply.grpc_code for reply in replies] == [Code.OK]
+
+
+async def test_of_what_is_asked_together_the_first_error_ends_all(make_model: Callable[..., ModelView]) -> None:
+    handle = Submitted(InferResponse({}), InvalidArgument("no"), InferResponse({}))
+    answered, replies = await ask_together(handle, make_model("m", {}, {}))
+    assert not answered
+    assert [(reply.grpc_code, reply.body) for reply in replies] == [(Code.INVALID_ARGUMENT, b"no")]
+    assert handle.abandoned == [0, 1, 2]
+
+
+async def test_models_that_stream_are_not_asked_together(make_model: Callable[..., ModelView]) -> None:
+    handle = Submitted(InferResponse({}))
+    _, replies = await ask_together(handle, make_model("m", {}, {}, decoupled=True))
+    assert (handle.submitted, replies[0].grpc_code) == (0, Code.UNIMPLEMENTED)

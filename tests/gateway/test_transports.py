@@ -26,7 +26,7 @@ from gateway.errors import (
     RouteNotFound,
 )
 from gateway.grpc_server import GrpcListener
-from gateway.http_server import HttpLimits, HttpListener, bind, metrics_page, probe_page
+from gateway.http_server import HttpLimits, HttpListener, bind, metrics_page, probe_page, tf_serving_metrics_page
 from gateway.metrics import Metrics
 from gateway.ports import Call, Dialect, Endpoint, Match, ModelView, Reply, Resolve
 from gateway.questions import ServerDescription, ServerLive
@@ -137,7 +137,22 @@ def make_dialect() -> Dialect:  # noqa: C901  (seven functions in one place, to 
     methods = {"/p.Plain/Infer": infer, "/p.Plain/Stream": stream, "/p.Plain/Live": alive}
     chat = Endpoint("/p.Plain/Chat", "chat", decode, encode, encode_error, stream="bidi")
     grpc = {**methods, "/p.Plain/Chat": chat}
-    return Dialect("plain", "Plain", "/plain", match, lambda view, url: None, grpc, binary_header="tensor-bytes")
+    return Dialect("plain", "Plain", "/plain", match, lambda view: None, grpc, binary_header="tensor-bytes")
+
+
+class Watching:
+    """What a dialect's own metrics are told: method, question, what the caller was told, whether the model's time is
+    part of the whole.
+    """
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, type, Code, bool]] = []
+
+    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
+        self.told.append((endpoint.method, type(question), code, 0 < ran < seconds))
+
+    def forget(self, model: str) -> None:
+        raise AssertionError("nothing is unloaded here")
 
 
 class House:
@@ -148,7 +163,8 @@ class House:
         config: Any = SimpleNamespace(readiness="strict", routes={}, models={"m": None})
         repository: Any = SimpleNamespace(all_available=lambda: True)
         router: Any = SimpleNamespace(resolve=self.resolve, names=lambda: ("m",))
-        self.metrics = Metrics(lambda: ())
+        self.watch = Watching()
+        self.metrics = Metrics(lambda: (), watches={"plain": self.watch})
         self.service = Service(config, repository, router, self.metrics, ServerDescription("t", "1"))
         self.url = ""
         self.grpc_port = 0
@@ -179,8 +195,12 @@ async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncI
     view = make_model("m", {"x": ("FP64", (-1,))}, {"y": ("FP64", (-1,))}, handle=Handle())
     house = House(view)
     other = make_dialect()
-    dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view, url: None)]
-    pages = {"/metrics": metrics_page(house.metrics.render), "/readyz": probe_page(lambda: house.service.ready)}
+    dialects = [make_dialect(), Dialect("other", "Other", "/other", other.match, lambda view: None)]
+    pages = {
+        "/metrics": metrics_page(house.metrics.render),
+        "/readyz": probe_page(lambda: house.service.ready),
+        "/plain/metrics": tf_serving_metrics_page("/plain/metrics", lambda: b"# TYPE :a counter\n"),
+    }
     limits = HttpLimits(LIMIT, BINARY_LIMIT, grace_seconds=0.1)
     listener = HttpListener(house.service, dialects, pages, limits, fast_lane=fast_lane)
     sock = bind("127.0.0.1", 0)
@@ -310,6 +330,45 @@ async def test_the_pages_of_the_house(house: House, http: aiohttp.ClientSession)
     async with http.get("/metrics") as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert "tensorgate_request_seconds_bucket" not in await answer.text()
+
+
+async def test_pages_ignore_a_query(http: aiohttp.ClientSession) -> None:
+    async with http.get("/metrics?name=a") as answer:
+        assert answer.status == 200
+    async with http.post("/metrics?name=a") as answer:
+        assert answer.status == 405
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
+async def test_tensorflow_servings_metrics_have_their_path_for_any_method(
+    http: aiohttp.ClientSession, method: str
+) -> None:
+    async with http.request(method, "/plain/metrics") as answer:
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain")
+        assert await answer.read() == b"# TYPE :a counter\n"
+    async with http.request(method, "/plain/metrics?name=a") as answer:
+        assert (answer.status, answer.headers["Content-Type"]) == (400, "text/plain")
+        assert await answer.text() == "Unexpected path: /plain/metrics?name=a. Should be /plain/metrics"
+    async with http.head("/plain/metrics") as answer:
+        assert (answer.status, await answer.read()) == (200, b"")
+
+
+async def test_a_dialects_own_metrics_are_told_of_its_calls(house: House, http: aiohttp.ClientSession) -> None:
+    for method, path, body in (
+        ("POST", "/plain/m", NUMBERS.tobytes()),
+        ("GET", "/plain", None),
+        ("POST", "/plain/none", b""),
+        ("POST", "/plain/m", b"bug"),
+        ("POST", "/other/m", b""),
+    ):
+        async with http.request(method, path, data=body) as answer:
+            await answer.read()
+    assert house.watch.told == [
+        ("infer", InferRequest, Code.OK, True),
+        ("live", ServerLive, Code.OK, False),
+        ("infer", type(None), Code.NOT_FOUND, False),
+        ("infer", type(None), Code.INTERNAL, False),
+    ]
 
 
 @pytest.mark.parametrize(

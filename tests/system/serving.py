@@ -65,7 +65,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        return json.loads(self.body.decode("utf-8", "surrogateescape"))  # names are told as they came
 
 
 class Gateway:
@@ -168,19 +168,21 @@ class Series:
 
 
 @contextmanager
-def running(file: Path, *options: str) -> Iterator[Gateway]:
+def running(file: Path, *options: str, python: str | Path = sys.executable) -> Iterator[Gateway]:
     """`tensorgate serve FILE`, ready; killed at the end if it has not been stopped by then."""
-    with started(file.with_suffix(".log"), *options, str(file)) as gateway:
+    with started(file.with_suffix(".log"), *options, str(file), python=python) as gateway:
         gateway.wait_until_ready()
         yield gateway
 
 
 @contextmanager
-def started(log: Path, *options: str) -> Iterator[Gateway]:
-    """`tensorgate serve OPTIONS`, just started; killed at the end if it has not been stopped by then."""
+def started(log: Path, *options: str, python: str | Path = sys.executable) -> Iterator[Gateway]:
+    """`tensorgate serve OPTIONS`, just started; killed at the end if it has not been stopped by then. `python` is of
+    the environment that it runs in.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+            [python, "-m", "gateway", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
         )
     try:
         yield Gateway(process, log)

@@ -12,32 +12,35 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
+import grpc
 import orjson
 import uvloop
-from serving import DEMO, HOST, Gateway, Series, demo_config, running
+from serving import HOST, Gateway, Series, demo_config, running
+from soak_cases import GOOD, GOOD_GRPC, PREDICT, Case, nonsense, nonsense_grpc
+
+from adapters.pb import message as message_class
 
 LEAVE, NONSENSE = 0.02, 0.01
+GRPC_SHARE, CHANNELS = 0.1, 8
+"""One client in ten calls over gRPC, all of them over a few connections."""
+UNSHARED = ("grpc.use_local_subchannel_pool", 1)
 PATIENCE_S = 60.0
 BIG_BYTES = 200 << 20
 QUEUE = 4096
 """Places in each model's queue: more than clients, so that nobody is turned away."""
 FLAT_SHARE, FLAT_BYTES = 1.02, 5 << 20
-DIGITS = (0, 2, 3, 5, 7, 9)
-IMAGES = {digit: json.loads((DEMO.parent / f"demo/images/{digit}.json").read_bytes()) for digit in DIGITS}
-WORDS = ["abc", "ß", "é", "漢", "🙂", "tensor"]
 
 ECHO = '''
 class Echo:
@@ -49,189 +52,6 @@ class Echo:
     def infer(self, inputs, request):
         return {"y": inputs["x"].copy()}
 '''
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One request, and whether an answer to it is right. `status` is what it must be answered with."""
-
-    dialect: str
-    target: str
-    body: bytes
-    right: Callable[[Any], bool]
-    status: int = 200
-
-
-Make = Callable[[], Case]
-
-
-# ------------------------------------------------------------------------------------------------------------ dialects
-
-
-def open_inference(model: str, tensors: dict[str, tuple[str, Any]], outputs: dict[str, Any]) -> Case:
-    """`tensors`: name -> (datatype, nested list); `outputs`: name -> the flat list that must come back."""
-    mark = f"{random.getrandbits(64):x}"
-    inputs = [
-        {"name": name, "datatype": datatype, "shape": shape_of(data), "data": data}
-        for name, (datatype, data) in tensors.items()
-    ]
-
-    def right(answer: Any) -> bool:
-        return answer["id"] == mark and {each["name"]: each["data"] for each in answer["outputs"]} == outputs
-
-    return Case("open_inference", f"/v2/models/{model}/infer", orjson.dumps({"id": mark, "inputs": inputs}), right)
-
-
-def tf_serving(model: str, body: Any, answer: Any) -> Case:
-    return Case("tf_serving", f"/v1/models/{model}:predict", orjson.dumps(body), lambda got: bool(got == answer))
-
-
-def grps(model: str, body: Any, right: Callable[[Any], bool], query: str = "") -> Case:
-    body = {"model": f"{model}-1", **body}
-    return Case("grps", f"/grps/v1/infer/predict{query}", orjson.dumps(body), right)
-
-
-def grps_tensor(model: str, dtype: str, flat_field: str, rows: Any, answer: list[Any]) -> Case:
-    tensor = {"dtype": dtype, "shape": shape_of(rows), flat_field: flat(rows)}
-    return grps(
-        model,
-        {"gtensors": {"tensors": [tensor]}},
-        lambda got: bool(got["gtensors"]["tensors"][0][flat_field] == answer),
-    )
-
-
-def shape_of(value: Any) -> list[int]:
-    return [len(value), *shape_of(value[0])] if isinstance(value, list) else []
-
-
-def flat(value: Any) -> list[Any]:
-    return list(chain.from_iterable(map(flat, value))) if isinstance(value, list) else [value]
-
-
-# --------------------------------------------------------------------------------------------------------------- cases
-
-
-def halves() -> tuple[list[float], list[float]]:
-    """Numbers that float32 holds exactly, and what half_plus_two makes of them."""
-    x = [float(random.randrange(1 << 20)) for _ in range(random.randint(1, 8))]
-    return x, [value / 2 + 2 for value in x]
-
-
-def rows() -> list[list[float]]:
-    return [[random.gauss(0, 1) for _ in range(4)] for _ in range(random.randint(1, 3))]
-
-
-def words() -> tuple[list[str], list[str]]:
-    text = [f"{random.choice(WORDS)}{random.getrandbits(32):x}" for _ in range(random.randint(1, 4))]
-    return text, [word.upper() for word in text]
-
-
-def images() -> tuple[list[Any], list[int]]:
-    shown = random.choices(DIGITS, k=random.randint(1, 3))
-    return [IMAGES[digit] for digit in shown], shown
-
-
-def best(scores: list[list[float]]) -> list[int]:
-    return [row.index(max(row)) for row in scores]
-
-
-def half_open_inference() -> Case:
-    x, y = halves()
-    return open_inference("half_plus_two", {"x": ("FP32", x)}, {"y": y})
-
-
-def half_tf_serving() -> Case:
-    x, y = halves()
-    return tf_serving("half_plus_two", {"instances": x}, {"predictions": y})
-
-
-def half_grps() -> Case:
-    x, y = halves()
-    return grps("half_plus_two", {"ndarray": x}, lambda got: bool(got["ndarray"] == y), "?return-ndarray=true")
-
-
-def echo_open_inference() -> Case:
-    x = rows()
-    return open_inference("echo", {"x": ("FP64", x)}, {"y": flat(x)})
-
-
-def echo_tf_serving() -> Case:
-    x = rows()
-    return tf_serving("echo", {"inputs": {"x": x}}, {"outputs": x})
-
-
-def echo_grps() -> Case:
-    x = rows()
-    return grps_tensor("echo", "DT_FLOAT64", "flat_float64", x, flat(x))
-
-
-def upper_open_inference() -> Case:
-    text, shout = words()
-    return open_inference("upper", {"text": ("BYTES", text)}, {"shout": shout})
-
-
-def upper_tf_serving() -> Case:
-    text, shout = words()
-    return tf_serving("upper", {"instances": text}, {"predictions": shout})
-
-
-def upper_grps() -> Case:
-    text, shout = words()
-    return grps("upper", {"str_data": text[0]}, lambda got: bool(got["str_data"] == shout[0]))
-
-
-def digits_open_inference() -> Case:
-    pixels, shown = images()
-    body = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [len(pixels), 8, 8], "data": pixels}]}
-
-    def right(answer: Any) -> bool:
-        scores = answer["outputs"][0]["data"]
-        return best([scores[n : n + 10] for n in range(0, len(scores), 10)]) == shown
-
-    return Case("open_inference", "/v2/models/digits/infer", orjson.dumps(body), right)
-
-
-def digits_tf_serving() -> Case:
-    pixels, shown = images()
-    body = orjson.dumps({"instances": pixels})
-    return Case("tf_serving", "/v1/models/digits:predict", body, lambda got: best(got["predictions"]) == shown)
-
-
-def digits_grps() -> Case:
-    pixels, shown = images()
-    return grps("digits", {"ndarray": pixels}, lambda got: best(got["ndarray"]) == shown, "?return-ndarray=true")
-
-
-def sum_open_inference() -> Case:
-    a, b = ([[random.randrange(-(1 << 30), 1 << 30) for _ in range(16)]] for _ in range(2))
-    total = [x + y for x, y in zip(a[0], b[0], strict=True)]
-    difference = [x - y for x, y in zip(a[0], b[0], strict=True)]
-    inputs = {"INPUT0": ("INT32", a), "INPUT1": ("INT32", b)}
-    return open_inference("add_sub", inputs, {"OUTPUT0": total, "OUTPUT1": difference})
-
-
-GOOD: tuple[Make, ...] = (
-    *(half_open_inference, half_tf_serving, half_grps),
-    *(echo_open_inference, echo_tf_serving, echo_grps),
-    *(upper_open_inference, upper_tf_serving, upper_grps),
-    *(digits_open_inference, digits_tf_serving, digits_grps),
-    sum_open_inference,
-)
-
-
-def nonsense() -> Case:
-    """What its dialect refuses, by the status of its contract."""
-    dialect, target, body, status = random.choice(
-        (
-            ("open_inference", "/v2/models/half_plus_two/infer", b'{"inputs": [', 400),
-            ("open_inference", f"/v2/models/m{random.getrandbits(64):x}/infer", b"{}", 404),
-            ("tf_serving", "/v1/models/half_plus_two:predict", b'{"instances": ["x"]}', 400),
-            ("tf_serving", f"/v1/models/m{random.getrandbits(64):x}:predict", b"{}", 404),
-            ("grps", "/grps/v1/infer/predict?model=half_plus_two-1", b'{"ndarray": [[1], [2, 3]]}', 500),
-            ("grps", f"/grps/v1/infer/predict?model=m{random.getrandbits(64):x}-1", b'{"ndarray": [1]}', 500),
-        )
-    )
-    return Case(dialect, target, body, lambda got: "error" in got or got["status"]["status"] == "FAILURE", status)
 
 
 # ------------------------------------------------------------------------------------------------------------- clients
@@ -308,6 +128,43 @@ class Client:
         self._writer = None
 
 
+class GrpcClient:
+    """One call after another over a connection that it shares."""
+
+    def __init__(self, channel: Any, tally: Tally) -> None:
+        self._ask = channel.unary_unary(PREDICT)
+        self._tally = tally
+        self._answer = message_class("tensorflow.serving.PredictResponse")
+
+    async def run(self, until: float) -> None:
+        turns = cycle(random.sample(GOOD_GRPC, len(GOOD_GRPC)))
+        while time.monotonic() < until:
+            case = nonsense_grpc() if random.random() < NONSENSE else next(turns)()
+            self._tally.sent += 1
+            if random.random() < LEAVE:
+                await self._leave(case)
+            else:
+                await self._call(case)
+
+    async def _call(self, case: Case) -> None:
+        begun = time.perf_counter()
+        try:
+            body = await self._ask(case.body, timeout=PATIENCE_S)
+        except grpc.aio.AioRpcError as error:
+            status, got = error.code().value[0], error.details()
+        else:
+            status, got = 200, self._answer.FromString(body)
+        self._tally.note(case, time.perf_counter() - begun)
+        if status != case.status or not case.right(got):
+            self._tally.errors.append(f"{case.target}: sent {case.body[:200]!r}, got {status} {str(got)[:200]}")
+
+    async def _leave(self, case: Case) -> None:
+        call = self._ask(case.body, timeout=PATIENCE_S)
+        await asyncio.sleep(random.expovariate(200))
+        call.cancel()
+        self._tally.left[case.dialect] += 1
+
+
 def message(case: Case) -> bytes:
     head = f"POST {case.target} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(case.body)}\r\n\r\n".encode() + case.body
@@ -378,11 +235,17 @@ async def storm(gateway: Gateway, options: argparse.Namespace, tally: Tally, siz
     """All clients until the time is over; the report of the big bodies, if they were asked for."""
     watching = asyncio.create_task(watch(gateway, sizes))
     until = time.monotonic() + options.seconds
-    clients: list[Awaitable[None]] = [Client(gateway.port, tally).run(until) for _ in range(options.clients)]
+    channels = [grpc.aio.insecure_channel(f"{HOST}:{gateway.grpc_port}", [UNSHARED]) for _ in range(CHANNELS)]
+    callers = int(options.clients * GRPC_SHARE)
+    clients: list[Awaitable[None]] = [
+        *(Client(gateway.port, tally).run(until) for _ in range(options.clients - callers)),
+        *(GrpcClient(channels[number % CHANNELS], tally).run(until) for number in range(callers)),
+    ]
     everybody = asyncio.gather(*clients)
     await asyncio.sleep(options.seconds / 4)
     told = await big_bodies(gateway.port, tally) if options.big else []
     await everybody
+    await asyncio.gather(*(channel.close() for channel in channels))
     watching.cancel()
     return told
 

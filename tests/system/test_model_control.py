@@ -28,7 +28,8 @@ def add(folder: Path, model: str) -> None:
     """Put a model of the demo there, its file last."""
     (folder / "1").mkdir(parents=True)
     (folder / "model.yaml").write_text(ENTRY)
-    shutil.copy(MODELS / model / "1/model.onnx", folder / "1/new")
+    (file,) = (MODELS / model).glob("*/model.onnx")
+    shutil.copy(file, folder / "1/new")
     (folder / "1/new").rename(folder / "1/model.onnx")
 
 

@@ -19,6 +19,8 @@ import pytest
 import yaml
 from serving import running
 
+from gateway.page import page
+
 FOLDER = Path(__file__).parent / "triton"
 TRITON: dict[str, dict[str, Any]] = json.loads((FOLDER / "answers.json").read_text())
 
@@ -61,6 +63,7 @@ STATUS = {
 }
 """Another status, the same body."""
 OTHERWISE: dict[str, tuple[int, Any, str]] = {
+    "GET /": (200, bytes(page().body).decode(), "the operator's page"),  # type: ignore[arg-type]
     "GET /v2/health/live": (200, {"live": True}, "KServe's client reads a body"),
     "GET /v2/models/add_sub/versions/1/ready": (
         200,

@@ -228,7 +228,8 @@ def test_what_is_said(gateway: Gateway) -> None:
     for line in [
         "  delayed: config.pbtxt:1: optimization.cuda.graphs is ignored: kernels are launched one by one",
         '  FAILED broken_config: config.pbtxt:2:11: input.nam: unknown key "nam"; did you mean name?',
-        "  FAILED torch: model.pt is TorchScript, which is not supported; onnxruntime, python and ensemble are",
+        "  FAILED torch: model.pt is TorchScript, which is not supported; onnxruntime, python, "
+        "tensorflow (SavedModels) and ensemble are",
     ]:
         assert line in lines
     (line,) = (line for line in lines if "FAILED cannot_batch" in line)

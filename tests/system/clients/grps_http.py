@@ -112,7 +112,7 @@ def check_a_map(address: str) -> None:
 
 
 def check_nested_lists_in_and_out(address: str) -> None:
-    query = {"return-ndarray": "true", "model": "half_plus_three-1"}
+    query = {"return-ndarray": "true", "model": "half_plus_three-123"}
     assert predict(address, {"ndarray": [[1, 2, 3], [4, 5, 6]]}, **query) == {
         "ndarray": [[3.5, 4.0, 4.5], [5.0, 5.5, 6.0]]
     }

@@ -71,7 +71,7 @@ def check_status(address: str) -> None:
     def available(version: str) -> dict[str, Any]:
         return {"version": version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
 
-    assert get(address, "half_plus_three") == {"model_version_status": [available("1")]}
+    assert get(address, "half_plus_three") == {"model_version_status": [available("123")]}
     assert get(address, "digits") == {"model_version_status": [available("2"), available("1")]}
     assert get(address, "digits/versions/1") == {"model_version_status": [available("1")]}
 

@@ -62,7 +62,7 @@ def check_unload_and_load(address: str) -> None:
         assert entries(client) == [{"name": NAME, "version": "1", "state": "READY"}]
         client.unload_model(NAME, unload_dependents=True)
         until_unloaded(client)
-        content = (MODELS / "half_plus_three/1/model.onnx").read_bytes()
+        content = (MODELS / "half_plus_three/123/model.onnx").read_bytes()
         config = '{"backend": "onnxruntime", "version_policy": {"specific": {"versions": [7]}}}'
         client.load_model(NAME, config=config, files={"file:7/model.onnx": content})
         assert client.is_model_ready(NAME, "7")

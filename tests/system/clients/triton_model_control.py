@@ -91,7 +91,7 @@ def check_load_with_another_configuration(address: str) -> None:
 
 def check_load_with_files(address: str) -> None:
     client = connect(address)
-    content = (MODELS / "half_plus_three/1/model.onnx").read_bytes()
+    content = (MODELS / "half_plus_three/123/model.onnx").read_bytes()
     config = '{"backend": "onnxruntime", "version_policy": {"specific": {"versions": [7]}}}'
     client.load_model(NAME, config=config, files={"file:7/model.onnx": content})
     assert client.is_model_ready(NAME, "7")

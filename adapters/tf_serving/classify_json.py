@@ -1,0 +1,105 @@
+"""`:classify` and `:regress`: {"examples": [...], "context": {...}} -> {"results": [...]}.
+
+Order of checks, which clients can see: syntax, top level, signature_name, context, examples; then model, signature,
+features. So a wrong body of an unknown model is a wrong body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
+
+from adapters.json_body import ARRAY, length
+from adapters.tf_serving.classify_regress import (
+    Classified,
+    Verb,
+    classified,
+    infer_request,
+    regressed,
+    signature_for,
+)
+from adapters.tf_serving.errors import JSON_HEADERS
+from adapters.tf_serving.example_json import JsonExamples, read_example
+from adapters.tf_serving.json_text import quote, show
+from adapters.tf_serving.model_ref import resolve_model
+from adapters.tf_serving.number_text import number_rows, number_texts
+from adapters.tf_serving.request_body import plain_body, read_object
+from gateway.canonical import InferRequest, InferResponse
+from gateway.errors import InvalidArgument
+from gateway.ports import Call, Decode, NeedsThread, Reply, Resolve
+
+_SMALL_BYTES: Final = 64 << 10
+"""Larger bodies, and those that are gzipped, are read in a thread: each feature costs half a microsecond."""
+
+_MOST_EXAMPLES: Final = 1 << 20
+"""An empty one has three bytes here, and 64 as an object."""
+
+
+def decoder(verb: Verb) -> Decode:
+    """The decode of a verb."""
+
+    def decode(call: Call, resolve: Resolve) -> InferRequest:
+        if not call.in_thread and (len(call.body) > _SMALL_BYTES or "content-encoding" in call.headers):
+            raise NeedsThread
+        name, examples = _read(read_object(call, bytes(plain_body(call))))
+        view = resolve_model(call, resolve)
+        return infer_request(view, [signature_for(view, name, verb)], examples, call.deadline)
+
+    return decode
+
+
+def _read(root: Any) -> tuple[str, JsonExamples]:
+    """The name of the signature, "" if there is none, and the Examples."""
+    name = root.get("signature_name", "")
+    if not isinstance(name, str):
+        _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
+    context = read_example(root["context"]) if "context" in root else None
+    if "examples" not in root:
+        _refuse(root, "When method is classify, key 'examples' is expected and was not found")
+    examples = root["examples"]
+    if not isinstance(examples, ARRAY):
+        _refuse(root, "Expecting 'examples' value to be an list/array")
+    if not len(examples):
+        _refuse(root, "'examples' value is an empty array")
+    if length(examples) > _MOST_EXAMPLES:
+        raise InvalidArgument(f"'examples' has more than {_MOST_EXAMPLES} elements")
+    return name, JsonExamples([read_example(example) for example in examples], context)
+
+
+def _refuse(root: Any, objection: str) -> NoReturn:
+    raise InvalidArgument(f"JSON Value: {show(root)} {objection}")
+
+
+def encode_classify(response: InferResponse, request: InferRequest) -> Reply:
+    """Rows of [label, score], in the order in which the model has the classes. Raises EncodingFailed."""
+    found = classified(response, request.wire)
+    _, columns = found.shape
+    if not columns:
+        rows = ["[]"] * found.shape[0]
+    else:
+        pairs = map(str.__add__, _openings(found), _scores(found))
+        rows = [f"[{'], '.join(row)}]]" for row in zip(*[pairs] * columns, strict=True)]
+    text = '{\n    "results": [' + ", ".join(rows) + "\n    ]\n}"
+    return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
+
+
+def _openings(found: Classified) -> Iterable[str]:
+    """The text of every class as far as its score, row by row; the label is "" where the model tells none."""
+    rows, columns = found.shape
+    if isinstance(found.labels, tuple):
+        known = found.labels[:columns]
+        return [f"[{quote(label)}, " for label in (*known, *[""] * (columns - len(known)))] * rows
+    labels = found.labels.reshape(-1).tolist()
+    openings = {label: f"[{quote(label.decode('utf-8', 'surrogateescape'))}, " for label in {*labels}}
+    return [openings[label] for label in labels]
+
+
+def _scores(found: Classified) -> Iterable[str]:
+    rows, columns = found.shape
+    return ["0.0"] * (rows * columns) if found.scores is None else number_texts(found.scores)
+
+
+def encode_regress(response: InferResponse, request: InferRequest) -> Reply:
+    """One number per Example. Raises EncodingFailed."""
+    [numbers] = number_rows(regressed(response, request.wire).reshape(1, -1), ", ")
+    return Reply(f'{{\n    "results": [{numbers}]\n}}'.encode(), headers=JSON_HEADERS)

@@ -1,0 +1,161 @@
+"""Classify, Regress and MultiInference over gRPC.
+
+Order of checks, which clients can see: model, signature, Examples, features. A multi-inference asks several signatures
+of one model about the same Examples; those that feed it alike are one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final, NamedTuple
+
+from adapters.pb import message
+from adapters.tf_serving.classify_regress import (
+    Asked,
+    Verb,
+    check_signature,
+    classified,
+    infer_request,
+    regressed,
+    signature_for,
+)
+from adapters.tf_serving.example_proto import SMALL_BYTES, read_request
+from adapters.tf_serving.example_tensors import Examples
+from adapters.tf_serving.proto_spec import effective_spec, resolve_request, resolve_spec, signature_name
+from adapters.tf_serving.result_messages import classification_result, field, regression_result
+from gateway.canonical import InferRequest, InferResponse, Signature
+from gateway.errors import InvalidArgument, Unsupported
+from gateway.ports import Call, Decode, NeedsThread, Reply, Resolve
+from gateway.questions import InferTogether
+
+_PACKAGE: Final = "tensorflow.serving."
+_KINDS: Final[dict[Verb, str]] = {
+    "classify": _PACKAGE + "ClassificationRequest",
+    "regress": _PACKAGE + "RegressionRequest",
+}
+_VERBS: Final[dict[str, Verb]] = {"tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress"}
+_MULTI: Final = _PACKAGE + "MultiInferenceRequest"
+_ModelSpec: Final = message(_PACKAGE + "ModelSpec")
+_RESULT: Final = b"\x0a"
+"""The tag of `result` in both responses."""
+_MODEL_SPEC: Final = b"\x12"
+_RESULTS: Final = b"\x0a"
+"""The tag of MultiInferenceResponse.results, whose messages have the next three."""
+_RESULT_SPEC: Final = b"\x0a"
+_CLASSIFICATION: Final = b"\x12"
+_REGRESSION: Final = b"\x1a"
+
+
+class Task(NamedTuple):
+    """One task of a multi-inference: which of the requests answers it, and how it is read."""
+
+    request: int
+    verb: Verb
+    asked: Asked
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+def decoder(verb: Verb) -> Decode:
+    """The decode of Classify or Regress."""
+
+    def decode(call: Call, resolve: Resolve) -> InferRequest:
+        """Raises InvalidArgument, LabelNotFound, ModelNotFound, NeedsThread."""
+        request, examples = _read(call, _KINDS[verb])
+        view = resolve_request(request, resolve)
+        call.notes["model"] = view.name
+        signature = signature_for(view, request.model_spec.signature_name, verb)
+        return infer_request(view, [signature], _some(examples), call.deadline)
+
+    return decode
+
+
+def decode_multi(call: Call, resolve: Resolve) -> InferTogether:
+    """Raises InvalidArgument, Unsupported, LabelNotFound, ModelNotFound, NeedsThread."""
+    message, examples = _read(call, _MULTI)
+    view = resolve_spec(message.tasks[0].model_spec if message.tasks else _ModelSpec(), resolve)
+    asked = _tasks(message.tasks, view.signatures)
+    groups: dict[Hashable, list[Signature]] = {}
+    tasks = []
+    for verb, signature in asked:
+        feed = _feed(signature)
+        groups.setdefault(feed, []).append(signature)
+        tasks.append(Task([*groups].index(feed), verb, Asked(signature, len(examples))))
+    _some(examples)
+    requests = [infer_request(view, signatures, examples, call.deadline) for signatures in groups.values()]
+    return InferTogether(tuple(requests), tasks)
+
+
+def _read(call: Call, kind: str) -> tuple[Any, Examples]:
+    if not call.in_thread and len(call.body) > SMALL_BYTES:
+        raise NeedsThread
+    return read_request(kind, call.body)
+
+
+def _some(examples: Examples) -> Examples:
+    if not len(examples):
+        raise InvalidArgument("Input is empty.")
+    return examples
+
+
+def _tasks(messages: Any, signatures: Any) -> list[tuple[Verb, Signature]]:
+    """What each task asks. Raises InvalidArgument, Unsupported. Source: the order of the original's checks."""
+    tasks: dict[str, tuple[Verb, Signature]] = {}
+    for task in messages:
+        spec = task.model_spec
+        if not spec.name:
+            raise InvalidArgument("Found ModelSpec with an empty model name.")
+        if spec.name != messages[0].model_spec.name:
+            raise InvalidArgument("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
+        name = signature_name(spec)
+        if name in tasks:
+            raise InvalidArgument(f"Duplicate evaluation of signature: {name}")
+        if name not in signatures:
+            raise InvalidArgument(f"Requested signature not found in model graph: {name}")
+        if task.method_name not in _VERBS:
+            raise Unsupported(f"Unsupported signature method_name: {task.method_name}")
+        tasks[name] = _VERBS[task.method_name], signatures[name]
+        check_signature(signatures[name], _VERBS[task.method_name])
+    return [*tasks.values()]
+
+
+def _feed(signature: Signature) -> Hashable:
+    """What a signature feeds the model with; signatures that a model brought are functions of their own."""
+    if signature.definition:
+        return signature.name
+    if signature.features is None:
+        return signature.inputs["inputs"].name, None
+    return tuple([(name, spec.name) for name, spec in signature.features.items()])
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def encode_classify(response: InferResponse, request: InferRequest) -> Reply:
+    """Raises EncodingFailed."""
+    return Reply(field(_RESULT, classification_result(classified(response, request.wire))) + _spec(request))
+
+
+def encode_regress(response: InferResponse, request: InferRequest) -> Reply:
+    """Raises EncodingFailed."""
+    return Reply(field(_RESULT, regression_result(regressed(response, request.wire))) + _spec(request))
+
+
+def _spec(request: InferRequest) -> bytes:
+    """The field model_spec of a response."""
+    return field(_MODEL_SPEC, effective_spec(request.view.name, request.view.version, request.wire.signature.name))
+
+
+def encode_multi(responses: tuple[InferResponse, ...], question: InferTogether) -> Reply:
+    """Raises EncodingFailed."""
+    view = question.requests[0].view
+    results = []
+    for at, verb, asked in question.wire:
+        spec = field(_RESULT_SPEC, effective_spec(view.name, view.version, asked.signature.name))
+        if verb == "classify":
+            result = field(_CLASSIFICATION, classification_result(classified(responses[at], asked)))
+        else:
+            result = field(_REGRESSION, regression_result(regressed(responses[at], asked)))
+        results.append(field(_RESULTS, spec + result))
+    return Reply(b"".join(results))

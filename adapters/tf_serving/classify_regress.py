@@ -1,0 +1,177 @@
+"""Classification and regression: requests of Examples to a signature that can answer them, and what its outputs mean.
+
+Both transports ask and answer alike but for the bytes. A signature's method_name is not looked at, only its tensors.
+Source: TensorFlow Serving, whose checks, in this order, and texts these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from google.protobuf import text_format
+
+from adapters.tf_serving.example_tensors import Examples, model_inputs
+from adapters.tf_serving.signature_def import ENUM_NAMES, signature_def
+from adapters.tf_serving.signatures import DEFAULT_SIGNATURE
+from adapters.tf_serving.tensors import Tensor
+from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, OutputRequest, Signature, datatype_of
+from gateway.errors import EncodingFailed, InvalidArgument
+from gateway.ports import ModelView
+
+Verb: TypeAlias = Literal["classify", "regress"]
+
+INPUTS: Final = "inputs"
+CLASSES: Final = "classes"
+SCORES: Final = "scores"
+OUTPUTS: Final = "outputs"
+_FLOAT: Final = DTYPES["FP32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the encoder needs: the signature, and how many Examples came."""
+
+    signature: Signature
+    count: int
+
+
+class Classified(NamedTuple):
+    """The classes of every Example, best or not. `scores` are float32 [Examples, classes], None where the model has
+    none; `labels` BYTES of that shape, or the names of the classes, as many as are known.
+    """
+
+    shape: tuple[int, int]
+    labels: Tensor | tuple[str, ...]
+    scores: Tensor | None
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+def signature_for(view: ModelView, name: str, verb: Verb) -> Signature:
+    """The signature of that name, "" being the default, if its tensors are a verb's. Raises InvalidArgument."""
+    signature = view.signatures.get(name or DEFAULT_SIGNATURE)
+    if signature is None:
+        raise InvalidArgument(f"No signature was found with the name: {name or DEFAULT_SIGNATURE}")
+    check_signature(signature, verb)
+    return signature
+
+
+def check_signature(signature: Signature, verb: Verb) -> None:
+    """Whether a signature's tensors are a verb's. Raises InvalidArgument."""
+    if len(signature.inputs) != 1:
+        raise InvalidArgument("Expected one input Tensor.")
+    if verb == "classify":
+        _check_classification(signature)
+    else:
+        _check_regression(signature)
+
+
+def _check_classification(signature: Signature) -> None:
+    outputs = signature.outputs
+    if len(outputs) not in (1, 2):
+        raise InvalidArgument(f"Expected one or two output Tensors, found {len(outputs)}")
+    if INPUTS not in signature.inputs:
+        raise InvalidArgument(f"No classification inputs found in SignatureDef: {_text(signature)}")
+    if CLASSES not in outputs and SCORES not in outputs:
+        raise InvalidArgument(
+            'Expected classification signature outputs to contain at least one of "classes" or "scores". Signature was:'
+            f" {_text(signature)}"
+        )
+
+
+def _check_regression(signature: Signature) -> None:
+    if len(signature.outputs) != 1:
+        raise InvalidArgument("Expected one output Tensor.")
+    if INPUTS not in signature.inputs:
+        raise InvalidArgument(f"No regression inputs found in SignatureDef: {_text(signature)}")
+    if OUTPUTS not in signature.outputs:
+        raise InvalidArgument(f"No regression outputs found in SignatureDef: {_text(signature)}")
+
+
+def _text(signature: Signature) -> str:
+    return text_format.MessageToString(signature_def(signature))
+
+
+def infer_request(
+    view: ModelView, signatures: Sequence[Signature], examples: Examples, deadline: float | None
+) -> InferRequest:
+    """The Examples as one request for what classification and regression look at in these signatures, which feed the
+    model alike. Raises InvalidArgument.
+    """
+    looked_at = (CLASSES, SCORES, OUTPUTS)
+    specs = [signature.outputs[name] for signature in signatures for name in looked_at if name in signature.outputs]
+    wanted = dict.fromkeys([spec.name for spec in specs])
+    return InferRequest(
+        view,
+        model_inputs(signatures[0], examples),
+        outputs=() if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted]),
+        signature=signatures[0].name,
+        deadline=deadline,
+        wire=Asked(signatures[0], len(examples)),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def classified(response: InferResponse, asked: Asked) -> Classified:
+    """Raises EncodingFailed for outputs that are no classes."""
+    outputs = asked.signature.outputs
+    classes = _matrix(response, asked, CLASSES, BYTES) if CLASSES in outputs else None
+    scores = _matrix(response, asked, SCORES, _FLOAT) if SCORES in outputs else None
+    if classes is None:
+        assert scores is not None  # noqa: S101  # the signature has one of the two
+        return Classified(scores.shape, outputs[SCORES].labels, scores)
+    if scores is not None and scores.shape != classes.shape:
+        raise EncodingFailed(
+            f"Tensors class and score should match in dim_size(1). Got {classes.shape[1]} vs. {scores.shape[1]}"
+        )
+    return Classified(classes.shape, classes, scores)
+
+
+def _matrix(response: InferResponse, asked: Asked, name: str, dtype: Any) -> Tensor:
+    """An output [Examples, classes] of that dtype."""
+    tensor = _given(response, asked, name)
+    if tensor.ndim != 2:
+        raise EncodingFailed(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(tensor)}")
+    if tensor.dtype != dtype:
+        raise EncodingFailed(f"Expected {name} Tensor of {_enum(dtype)}. Got: {_enum(tensor.dtype)}")
+    _check_rows(tensor, asked)
+    return tensor
+
+
+def regressed(response: InferResponse, asked: Asked) -> Tensor:
+    """The value of every Example, float32 [Examples]. Raises EncodingFailed for outputs that are no such thing."""
+    tensor = _given(response, asked, OUTPUTS)
+    if tensor.ndim != 1 and (tensor.ndim != 2 or tensor.shape[1] != 1):
+        raise EncodingFailed(
+            f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(tensor)}"
+        )
+    _check_rows(tensor, asked)
+    if tensor.dtype != _FLOAT:
+        raise EncodingFailed(f"Expected output Tensor of DT_FLOAT.  Got: {_enum(tensor.dtype)}")
+    return tensor.reshape(-1)
+
+
+def _given(response: InferResponse, asked: Asked, name: str) -> Tensor:
+    output = asked.signature.outputs[name].name
+    tensor: Tensor | None = response.outputs.get(output)
+    if tensor is None:
+        raise EncodingFailed(f"The model gave no output {output}")
+    return tensor
+
+
+def _check_rows(tensor: Tensor, asked: Asked) -> None:
+    if tensor.shape[0] != asked.count:
+        raise EncodingFailed(f"Input batch size did not match output batch size: {asked.count} vs. {tensor.shape[0]}")
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"[{','.join(map(str, tensor.shape))}]"
+
+
+def _enum(dtype: Any) -> str:
+    return ENUM_NAMES[datatype_of(dtype)]

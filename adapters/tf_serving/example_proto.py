@@ -1,0 +1,212 @@
+"""tf.Examples as messages: those of gRPC, and serialized ones in a tensor of strings.
+
+Protobuf makes up to 25 bytes of one where a message is all structure: short features, empty strings. So large messages
+are taken apart by hand as far as their Examples, these are parsed one at a time, and a large Example is looked through
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from adapters.pb import message
+from adapters.tf_serving.example_tensors import Column, Examples, Feature, Kind, merge, model_inputs
+from adapters.tf_serving.tensors import Tensor
+from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
+from gateway.canonical import Signature, Tensors
+from gateway.errors import InvalidArgument
+from gateway.ports import Buffer, NeedsThread
+
+SMALL_BYTES: Final = 64 << 10
+"""Of Examples; more are read in a thread: each feature costs a microsecond."""
+_LARGE_BYTES: Final = 4 << 20
+_KIND: Final = "tensorflow.Example"
+_Example: Final = message(_KIND)
+_KINDS: Final[dict[str, Kind]] = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
+_FEW: Final = 32
+"""More numbers than that are quicker copied at once."""
+_FIRST: Final = 1 << 3 | 2
+_SECOND: Final = 2 << 3 | 2
+"""The tags of a message's fields 1 and 2."""
+
+
+class ProtoExamples:
+    """Examples of a small message; on a clash with the context an Example's own feature counts, even one without a
+    kind.
+    """
+
+    def __init__(self, examples: Sequence[Any], context: Any = None) -> None:
+        self._examples = examples
+        self._context = context
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def columns(self, names: Collection[str]) -> list[Column]:
+        """See Examples."""
+        return _columns(names, self._examples, self._context)
+
+    def serialized(self) -> list[bytes]:
+        """See Examples."""
+        context = b"" if self._context is None else self._context.SerializeToString()
+        return merge(context, [example.SerializeToString() for example in self._examples])
+
+
+class SerializedExamples:
+    """The same, each still a message by itself."""
+
+    def __init__(self, examples: Sequence[bytes], context: bytes = b"") -> None:
+        self._examples = examples
+        self._context = context
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def columns(self, names: Collection[str]) -> list[Column]:
+        """See Examples. Raises InvalidArgument where one is no Example."""
+        parsed = (_parse(f"Index: {index}", text) for index, text in enumerate(self._examples))
+        return _columns(names, parsed, _parse("context", self._context) if self._context else None)
+
+    def serialized(self) -> list[bytes]:
+        """See Examples."""
+        return merge(self._context, [*self._examples])
+
+
+def _columns(names: Collection[str], examples: Iterable[Any], context: Any) -> list[Column]:
+    columns: list[Column] = [[] for _ in names]
+    shared = {} if context is None else context.features.feature
+    places = [(name, _feature(shared.get(name)), column) for name, column in zip(names, columns, strict=True)]
+    for example in examples:
+        own = example.features.feature
+        for name, otherwise, column in places:
+            found = own.get(name)
+            column.append(otherwise if found is None else _feature(found))
+    return columns
+
+
+def _feature(feature: Any) -> Feature | None:
+    """A copy, which does not keep the message."""
+    field = None if feature is None else feature.WhichOneof("kind")
+    if field is None:
+        return None
+    kind = _KINDS[field]
+    values = getattr(feature, field).value
+    return Feature(kind, values[:] if kind == "bytes" or len(values) < _FEW else np.array(values))
+
+
+def inputs_of(signature: Signature, inputs: Tensors, *, in_thread: bool) -> Tensors:
+    """Predict's inputs by the caller's names -> by the model's. Where the signature has features they are a tensor of
+    serialized Examples, which is parsed. Raises InvalidArgument, NeedsThread.
+    """
+    if signature.features is None:
+        return {signature.inputs[name].name: tensor for name, tensor in inputs.items()}
+    return example_inputs(signature, inputs["inputs"], in_thread=in_thread)
+
+
+def example_inputs(signature: Signature, serialized: Tensor, *, in_thread: bool) -> Tensors:
+    """Serialized Examples, host BYTES, -> inputs by the model's names, for a signature with features.
+
+    Raises InvalidArgument, and NeedsThread on the event loop where they are many.
+    """
+    if serialized.ndim != 1:
+        shape = ",".join(map(str, serialized.shape))
+        raise InvalidArgument(f"Expected serialized to be a vector, got shape: [{shape}]")
+    texts = serialized.tolist()
+    if not in_thread and sum(map(len, texts)) > SMALL_BYTES:
+        raise NeedsThread
+    return model_inputs(signature, SerializedExamples(texts))
+
+
+def _parse(place: str, text: bytes) -> Any:
+    if len(text) > _LARGE_BYTES:
+        _check_structure(text)
+    try:
+        return _Example.FromString(text)
+    except DecodeError:
+        raise InvalidArgument(f"Could not parse example input, {place}") from None
+
+
+def _check_structure(text: bytes) -> None:
+    """Refuse an Example that has more features, or strings in them, than is sane. Raises InvalidArgument."""
+    strings = MOST_ELEMENTS
+    for entry in _inside(text, [(0, len(text))], _FIRST, _FIRST):  # Example.features, Features.feature
+        for lists in _inside(text, [entry], _SECOND, _FIRST):  # an entry's Feature, Feature.bytes_list
+            strings -= sum([1 for _ in fields(text, *lists, _KIND, strings)])
+
+
+def _inside(text: Buffer, spans: Iterable[tuple[int, int]], *tags: int) -> Iterable[tuple[int, int]]:
+    """Where fields lie that are reached by a path of tags."""
+    for tag in tags:
+        spans = [(data, end) for span in spans for found, _, data, end in fields(text, *span, _KIND) if found == tag]
+    return spans
+
+
+# ------------------------------------------------------------------------------------------------------ whole requests
+
+
+def read_request(kind: str, body: Buffer) -> tuple[Any, Examples]:
+    """A ClassificationRequest, RegressionRequest or MultiInferenceRequest, and the Examples of its input.
+
+    Raises InvalidArgument.
+    """
+    if len(body) > _LARGE_BYTES:
+        head, examples = _split(kind, body)
+        return _whole(kind, head), examples
+    request = _whole(kind, body)
+    if request.input.WhichOneof("kind") == "example_list_with_context":
+        found = request.input.example_list_with_context
+        return request, ProtoExamples(found.examples, found.context)
+    return request, ProtoExamples(request.input.example_list.examples)
+
+
+def _whole(kind: str, body: Buffer) -> Any:
+    try:
+        return message(kind).FromString(body)
+    except DecodeError:
+        raise InvalidArgument(f"failed to parse the request: it is no valid {kind}") from None
+
+
+def _split(kind: str, body: Buffer) -> tuple[bytes, SerializedExamples]:
+    """A request without its input, and the Examples in this. All three kinds have it in field 2.
+
+    Of the two lists that an input can be, the last one counts; its pieces are one list, and a context's one context.
+    """
+    view = memoryview(body)
+    head: list[memoryview] = []
+    kept = chosen = 0
+    found = _Found([], [])
+    for tag, begin, data, end in fields(body, 0, len(body), kind):
+        if tag != _SECOND:
+            continue
+        head.append(view[kept:begin])
+        kept = end
+        for choice, _, first, last in fields(body, data, end, kind):
+            if choice in (_FIRST, _SECOND):
+                found = found if choice == chosen else _Found([], [])
+                chosen = choice
+                found.add(body, first, last, kind)
+    head.append(view[kept:])
+    text = b"".join(head)
+    if len(text) > MOST_HEAD_BYTES:
+        raise too_large()
+    return text, SerializedExamples(found.examples, b"".join(found.contexts) if chosen == _SECOND else b"")
+
+
+class _Found(NamedTuple):
+    """What an ExampleListWithContext has, and an ExampleList apart from contexts."""
+
+    examples: list[bytes]
+    contexts: list[bytes]
+
+    def add(self, body: Buffer, at: int, end: int, kind: str) -> None:
+        for tag, _, data, stop in fields(body, at, end, kind, MOST_ELEMENTS):
+            if tag == _FIRST:
+                self.examples.append(bytes(body[data:stop]))
+            elif tag == _SECOND:
+                self.contexts.append(bytes(body[data:stop]))
+        if len(self.examples) > MOST_ELEMENTS:
+            raise InvalidArgument(f"failed to parse the request: it has more than {MOST_ELEMENTS} Examples")

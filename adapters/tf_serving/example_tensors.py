@@ -1,0 +1,169 @@
+"""tf.Examples -> the inputs of a model, as TensorFlow parses Examples: each feature is an input, each Example a row.
+
+A feature has a kind, and the kind must be the input's own: floats for FP32 and other floating dtypes, int64s for
+integers and BOOL (each value within its range), bytes for BYTES. A declared shape without its batch dimension is the
+shape of a row; its first dimension may vary, if all Examples agree. Where no shape is declared a row is a list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from itertools import chain
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import numpy as np
+
+from adapters.tf_serving.tensors import TYPE_NAMES, Shape, Tensor
+from gateway.canonical import BYTES, DTYPES, Signature, Tensors, TensorSpec
+from gateway.errors import InvalidArgument
+
+Kind: TypeAlias = Literal["bytes", "float", "int64"]
+
+_PARSED: Final[dict[Kind, str]] = {"bytes": "string", "float": "float", "int64": "int64"}
+"""Kind -> the dtype that TensorFlow parses it to, as its texts call it."""
+_DTYPES: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
+_FEW: Final = 32
+"""Fewer values of a feature than that are quicker taken one by one."""
+_MOST_ELEMENTS: Final = 1 << 28
+"""Of one input, and bytes of one where the model reads Examples: a context makes more of a request than it brings."""
+
+
+class Feature(NamedTuple):
+    """A feature that has a kind. `values` are float, int or bool, or bytes: a sequence, or an array of numbers."""
+
+    kind: Kind
+    values: Any
+
+
+Column: TypeAlias = list[Feature | None]
+"""One feature of every Example."""
+
+
+class Examples(Protocol):
+    """The Examples of one request, with their context merged into each."""
+
+    def __len__(self) -> int: ...
+
+    def columns(self, names: Collection[str]) -> list[Column]:
+        """Some features of every Example; None where one is missing or has no kind."""
+        ...
+
+    def serialized(self) -> list[bytes]:
+        """Each Example as a message."""
+        ...
+
+
+def merge(context: bytes, examples: list[bytes]) -> list[bytes]:
+    """Each message with the context before it, which merges them: of features that are in both, the latter counts.
+
+    Raises InvalidArgument.
+    """
+    if not context:
+        return examples
+    if len(context) * len(examples) > _MOST_ELEMENTS:
+        raise InvalidArgument(f"The context has more than {_MOST_ELEMENTS} bytes in all Examples")
+    return [context + example for example in examples]
+
+
+def kind_of(dtype: np.dtype[Any]) -> Kind:
+    """The kind of feature that an input of this dtype takes."""
+    if dtype == BYTES:
+        return "bytes"
+    return "int64" if dtype.kind in "iub" else "float"
+
+
+def model_inputs(signature: Signature, examples: Examples) -> Tensors:
+    """By the model's names: an input per feature, or the Examples themselves where the model reads them.
+
+    Raises InvalidArgument.
+    """
+    if signature.features is None:
+        [spec] = signature.inputs.values()
+        if spec.dtype != BYTES:
+            raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
+        return {spec.name: _strings(examples.serialized())}
+    tensors = {}
+    columns = examples.columns(signature.features.keys())
+    for (name, spec), column in zip(signature.features.items(), columns, strict=True):
+        features = _complete(name, spec, column)
+        if features or not column:
+            tensors[spec.name] = _tensor(name, spec, features)
+    return tensors
+
+
+def _complete(name: str, spec: TensorSpec, column: Column) -> list[Feature]:
+    """A column in which no feature is missing; nothing, if all are and the input is optional."""
+    present = [feature for feature in column if feature is not None]
+    if len(present) == len(column) or (not present and spec.optional):
+        return present
+    raise InvalidArgument(
+        f"Name: <unknown>, Feature: {name} (data type: {_PARSED[kind_of(spec.dtype)]}) is required but could not be"
+        f" found.  Index: {column.index(None)}"
+    )
+
+
+def _tensor(name: str, spec: TensorSpec, column: list[Feature]) -> Tensor:
+    """One feature of every Example -> [Examples, *shape of a row]."""
+    kind = kind_of(spec.dtype)
+    for index, feature in enumerate(column):
+        if feature.kind != kind:
+            given = f"Data type: {_PARSED[feature.kind]} but expected type: {_PARSED[kind]}"
+            _refuse(name, index, f"Data types don't match. {given}")
+    rows = [feature.values for feature in column]
+    shape = _row_shape(name, spec, [*map(len, rows)], kind)
+    size = math.prod(shape)
+    if len(rows) * size > _MOST_ELEMENTS:
+        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all Examples")
+    return _cast(name, _flat(kind, rows, size), spec.dtype, size).reshape(len(rows), *shape)
+
+
+def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Shape:
+    """The shape of a row; the number of values must fit it in every Example."""
+    rest = (-1,) if spec.shape is None else spec.shape[1:]
+    if rest[:1] == (-1,):
+        inner = math.prod(rest[1:])
+        length, left = divmod(sizes[0], inner) if sizes and inner > 0 else (0, 0)
+        if not left:
+            rest = (length, *rest[1:])
+    wanted = math.prod(rest) if min(rest, default=0) >= 0 else None
+    for index, size in enumerate(sizes):
+        if size != wanted:
+            shape = f"[{','.join(['?' if length < 0 else str(length) for length in rest])}]"
+            objection = f"Number of {kind} values != expected.  Values size: {size} but output shape: {shape}"
+            _refuse(name, index, objection)
+    return rest
+
+
+def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
+    """The values of all Examples, `size` of each, in the dtype of their kind."""
+    count = len(rows) * size
+    if kind == "bytes":
+        return _strings(chain.from_iterable(rows), count)
+    if size < _FEW or not rows:
+        with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+            return np.fromiter(chain.from_iterable(rows), _DTYPES[kind], count)
+    return np.concatenate([np.asarray(row) for row in rows])
+
+
+def _strings(values: Any, count: int | None = None) -> Tensor:
+    strings = values if count is None else [*values]
+    flat = np.empty(len(strings), np.object_)
+    flat[:] = strings
+    return flat
+
+
+def _cast(name: str, flat: Tensor, dtype: np.dtype[Any], size: int) -> Tensor:
+    """Numbers of a kind -> the input's dtype; integers must lie in its range. `size` values are one Example's."""
+    if flat.dtype.kind == "i" and dtype != flat.dtype and flat.size:
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if int(flat.min()) < low or int(flat.max()) > high:
+            at = int(((flat < low) | (flat > min(high, np.iinfo(np.int64).max))).argmax())
+            _refuse(name, at // size, f"Value out of range for {TYPE_NAMES[dtype]}: {flat[at]}")
+    with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+        return flat.astype(dtype, copy=False)
+
+
+def _refuse(name: str, index: int, objection: str) -> NoReturn:
+    """In the words of TensorFlow's parser."""
+    raise InvalidArgument(f"Name: <unknown>, Key: {name}, Index: {index}.  {objection}")

@@ -1,0 +1,81 @@
+"""A JSON document as TensorFlow Serving reads it, where `json_body` reads something else.
+
+Its parser is RapidJSON 1.1, run so that deep documents need no stack: it words two errors differently, stops at the end
+of the document, has no integers larger than a double, and does not look at the encoding of strings. Strings that are
+not UTF-8 are therefore bytes like all others. Here they are `str` with surrogates for the bytes that do not fit
+(Python's surrogateescape), which `json_text.utf8` turns back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+from adapters.json_body import object_of, read
+from gateway.errors import MalformedJson
+
+_WHITE_SPACE: Final = re.compile(r"\ufeff?[ \t\n\r]*")
+TOO_DEEP: Final = "nesting deeper"
+"""How the reason begins."""
+_NOT_UTF8: Final = "Invalid encoding in string."
+_DOUBLE_DIGITS: Final = 308
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % _DOUBLE_DIGITS)
+_STRING_OR_NUMBER: Final = re.compile(
+    rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?', re.DOTALL
+)
+_ENDS: Final = frozenset(b"]},:")
+_python: Final = json.JSONDecoder(object_pairs_hook=object_of)
+
+
+def read_document(body: bytes, max_depth: int) -> Any:
+    """Bytes -> value, as `json_body.read` has it. Raises MalformedJson."""
+    try:
+        value = read(body, max_depth, ignore_trailing=True)
+    except MalformedJson as error:
+        if error.reason == _NOT_UTF8 and error.offset is not None and body[error.offset] >= 0x80:
+            return _read_bytes(body, max_depth)
+        _refuse_too_big(body[: error.offset])
+        raise _as_original(error, body) from None
+    if isinstance(value, (dict, list, int)):  # not of simdjson, which knows no such integers
+        _refuse_too_big(body)
+    return value
+
+
+def _as_original(error: MalformedJson, body: bytes) -> MalformedJson:
+    """The error in the original's words."""
+    if error.reason == _NOT_UTF8:
+        return MalformedJson("Invalid escape character in string.", error.offset)
+    if error.offset is not None and _is_end_alone(body, error.offset):
+        return MalformedJson("The document is empty.", error.offset)
+    return error
+
+
+def _refuse_too_big(text: bytes) -> None:
+    """Refuse integers of more digits than double has room for. With an exponent they are a syntax error already."""
+    if not _LONG_NUMBER.search(text):
+        return
+    for token in _STRING_OR_NUMBER.finditer(text):
+        if token.end() - token.start() > _DOUBLE_DIGITS and token[0][:1] != b'"' and math.isinf(float(token[0])):
+            raise MalformedJson("Number too big to be stored in double.", token.start())
+
+
+def _is_end_alone(body: bytes, offset: int) -> bool:
+    """Whether the first token of all is one that can only end or continue something."""
+    return offset < len(body) and body[offset] in _ENDS and not body[:offset].removeprefix(b"\xef\xbb\xbf").strip()
+
+
+def _read_bytes(body: bytes, max_depth: int) -> Any:
+    """A document with strings that are not UTF-8: the reader that finds errors sees a question mark for each byte that
+    does not fit, Python's then reads the values. That knows the tokens NaN, Infinity and -Infinity alone.
+    """
+    text = body.decode("utf-8", "surrogateescape")
+    read_document(text.encode("utf-8", "replace"), max_depth)
+    try:
+        value, _ = _python.raw_decode(text, _WHITE_SPACE.match(text).end())  # type: ignore[union-attr]
+    except RecursionError:
+        raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
+    except ValueError:
+        raise MalformedJson(_NOT_UTF8) from None
+    return value

@@ -1,0 +1,20 @@
+"""What the YAML may say of this dialect. Source: flags of TensorFlow Serving's command line."""
+
+from pydantic import ConfigDict, Field
+
+from gateway.ports import Options
+
+
+class TfServingOptions(Options):
+    """How TensorFlow Serving's interfaces behave."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    cors: bool = False
+    """Whether web pages of any site may read the answers (rest_api_enable_cors_support)."""
+    timeout_ms: int = Field(default=30_000, ge=0)
+    """How long a call over HTTP may take once its body is here, before it is answered with 504; 0 is as long as it
+    likes (rest_api_timeout_in_ms)."""
+    tensor_content: bool = False
+    """Answers over gRPC have their elements as bytes, as the original's have with
+    --enable_serialization_as_tensor_content, and not in typed fields, which more clients read."""

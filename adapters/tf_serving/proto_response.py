@@ -1,0 +1,81 @@
+"""Predict over gRPC: answers -> PredictResponse.
+
+A reply is made of serialized fields and of views of the answer's arrays, which the transport joins. Fields stand in the
+order of their numbers, outputs in the order in which they were asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from adapters.tf_serving.proto_request import Wanted
+from adapters.tf_serving.proto_spec import effective_spec
+from adapters.tf_serving.tensor_message import tensor_parts
+from adapters.wire_format import varint
+from gateway.canonical import BYTES, InferRequest, InferResponse, Tensors
+from gateway.errors import EncodingFailed
+from gateway.ports import Buffer, Encode, Reply
+
+_OUTPUTS: Final = b"\x0a"
+_MODEL_SPEC: Final = b"\x12"
+_KEY: Final = b"\x0a"
+_VALUE: Final = b"\x12"
+_MOST_BYTES: Final = 2**31 - 1
+_SMALL_BYTES: Final = 2 << 10
+
+
+def predict_encoder(*, content: bool) -> Encode:
+    """The encode of Predict; `content`: tensors as bytes, not in typed fields."""
+
+    def encode_predict(answer: InferResponse, request: InferRequest) -> Reply:
+        """Raises EncodingFailed."""
+        wanted: Wanted = request.wire
+        outputs = {name: answer.outputs[inner] for name, inner in wanted.outputs.items()}
+        spec = effective_spec(request.view.name, request.view.version, wanted.signature)
+        if len(outputs) == 1:
+            ((name, array),) = outputs.items()
+            around = _around_lone(name, array.dtype, array.shape, spec, content=content)
+            if around is not None:
+                return Reply([around[0], array.tobytes(), around[1]])
+        parts = _parts(outputs, spec, content=content)
+        if sum(map(len, parts)) > _MOST_BYTES:
+            raise EncodingFailed("The response is larger than the 2 GiB that a message can have")
+        return Reply(parts)
+
+    return encode_predict
+
+
+def _parts(outputs: Tensors, spec: bytes, *, content: bool) -> list[Buffer]:
+    parts: list[Buffer] = []
+    for name, array in outputs.items():
+        parts += _output(name, tensor_parts(array, content=content))
+    parts += _MODEL_SPEC, varint(len(spec)), spec
+    return parts
+
+
+@lru_cache(maxsize=1024)
+def _around_lone(
+    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], spec: bytes, *, content: bool
+) -> tuple[bytes, bytes] | None:
+    """All of an answer with one small output but that output's data, if these are the array's own bytes: it is the same
+    for all of that shape.
+    """
+    if dtype == BYTES or math.prod(shape) * dtype.itemsize > _SMALL_BYTES:
+        return None
+    parts = _parts({name: np.empty(shape, dtype)}, spec, content=content)
+    for index, part in enumerate(parts):
+        if isinstance(part, memoryview):
+            return b"".join(parts[:index]), b"".join(parts[index + 1 :])
+    return None
+
+
+def _output(name: str, tensor: list[Buffer]) -> list[Buffer]:
+    """An entry of the map."""
+    key = name.encode()
+    size = sum(map(len, tensor))
+    opening = _KEY + varint(len(key)) + key + _VALUE + varint(size)
+    return [_OUTPUTS, varint(len(opening) + size), opening, *tensor]

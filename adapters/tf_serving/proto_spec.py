@@ -1,0 +1,66 @@
+"""ModelSpec: which model, version and signature a message means, and what the answer says of them.
+
+Source: the field table of ModelSpec; the texts are TensorFlow Serving's.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+from adapters.pb import message
+from adapters.tf_serving.model_ref import view_of
+from adapters.tf_serving.signatures import DEFAULT_SIGNATURE
+from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
+from gateway.canonical import ModelRef
+from gateway.errors import InvalidArgument
+from gateway.ports import Buffer, ModelView, Resolve
+
+_PACKAGE: Final = "tensorflow.serving."
+_SPEC: Final = message(_PACKAGE + "ModelSpec")
+
+
+def read_small(kind: str, body: Buffer) -> Any:
+    """Bytes -> the message of that name, which is one of tensorflow.serving and has no data. Raises InvalidArgument."""
+    if len(body) > MOST_HEAD_BYTES:
+        raise too_large()
+    return parse(_PACKAGE + kind, body)
+
+
+def resolve_request(request: Any, resolve: Resolve) -> ModelView:
+    """The model that a request with a model_spec means. Raises InvalidArgument, LabelNotFound, ModelNotFound."""
+    if not request.HasField("model_spec"):
+        raise InvalidArgument("Missing ModelSpec")
+    return resolve_spec(request.model_spec, resolve)
+
+
+def resolve_spec(spec: Any, resolve: Resolve) -> ModelView:
+    """The model that a ModelSpec means. Raises InvalidArgument, LabelNotFound, ModelNotFound."""
+    if not spec.name:
+        raise InvalidArgument("ModelSpec has no name specified.")
+    return view_of(ref_of(spec), resolve)
+
+
+def ref_of(spec: Any) -> ModelRef:
+    """A version that is there counts, even if it is 0; so does an empty label."""
+    choice = spec.WhichOneof("version_choice")
+    if choice == "version":
+        return ModelRef(spec.name, spec.version.value)
+    return ModelRef(spec.name, label=spec.version_label if choice else None)
+
+
+def signature_name(spec: Any) -> str:
+    """The signature that a ModelSpec means."""
+    return spec.signature_name or DEFAULT_SIGNATURE
+
+
+@lru_cache(maxsize=1024)
+def effective_spec(name: str, version: int, signature: str = "") -> bytes:
+    """What an answer says of the model: a serialized ModelSpec, with the version that answered and never a label.
+
+    `name` is the one that was asked for (`view.name`), `signature` the one that was used.
+    """
+    spec = _SPEC(name=name, signature_name=signature)
+    spec.version.value = version
+    serialized: bytes = spec.SerializeToString()
+    return serialized

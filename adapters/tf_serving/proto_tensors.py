@@ -1,0 +1,217 @@
+"""TensorProto -> arrays on the host.
+
+A tensor's elements come as bytes (`tensor_content`), or in the typed field of its dtype, of which the last value stands
+for all that are missing. What is wrong with a tensor is never told, only that it is. Source: TensorFlow's own reading
+of the message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+
+from adapters import varints
+from adapters.tf_serving.proto_types import BY_NUMBER, FOREIGN_BYTES, WIDTHS, WireType
+from adapters.tf_serving.proto_wire import NOTHING_CUT, Cut, Unusual
+from adapters.tf_serving.tensors import MAX_RANK, Shape, Tensor
+from adapters.wire_format import LENGTH_BYTES, MOST_ELEMENTS
+from gateway.canonical import BYTES
+from gateway.errors import InvalidArgument
+from gateway.ports import Call, NeedsThread
+
+_INT64_MAX: Final = 2**63 - 1
+_REPEATED_SHARE: Final = 16
+_SEVERAL_VALUES: Final = 4
+_QUICK_STRINGS: Final = 1 << 14
+
+
+class Given(NamedTuple):
+    """A tensor as it came: the number of its dtype, and its elements, None where no model takes that dtype."""
+
+    number: int
+    array: Tensor | None
+
+
+class TensorReader:
+    """Reads the tensors of one request.
+
+    A few bytes can stand for a tensor of any size. What a request may become by repeated values is bounded, for all of
+    its tensors together, by a sixteenth of the largest message: 64 MiB where that is 1 GiB. A single value that stands
+    for all takes no memory until the model reads it; if there are several, the tensor counts four times.
+    """
+
+    def __init__(self, call: Call, cuts: Mapping[str, Cut]) -> None:
+        self._cuts = cuts
+        self._in_thread = call.in_thread
+        self._most = call.max_body_bytes
+        self._room = call.max_body_bytes // _REPEATED_SHARE
+
+    def read(self, name: str, message: Any) -> Given:
+        """Raises InvalidArgument, Unusual."""
+        cut = self._cuts.get(name, NOTHING_CUT)
+        shape = _shape(name, message.tensor_shape.dim)
+        count = math.prod(shape)
+        number = message.dtype
+        wire = BY_NUMBER.get(number)
+        content = _content(message, cut)
+        if wire is None:
+            _check_foreign(name, number, count, content)
+            return Given(number, None)
+        if not count:
+            return Given(number, np.empty(shape, wire.dtype))
+        if content and wire.dtype == BYTES:
+            flat = _strings(name, content, count, in_thread=self._in_thread)
+        elif content:
+            flat = _from_content(name, content, wire, count)
+        else:
+            flat = self._whole(name, _values(message, cut, wire), wire.dtype, count)
+        return Given(number, flat.reshape(shape))
+
+    def _whole(self, name: str, values: Tensor, dtype: np.dtype[Any], count: int) -> Tensor:
+        """As many values as there are elements: surplus ones are dropped, for missing ones the last is repeated.
+
+        Raises InvalidArgument before anything is allocated that is too large.
+        """
+        if values.size >= count:
+            return values if values.size == count else values[:count]
+        size = count * dtype.itemsize
+        if size > self._most:
+            _refuse(name)
+        self._room -= size if values.size < 2 else size * _SEVERAL_VALUES
+        if self._room < 0:
+            raise InvalidArgument(f"tensor parsing error: {name}: {size} bytes, of which few were sent")
+        if values.size < 2:
+            return np.broadcast_to(values if values.size else _nothing(dtype), count)
+        whole = np.empty(count, dtype)
+        whole[: values.size] = values
+        whole[values.size :] = values[-1]
+        return whole
+
+
+def _refuse(name: str) -> NoReturn:
+    raise InvalidArgument(f"tensor parsing error: {name}")
+
+
+def _shape(name: str, dimensions: Any) -> Shape:
+    """The declared shape, in Python's integers, that an array can have."""
+    if len(dimensions) > MAX_RANK:
+        _refuse(name)
+    shape = tuple([dimension.size for dimension in dimensions])
+    count = extent = 1
+    for size in shape:
+        count *= size
+        extent *= size or 1
+        if size < 0 or count > _INT64_MAX:
+            _refuse(name)
+    if extent > _INT64_MAX // 8:  # an empty tensor that no array can be
+        _refuse(name)
+    return shape
+
+
+def _check_foreign(name: str, number: int, count: int, content: Any) -> None:
+    """Of a dtype that no model takes, only the size can be wrong."""
+    width = FOREIGN_BYTES.get(number)
+    if width is None or (count and width and content and len(content) != count * width):
+        _refuse(name)
+
+
+# ------------------------------------------------------------------------------------------------------------- content
+
+
+def _content(message: Any, cut: Cut) -> memoryview | None:
+    """The tensor's bytes, if it has some."""
+    if cut.content is None:
+        return memoryview(message.tensor_content) if message.tensor_content else None
+    if message.tensor_content:
+        raise Unusual
+    return cut.content
+
+
+def _from_content(name: str, content: memoryview, wire: WireType, count: int) -> Tensor:
+    """Numbers as a view of the bytes; BOOL is a copy."""
+    if len(content) != count * wire.dtype.itemsize:
+        _refuse(name)
+    return _flags(np.frombuffer(content, np.uint8)) if wire.dtype.kind == "b" else np.frombuffer(content, wire.dtype)
+
+
+def _strings(name: str, content: memoryview, count: int, *, in_thread: bool) -> Tensor:
+    """The lengths of all strings, then their bytes."""
+    if count > MOST_ELEMENTS or count > len(content):
+        _refuse(name)
+    if count > _QUICK_STRINGS and not in_thread:
+        raise NeedsThread
+    digits = np.frombuffer(content[: count * LENGTH_BYTES], np.uint8)
+    ends = np.flatnonzero(digits < 0x80)[:count]
+    lengths = varints.decode(content[: ends[-1] + 1]) if len(ends) == count else None
+    if lengths is None or np.diff(ends, prepend=-1).max() > LENGTH_BYTES:
+        _refuse(name)
+    stops = np.cumsum(lengths.astype(np.uint32), dtype=np.int64) + int(ends[-1]) + 1
+    if stops[-1] != len(content):
+        _refuse(name)
+    flat = np.empty(count, np.object_)
+    at = int(ends[-1]) + 1
+    for index, stop in enumerate(stops.tolist()):
+        flat[index] = bytes(content[at:stop])
+        at = stop
+    return flat
+
+
+# ------------------------------------------------------------------------------------------------------- typed fields
+
+
+def _values(message: Any, cut: Cut, wire: WireType) -> Tensor:
+    """The values of the dtype's own field, of which there may be any number."""
+    single = getattr(message, wire.field_name)
+    if wire.dtype == BYTES:
+        return _objects(cut.strings or single[:])
+    runs = [run for field, run in cut.numbers if field == wire.field and len(run)]
+    if not runs:
+        return _narrow(np.array(single[:], _FIELD_DTYPES[wire.field_name]), wire)
+    if single:
+        raise Unusual
+    arrays = [_run(run, wire) for run in runs]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+_FIELD_DTYPES: Final = {
+    "float_val": np.float32,
+    "double_val": np.float64,
+    "int_val": np.int32,
+    "int64_val": np.int64,
+    "bool_val": np.bool_,
+    "half_val": np.int32,
+    "uint32_val": np.uint32,
+    "uint64_val": np.uint64,
+}
+
+
+def _narrow(values: Tensor, wire: WireType) -> Tensor:
+    """Integers of the field -> elements of the dtype: cut to its width, or the bits of half a float."""
+    if wire.field_name == "half_val":
+        return values.astype(np.uint16).view(wire.dtype)
+    return values.astype(wire.dtype, copy=False)
+
+
+def _run(run: Any, wire: WireType) -> Tensor:
+    """A run of numbers -> elements, of floats a view of the message."""
+    if WIDTHS[wire.field]:
+        return np.frombuffer(run, wire.dtype)
+    return _flags(run) if wire.dtype.kind == "b" else _narrow(run, wire)
+
+
+def _flags(numbers: Tensor) -> Tensor:
+    """Truth values: anything but 0 is true."""
+    return np.not_equal(numbers, 0)
+
+
+def _objects(strings: list[bytes]) -> Tensor:
+    flat = np.empty(len(strings), np.object_)
+    flat[:] = strings
+    return flat
+
+
+def _nothing(dtype: np.dtype[Any]) -> Tensor:
+    return _objects([b""]) if dtype == BYTES else np.zeros(1, dtype)

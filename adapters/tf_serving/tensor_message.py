@@ -1,0 +1,81 @@
+"""Arrays on the host -> TensorProto, as bytes.
+
+Elements stand in the typed field of their dtype, every one of them, or as bytes. Floats are views of the array: the
+field is its memory, behind a tag and a length. Source: the field table of TensorProto.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from adapters import varints
+from adapters.pb import message
+from adapters.tf_serving.proto_types import BY_DTYPE, CONTENT, STRINGS, WIDTHS, WireType
+from adapters.tf_serving.tensors import Tensor
+from adapters.wire_format import varint
+from gateway.canonical import BYTES
+from gateway.ports import Buffer
+
+_TENSOR: Final = message("tensorflow.TensorProto")
+_STRING_TAG: Final = bytes([STRINGS << 3 | 2])
+
+
+def tensor_parts(array: Tensor, *, content: bool = False) -> list[Buffer]:
+    """The serialized message, in parts of which large ones are views; `content`: elements as bytes."""
+    wire = BY_DTYPE[array.dtype]
+    parts: list[Buffer] = [_opening(wire.number, array.shape)]
+    if not array.size:
+        return parts
+    if content:
+        data = _content(array)
+        parts += _field(CONTENT, sum(map(len, data))), *data
+    elif wire.dtype == BYTES:
+        parts.append(_string_fields(array))
+    elif WIDTHS[wire.field]:
+        parts += _field(wire.field, array.nbytes), _memory(array)
+    else:
+        parts += _varints(array, wire)
+    return parts
+
+
+@lru_cache(maxsize=1024)
+def _opening(number: int, shape: tuple[int, ...]) -> bytes:
+    """Dtype and shape."""
+    tensor = _TENSOR(dtype=number)
+    tensor.tensor_shape.SetInParent()
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
+    serialized: bytes = tensor.SerializeToString()
+    return serialized
+
+
+def _field(number: int, size: int) -> bytes:
+    return varint(number << 3 | 2) + varint(size)
+
+
+def _memory(array: Tensor) -> memoryview:
+    view: memoryview = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return view
+
+
+def _varints(array: Tensor, wire: WireType) -> list[Buffer]:
+    numbers = array.reshape(-1)
+    if wire.field_name == "half_val":
+        numbers = numbers.view(np.uint16)
+    data = varints.encode(numbers)
+    return [_field(wire.field, len(data)), data]
+
+
+def _string_fields(array: Tensor) -> bytes:
+    return b"".join([part for text in array.reshape(-1).tolist() for part in (_STRING_TAG, varint(len(text)), text)])
+
+
+def _content(array: Tensor) -> list[Buffer]:
+    """The elements as bytes; of strings all lengths, then what they are."""
+    if array.dtype != BYTES:
+        return [_memory(array)]
+    strings = array.reshape(-1).tolist()
+    return [b"".join([varint(len(text)) for text in strings]), *strings]

@@ -1,0 +1,162 @@
+"""A SavedModel as a backend: what the YAML may say of it, and which of its functions a request runs.
+
+The default signature's tensors, by its keys, are the model's; the others are further functions of it. On the CPU
+everything runs in a session, on a GPU as eager functions: see host.py and device.py. A merged run that fails is run
+again one by one by whoever drives the backend, so an error here is all that happens to one of them.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from backends.completion import max_batch_size
+from backends.device import CudaDevice, Device, cuda_devices, open_device
+from backends.saved_model.device import DeviceFunctions
+from backends.saved_model.failures import plain
+from backends.saved_model.host import HostFunctions
+from backends.saved_model.library import import_tensorflow
+from backends.saved_model.signatures import read_signatures
+from gateway.canonical import InferRequest, Signature, Tensors
+from gateway.ports import BackendKind, ModelSource, Options
+
+_FILES: Final = ("saved_model.pb", "saved_model.pbtxt", "saved_model.cpb")
+_TRITON_FOLDER: Final = "model.savedmodel"
+
+
+class TensorFlowOptions(Options):
+    """What the YAML may say of a SavedModel."""
+
+    folder: str = Field(
+        "",
+        description=f"Folder of the SavedModel in each version folder; empty: that folder, or {_TRITON_FOLDER} in it.",
+    )
+    tags: tuple[str, ...] = Field(("serve",), description="Tags of the graph to load, all of them.")
+    signature: str = Field(
+        "",
+        description="Signature whose tensors are the model's for Open Inference's callers; empty: serving_default, or "
+        "the first one that predicts.",
+    )
+    modules: tuple[str, ...] = Field(
+        (), description="Python modules to import first, for operations that they bring: tensorflow_text for example."
+    )
+    intra_op_threads: int = Field(
+        0,
+        ge=0,
+        description="Threads that share one operator; 0 leaves it to TensorFlow. All models of the process share them, "
+        "and the first one that loads says how many.",
+    )
+    inter_op_threads: int = Field(
+        1,
+        ge=0,
+        description="Threads that run operators side by side. 1 runs them one after the other in the calling thread, "
+        "which is quickest for most models; 0 leaves it to TensorFlow. More are shared by all models of the process.",
+    )
+    parallel_runs: int = Field(
+        1, ge=1, le=1024, description="Runs on the CPU that may overlap over one copy of the model, unlike instances."
+    )
+    memory_growth: bool = Field(
+        True, description="Take a GPU's memory as it is needed, not all of it at once. The first model decides."
+    )
+
+
+class TensorFlowBackend:
+    """One copy of a model. Raises ValueError where the files, the device or the installation are not what was asked
+    for.
+    """
+
+    runs_on: Literal["thread", "loop"] = "thread"
+    inline = True
+    decoupled = False
+    merges = True
+    platform = "tensorflow_savedmodel"
+
+    def __init__(self, source: ModelSource) -> None:
+        options: TensorFlowOptions = source.options
+        path = _find(source.path, options.folder)
+        tensorflow = import_tensorflow(options.modules)
+        self.device = _open_device(tensorflow, source.device)
+        try:
+            self._functions = _load(tensorflow, path, options, self.device)
+        except Exception as error:  # TensorFlow raises its own errors, OSError, RuntimeError, KeyError, …
+            raise ValueError(f"TensorFlow cannot load {path}: {plain(str(error))}") from error
+        try:
+            self.signatures: Mapping[str, Signature] = read_signatures(
+                self._functions.definitions, tensorflow.make_ndarray, source.name, options.signature
+            )
+            self._default = next(iter(self.signatures.values()))
+            self.inputs = tuple(self._default.inputs.values())
+            self.outputs = tuple(self._default.outputs.values())
+            self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
+        except BaseException:
+            self._functions.close()
+            raise
+        self.in_flight = 1 if isinstance(self.device, CudaDevice) else options.parallel_runs
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        signature = self.signatures.get(requests[0].signature, self._default)
+        return (self._functions.run(signature.name, tensors, outputs),)
+
+    def close(self) -> None:
+        self._functions.close()
+        del self._functions
+        gc.collect()  # graphs and functions refer to themselves, and to the variables
+
+
+def _find(folder: Path, name: str) -> Path:
+    places = [folder / name] if name else [folder, folder / _TRITON_FOLDER]
+    for place in places:
+        if any((place / file).is_file() for file in _FILES):
+            return place
+    raise ValueError(f"no such file: {places[0] / _FILES[0]}")
+
+
+def _open_device(tensorflow: Any, wanted: str) -> Device:
+    """`auto` is a GPU only where both CuPy and this build of TensorFlow can use one."""
+    if wanted == "cpu" or (wanted == "auto" and not cuda_devices()):
+        return open_device("cpu")
+    seen = len(tensorflow.config.list_physical_devices("GPU"))
+    if wanted == "auto" and not seen:
+        return open_device("cpu")
+    device = open_device(wanted)
+    if device.index >= seen:
+        raise ValueError(
+            f"device {wanted} was asked for, but TensorFlow can use {seen} GPUs here; "
+            "say device: auto to use what is there, or install tensorflow[and-cuda] beside a driver"
+        )
+    return device
+
+
+def _load(tensorflow: Any, path: Path, options: TensorFlowOptions, device: Device) -> HostFunctions | DeviceFunctions:
+    if not isinstance(device, CudaDevice):
+        return HostFunctions(tensorflow, path, options.tags, options.intra_op_threads, options.inter_op_threads)
+    _set_up(tensorflow, options)
+    return DeviceFunctions(tensorflow, path, options.tags, device, f"GPU:{device.index}")
+
+
+def _set_up(tensorflow: Any, options: TensorFlowOptions) -> None:
+    """What eager TensorFlow lets be set until it first runs; after that, it stays."""
+    threading = tensorflow.config.threading
+    settings: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+        (threading.set_intra_op_parallelism_threads, (options.intra_op_threads,)),
+        (
+            threading.set_inter_op_parallelism_threads,
+            (0 if options.inter_op_threads == 1 else options.inter_op_threads,),
+        ),
+        *[
+            (tensorflow.config.experimental.set_memory_growth, (gpu, options.memory_growth))
+            for gpu in tensorflow.config.list_physical_devices("GPU")
+        ],
+    ]
+    for setting, values in settings:
+        try:
+            setting(*values)
+        except RuntimeError:  # it has run
+            return
+
+
+KIND = BackendKind(TensorFlowOptions, TensorFlowBackend)

@@ -1,0 +1,88 @@
+"""The functions of a SavedModel on a GPU: CuPy arrays go in and come out by DLPack, which copies nothing.
+
+TensorFlow orders its work on streams of its own, so both hand-overs wait: for the instance's stream before the call,
+for the whole GPU after it. What cannot be handed over crosses by the host: text, which no GPU holds; bfloat16, which
+CuPy does not have; and memory that begins where TensorFlow's may not, with which its kernels would end the process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from backends.device import Device
+from backends.saved_model.failures import told
+from backends.saved_model.host import host_array
+from gateway.canonical import BYTES, DTYPES, Array, Tensors
+
+_ALIGNMENT: Final = 64  # EIGEN_MAX_ALIGN_BYTES
+
+
+class DeviceFunctions:
+    """The model as eager Python functions on one device, `place` as TensorFlow calls it: "GPU:0".
+
+    `definitions` are the model's SignatureDefs. Raises what TensorFlow raises.
+    """
+
+    def __init__(self, tensorflow: Any, path: Path, tags: Sequence[str], device: Device, place: str) -> None:
+        self._tensorflow = tensorflow
+        self._device = device
+        self._place = place
+        with tensorflow.device(place):
+            self._loaded = tensorflow.saved_model.load(str(path), tags=list(tags))
+        loader = importlib.import_module("tensorflow.python.saved_model.loader_impl")
+        graphs = loader.parse_saved_model(str(path)).meta_graphs
+        (graph,) = [graph for graph in graphs if set(graph.meta_info_def.tags) == set(tags)]
+        self.definitions: Mapping[str, Any] = dict(graph.signature_def)
+
+    def run(self, name: str, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+        """Call the function of a signature: its inputs by their keys -> these outputs by theirs."""
+        self._device.finish()
+        try:
+            with self._tensorflow.device(self._place):
+                results = self._loaded.signatures[name](**{key: self._given(array) for key, array in tensors.items()})
+        except Exception as error:
+            raise told(error) from error
+        self._device.finish_all()  # also what nobody asked for must have read its inputs before they are freed
+        return {key: self._taken(results[key]) for key in outputs}
+
+    def close(self) -> None:
+        """The variables go with the functions, once nothing refers to those."""
+        del self._loaded
+
+    def _given(self, array: Array) -> Any:
+        array = self._device.xp.ascontiguousarray(array).reshape(array.shape)  # the first makes a vector of a scalar
+        if _crosses_by_host(array.dtype) or _address(array) % _ALIGNMENT:
+            return self._tensorflow.constant(self._device.get(array))
+        return self._tensorflow.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+    def _taken(self, tensor: Any) -> Array:
+        """TensorFlow keeps some results on the host: shapes, small integers, text."""
+        if _crosses_by_host(tensor.dtype.as_numpy_dtype) or not tensor.device.endswith(self._place):
+            return self._device.put(host_array(tensor.numpy()))
+        return self._device.xp.from_dlpack(Export(tensor))
+
+
+class Export:
+    """A tensor that is ready, as DLPack's protocol wants it: TensorFlow's own refuses the stream that CuPy names."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **wanted: Any) -> Any:
+        return self._tensor.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self._tensor.__dlpack_device__()
+        return device
+
+
+def _address(array: Array) -> int:
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return int(interface["data"][0])
+
+
+def _crosses_by_host(dtype: Any) -> bool:
+    return dtype in (BYTES, DTYPES["BF16"])

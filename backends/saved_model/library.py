@@ -1,0 +1,37 @@
+"""TensorFlow, imported when the first SavedModel asks for it: it takes seconds and hundreds of megabytes.
+
+Its messages are in protobuf's default pool, the gateway's in a pool of their own: either may come first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+_LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def import_tensorflow(modules: Iterable[str] = ()) -> Any:
+    """The module, after which `modules` are imported, too. Raises ValueError naming what to install.
+
+    It is quiet unless the environment asks for more: errors alone are logged.
+    """
+    quiet = _LOG_LEVEL not in os.environ
+    if quiet:
+        os.environ[_LOG_LEVEL] = "2"
+    try:
+        tensorflow = importlib.import_module("tensorflow")
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise ValueError("SavedModels need TensorFlow: pip install 'tensorgate[tensorflow]'") from None
+    if quiet:
+        tensorflow.get_logger().setLevel("ERROR")
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"modules names '{module}', which cannot be imported: {error}") from None
+    return tensorflow

@@ -1,0 +1,212 @@
+"""What is loaded: a record for each model, and the table of all versions that are ready.
+
+Readers get a snapshot: an immutable table that is replaced whole when anything changes, so that a request sees one
+state of the world. New versions load beside those that serve, in threads; then the snapshot changes, and what it no
+longer names finishes what it had accepted and gives its memory back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gateway.canonical import NOTHING
+from gateway.errors import Code, Reason
+from gateway.loader import Hooks, Loader, LoadReport, Report, without_folders
+from gateway.model import Model
+from gateway.questions import VersionStatus
+from gateway.record import AVAILABLE, END, LOADING, START, UNLOADING, ModelRecord, Stored
+from gateway.uploads import Upload
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that is ready: versions by model, ascending.
+
+    `labels` has the version labels of every model that is wanted, also of those that failed to load; `unloaded` names
+    those that served once and are not wanted any more.
+    """
+
+    models: Mapping[str, Mapping[int, Model]] = NOTHING
+    labels: Mapping[str, Mapping[str, int]] = NOTHING
+    unloaded: frozenset[str] = frozenset()
+
+
+class Inventory:
+    """Loads versions, puts them into service and takes them out of it. Which, is for whoever builds upon it to say."""
+
+    def __init__(self, loader: Loader, hooks: Hooks, wanted: Iterable[str]) -> None:
+        self._loader = loader
+        self._hooks = hooks
+        self._records = {name: ModelRecord(name, wanted=True) for name in wanted}
+        self._leaving: dict[asyncio.Task[None], Iterable[Model]] = {}
+        self.snapshot = Snapshot()
+        self._publish()
+
+    def serving(self) -> list[Model]:
+        """Every version that is ready."""
+        return [model for versions in self.snapshot.models.values() for model in versions.values()]
+
+    def give_up(self) -> None:
+        """Tell everybody who still waits for a model that there will be no answer."""
+        for models in [self.serving(), *self._leaving.values()]:
+            for model in models:
+                model.give_up()
+
+    async def _leave_all(self) -> None:
+        """Unload everything, once what was accepted is answered."""
+        for record in self._records.values():
+            self._retire(record, record.models, record.stored.upload if record.stored else None)
+        await asyncio.gather(*self._leaving)
+
+    def _publish(self) -> None:
+        records = self._records
+        self.snapshot = Snapshot(
+            {name: record.models for name, record in records.items() if record.models},
+            {name: record.labels for name, record in records.items() if record.wanted},
+            frozenset(name for name, record in records.items() if not record.wanted and record.statuses),
+        )
+
+    # ------------------------------------------------------------------------------------------------ loading one model
+
+    async def _bring(
+        self,
+        record: ModelRecord,
+        stored: Stored,
+        report: Report,
+        *,
+        anew: bool = True,
+        relabel: bool = True,
+        current: Callable[[], bool] = lambda: True,
+    ) -> Mapping[int | None, Reason]:
+        """Load a model's versions and let them take over -> why some could not be loaded, by version; by None, why
+        there are none.
+
+        A version that fails leaves the one that served in its place, and none is given up before all that are wanted
+        are there. Under another configuration either all versions take over or none. The configuration's labels take
+        effect with its versions, unless they have done so already. Nothing happens if this is not `current` any more
+        when its turn comes, nor do labels that have become old meanwhile take effect.
+        """
+        async with record.lock:
+            if not current():
+                return {}
+            before, old = record.models, record.stored
+            alike = stored.same_but_for_versions(old)
+            kept = {} if anew or not alike or old is None else _unchanged(before, old, stored)
+            if relabel and not before:
+                record.labels = stored.config.labels
+            made, failures = await self._make_all(record, stored, kept, report)
+            if failures and before and not alike:
+                self._discard(record, made)
+            else:
+                record.stored = stored
+                record.labels = stored.config.labels if relabel and current() else record.labels
+                record.models = _in_service((dict(before) if failures else kept) | made, stored)
+                record.failed = bool(failures) and (record.failed or not before)
+                gone = {version: model for version, model in before.items() if record.models.get(version) is not model}
+                self._retire(record, gone, old.upload if old else None)
+            record.wanted = True
+            record.seen = stored.fingerprint
+            record.error = failures[None].text if None in failures else ""
+            self._publish()
+            for version in made.keys() & record.models.keys():
+                record.note(version, AVAILABLE)
+            return failures
+
+    async def _make_all(
+        self, record: ModelRecord, stored: Stored, kept: Mapping[int, Model], report: Report
+    ) -> tuple[dict[int, Model], dict[int | None, Reason]]:
+        """The versions that are not kept, made one after the other; the first ones of a model serve at once."""
+        made: dict[int, Model] = {}
+        failures: dict[int | None, Reason] = {}
+        due = [version for version in stored.versions if version not in kept]
+        fresh = [version for version in due if version not in record.models]
+        for version in fresh:
+            record.note(version, START)
+        first = not record.models
+        if first:
+            record.stored = stored
+        if not stored.versions:
+            text = f"no version to load in {stored.place}"
+            failures[None] = Reason(without_folders(text), Code.NOT_FOUND)
+            report(LoadReport(record.name, None, error=text))
+        for version in due:
+            if version in fresh:
+                record.note(version, LOADING)
+            outcome = await self._loader.make(record.name, version, stored, report)
+            if isinstance(outcome, Model):
+                made[version] = outcome
+                if first:
+                    record.wanted, record.models = True, _in_service(made, stored)
+                    self._publish()
+                    record.note(version, AVAILABLE)
+            else:
+                failures[version] = outcome
+                if version in fresh:
+                    record.note(version, END, outcome)
+        return made, failures
+
+    # ---------------------------------------------------------------------------------------------------- taking leave
+
+    def _dismiss(self, record: ModelRecord) -> None:
+        """A model is not wanted any more: off the table at once."""
+        gone, record.models = record.models, {}
+        record.wanted = record.failed = False
+        record.error = ""
+        record.seen = None
+        self._publish()
+        self._retire(record, gone, record.stored.upload if record.stored else None)
+
+    def _discard(self, record: ModelRecord, made: Mapping[int, Model]) -> None:
+        """Versions that never served, because others of the same load failed."""
+        for version in made.keys() - record.models.keys():
+            record.note(version, END, Reason("another version of the same load failed", Code.ABORTED))
+        self._leave(record, made, {}, None)
+
+    def _retire(self, record: ModelRecord, gone: Mapping[int, Model], upload: Upload | None) -> None:
+        """Versions that served; in what state they are is told unless others have taken their place."""
+        ending = {
+            version: record.note(version, UNLOADING)
+            for version, model in gone.items()
+            if record.models.get(version, model) is model
+        }
+        self._leave(record, gone, ending, upload)
+
+    def _leave(
+        self, record: ModelRecord, gone: Mapping[int, Model], ending: Mapping[int, VersionStatus], upload: Upload | None
+    ) -> None:
+        if gone or upload:
+            models = tuple(gone.values())
+            task = asyncio.ensure_future(self._close(record, models, ending, upload))
+            self._leaving[task] = models
+            task.add_done_callback(self._leaving.pop)
+
+    async def _close(
+        self, record: ModelRecord, models: Iterable[Model], ending: Mapping[int, VersionStatus], upload: Upload | None
+    ) -> None:
+        """Finish what was accepted, and give back what was held."""
+        await asyncio.gather(*(model.close() for model in models))
+        for version, status in ending.items():
+            if record.statuses.get(version) is status:  # else it has come back meanwhile
+                record.note(version, END)
+                self._hooks.forget(record.name, version)
+        if upload is not None:
+            await asyncio.to_thread(upload.cleanup)
+
+
+def _in_service(models: Mapping[int, Model], stored: Stored) -> dict[int, Model]:
+    """Versions in ascending order, each of which tells of all, and of the policy by which they are chosen."""
+    versions = tuple(sorted(models))
+    policy = {"versions": stored.config.versions.plain(), "labels": stored.config.labels}
+    for model in models.values():
+        said = model.view.configuration
+        if model.view.versions != versions or any(said.get(key) != value for key, value in policy.items()):
+            model.view = replace(model.view, versions=versions, configuration={**said, **policy})
+    return {version: models[version] for version in versions}
+
+
+def _unchanged(before: Mapping[int, Model], old: Stored, stored: Stored) -> dict[int, Model]:
+    """The versions that serve, are still wanted, and lie on disk as they did."""
+    same = [version for version in stored.versions if old.prints.get(version) == stored.prints[version]]
+    return {version: before[version] for version in same if version in before}

@@ -1,0 +1,49 @@
+"""What series of metrics are made of: a histogram to count in, and the text of labels."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import HistogramMetricFamily
+
+
+class Histogram:
+    """Observations sorted into buckets. Not thread-safe: for one event loop."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def add(self, other: Histogram) -> None:
+        """What another of the same bounds has observed."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
+    def buckets(self) -> Iterator[int]:
+        """How many observations were at most each bound, and how many there are in all."""
+        total = 0
+        for count in tuple(self.counts):
+            total += count
+            yield total
+
+    def add_to(self, family: HistogramMetricFamily, labels: Iterable[str]) -> None:
+        bounds = (*map(str, self.bounds), "+Inf")
+        buckets = [(bound, float(count)) for bound, count in zip(bounds, self.buckets(), strict=True)]
+        family.add_metric(list(labels), buckets, self.sum)
+
+
+def label_text(**values: str) -> str:
+    """As Prometheus' text has them between braces."""
+    return ",".join(f'{key}="{_escaped(value)}"' for key, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

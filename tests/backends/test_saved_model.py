@@ -1,0 +1,246 @@
+"""What of SavedModels can be seen without TensorFlow: signatures, the texts of errors, what is missing."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.pb import message
+from backends.saved_model import KIND, library
+from backends.saved_model.failures import plain, told
+from backends.saved_model.signatures import read_signatures
+from gateway.canonical import DTYPES, TensorSpec
+from gateway.errors import InvalidArgument, ModelFailed, NotFound, Unavailable, Unsupported
+from gateway.ports import ModelSource
+
+NAME = "tensorflow/serving/"
+
+
+def info(datatype: str = "DT_FLOAT", shape: tuple[int, ...] | None = (-1,), **encoding: Any) -> Any:
+    made = message("tensorflow.TensorInfo")(**(encoding or {"name": "t:0"}), dtype=datatype)
+    if shape is None:
+        made.tensor_shape.unknown_rank = True
+    else:
+        made.tensor_shape.SetInParent()
+        for size in shape:
+            made.tensor_shape.dim.add(size=size)
+    return made
+
+
+def definition(inputs: dict[str, Any], outputs: dict[str, Any], method: str = NAME + "predict") -> Any:
+    return message("tensorflow.SignatureDef")(inputs=inputs, outputs=outputs, method_name=method)
+
+
+def read(**definitions: Any) -> Any:
+    return read_signatures(definitions, lambda proto: np.array(proto.float_val, np.float32), "m")
+
+
+X_Y = definition({"x": info()}, {"y": info()})
+
+
+def test_a_signature_has_its_keys_as_names_and_its_own_bytes() -> None:
+    made = definition({"b": info("DT_STRING", ()), "a": info(shape=None)}, {"y": info("DT_BFLOAT16", (-1, 3))}, "any")
+    made.defaults["a"].float_val.append(0.5)
+    signature = read(serving_default=made)["serving_default"]
+    assert list(signature.inputs.values()) == [
+        TensorSpec("a", DTYPES["FP32"], None),
+        TensorSpec("b", DTYPES["BYTES"], ()),
+    ]
+    assert signature.outputs == {"y": TensorSpec("y", DTYPES["BF16"], (-1, 3))}
+    assert signature.method == "any"
+    assert signature.features is None
+    assert {name: array.tolist() for name, array in signature.defaults.items()} == {"a": [0.5]}
+    assert message("tensorflow.SignatureDef").FromString(signature.definition) == made
+
+
+@pytest.mark.parametrize("datatype", DTYPES)
+def test_every_datatype_is_known(datatype: str) -> None:
+    names = {"BYTES": "STRING", "FP16": "HALF", "BF16": "BFLOAT16", "FP32": "FLOAT", "FP64": "DOUBLE"}
+    for reference in (0, 100):
+        made = info()
+        made.dtype = (
+            message("tensorflow.TensorInfo")
+            .DESCRIPTOR.fields_by_name["dtype"]
+            .enum_type.values_by_name["DT_" + names.get(datatype, datatype)]
+            .number
+            + reference
+        )
+        signature = read(serving_default=definition({"x": made}, {}))["serving_default"]
+        assert signature.inputs["x"].datatype == datatype
+
+
+def test_a_tensor_without_any_shape_may_have_any() -> None:
+    bare = message("tensorflow.TensorInfo")(name="t:0", dtype="DT_INT64")
+    assert read(serving_default=definition({"x": bare}, {}))["serving_default"].inputs["x"].shape is None
+
+
+@pytest.mark.parametrize(
+    ("definitions", "order"),
+    [
+        (("b", "serving_default", "a"), ["serving_default", "a", "b"]),
+        (("b", "a"), ["a", "b"]),
+        (("b", "a_classify"), ["b", "a_classify"]),
+        (("b_classify", "a_classify"), ["a_classify", "b_classify"]),
+        (("a", "__saved_model_init_op", "__saved_model_train_op"), ["a"]),
+    ],
+)
+def test_the_default_comes_first(definitions: tuple[str, ...], order: list[str]) -> None:
+    classify = definition({"inputs": info("DT_STRING")}, {"scores": info()}, NAME + "classify")
+    assert list(read(**{name: classify if "classify" in name else X_Y for name in definitions})) == order
+
+
+def test_another_default_may_be_wanted() -> None:
+    definitions = {"serving_default": X_Y, "a": X_Y, "b": X_Y}
+    assert list(read_signatures(definitions, np.asarray, "m", "b")) == ["b", "a", "serving_default"]
+    with pytest.raises(ValueError, match="it has no signature c, but a, b, serving_default"):
+        read_signatures(definitions, np.asarray, "m", "c")
+
+
+COMPLEX = definition({"x": info("DT_COMPLEX64")}, {"y": info()})
+SPARSE = definition({"x": info()}, {"y": info(coo_sparse={})})
+
+
+def test_a_signature_that_cannot_be_carried_is_left_out_and_the_log_says_why(caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert list(read(serving_default=X_Y, spectrum=COMPLEX, sparse=SPARSE)) == ["serving_default"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "model m: signature sparse is left out: output 'y' is no plain tensor (coo_sparse)",
+        "model m: signature spectrum is left out: input 'x' is DT_COMPLEX64, which no dialect can carry",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("definitions", "text"),
+    [
+        ({"serving_default": COMPLEX, "other": X_Y}, "signature serving_default: input 'x' is DT_COMPLEX64"),
+        ({"only": SPARSE}, "signature only: output 'y' is no plain tensor"),
+        ({"__saved_model_init_op": X_Y}, "it has no signature that could be served"),
+        ({}, "it has no signature that could be served"),
+    ],
+)
+def test_a_model_without_a_default_is_refused(definitions: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        read(**definitions)
+
+
+class Raised(Exception):
+    """As TensorFlow's errors are."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.error_code = code
+        self.message = text
+
+
+MATMUL = "Matrix size-incompatible: In[0]: [2,3], In[1]: [2,3] 0 0"
+
+
+@pytest.mark.parametrize(
+    ("said", "plainly"),
+    [
+        (MATMUL, MATMUL),
+        (MATMUL + "\n\t [[{{node PartitionedCall/MatMul}}]]", MATMUL),
+        (MATMUL + "\n\t [[{{function_node __inference_f_28}}{{node MatMul}}]]\n\t [[PartitionedCall/_3]]", MATMUL),
+        ("{{function_node __wrapped__MatMul_device_/job:localhost/device:CPU:0}} " + MATMUL + " [Op:MatMul]", MATMUL),
+        (
+            "Graph execution error:\n\nDetected at node PartitionedCall/MatMul defined at (most recent call last):\n"
+            f"<stack traces unavailable>\n{MATMUL}\n\t [[{{{{node MatMul}}}}]] [Op:__inference_wrapper_283]",
+            MATMUL,
+        ),
+        (
+            "Graph execution error:\n\nDetected at node 'MatMul' defined at (most recent call last):\n"
+            '    File "/home/somebody/train.py", line 3, in <module>\n      secret = train()\n'
+            '    File "/home/somebody/train.py", line 9, in train\n      return tf.matmul(a, b)\n'
+            f"Node: 'MatMul'\n{MATMUL}\n\t [[{{{{node MatMul}}}}]]",
+            MATMUL,
+        ),
+        (
+            f"2 root error(s) found.\n  (0) INVALID_ARGUMENT: {MATMUL}\n\t [[{{{{node MatMul}}}}]]\n"
+            "  (1) INVALID_ARGUMENT: another\n\t [[{{node b}}]]\n0 successful operations.\n0 derived errors ignored.",
+            MATMUL,
+        ),
+        ("one\ntwo\n\t [[{{node a}}]]", "one two"),
+        ("x" * 5000, "x" * 1024 + "..."),
+    ],
+)
+def test_callers_are_told_what_happened_and_not_where_in_the_graph(said: str, plainly: str) -> None:
+    assert plain(said) == plainly
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (3, InvalidArgument),
+        (11, InvalidArgument),
+        (5, NotFound),
+        (12, Unsupported),
+        (8, Unavailable),
+        (13, ModelFailed),
+    ],
+)
+def test_codes_keep_their_meaning(code: int, kind: type[Exception]) -> None:
+    error = told(Raised(code, "so it is\n\t [[{{node a}}]]"))
+    assert type(error) is kind
+    assert error.text == "so it is"  # type: ignore[attr-defined]
+
+
+def test_a_text_that_python_cannot_read_is_about_what_was_sent() -> None:
+    with pytest.raises(UnicodeDecodeError) as caught:
+        b"Could not parse example input, value: '\xff'\n\t [[{{node a}}]]".decode()
+    error = told(caught.value)
+    assert isinstance(error, InvalidArgument)
+    assert error.text == "Could not parse example input, value: '\ufffd'"
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """TensorFlow has not been imported, and its environment is empty; both are put back afterwards."""
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    del sys.modules["tensorflow"]
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
+    del os.environ["TF_CPP_MIN_LOG_LEVEL"]
+    return monkeypatch
+
+
+def source(path: Path, **options: Any) -> ModelSource:
+    return ModelSource("m", 1, path, "cpu", (), (), 0, KIND.options(**options))
+
+
+@pytest.mark.parametrize(("folder", "options"), [("", {}), ("model.savedmodel", {}), ("my", {"folder": "my"})])
+def test_without_tensorflow_the_error_names_the_remedy(
+    tmp_path: Path, unloaded: pytest.MonkeyPatch, folder: str, options: dict[str, Any]
+) -> None:
+    unloaded.setitem(sys.modules, "tensorflow", None)
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"SavedModels need TensorFlow: pip install 'tensorgate\[tensorflow\]'"):
+        KIND.load(source(tmp_path, **options))
+
+
+def test_a_folder_without_a_saved_model_is_refused_before_that(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"no such file: {tmp_path}/saved_model.pb"):
+        KIND.load(source(tmp_path))
+
+
+@pytest.mark.parametrize("set_before", [None, "0"])
+def test_the_environment_decides_how_much_tensorflow_says(
+    unloaded: pytest.MonkeyPatch, tmp_path: Path, set_before: str | None
+) -> None:
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\nLEVEL = os.environ['TF_CPP_MIN_LOG_LEVEL']\nimport logging\n"
+        "get_logger = lambda: logging.getLogger('tensorflow-on-paper')\n"
+    )
+    unloaded.syspath_prepend(tmp_path)
+    if set_before is not None:
+        unloaded.setenv("TF_CPP_MIN_LOG_LEVEL", set_before)
+    logger = logging.getLogger("tensorflow-on-paper")
+    logger.setLevel(logging.NOTSET)
+    found = library.import_tensorflow()
+    assert (set_before or "2") == found.LEVEL
+    assert logger.level == (logging.NOTSET if set_before else logging.ERROR)
+    with pytest.raises(ValueError, match="modules names 'tensorflow_text_on_paper', which cannot be imported"):
+        library.import_tensorflow(["tensorflow_text_on_paper"])

@@ -1,0 +1,129 @@
+"""The operator's page in a real browser: what it shows while there is traffic, and calls made with the mouse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, chromium
+from serving import Gateway, demo_config, running
+
+pytestmark = pytest.mark.heavy
+PANEL = "[data-model=half_plus_two]"
+ANSWERS = {
+    "Open Inference V2": lambda answer: answer["outputs"][0]["data"],
+    "TensorFlow Serving": lambda answer: answer["predictions"],
+    "grps": lambda answer: answer["ndarray"],
+}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "broken.py").write_text("class Broken:\n    def infer(self, inputs, request): ...\n    x = 1 / 0\n")
+    tensors = [{"name": "x", "datatype": "FP32", "shape": [1]}]
+    markup = {"backend": "python", "path": str(folder / "broken.py:Broken"), "inputs": tensors, "outputs": tensors}
+    file = folder / "gateway.yaml"
+    file.write_text(demo_config({"<img src=x onerror=alert(1)>": markup}, readiness="lenient"))
+    with running(file) as made:
+        yield made
+        assert made.stop() == 0, made.said
+        assert "Traceback" not in made.said, made.said
+
+
+def in_browser(gateway: Gateway, folder: Path, steps: Any, path: str = "/") -> None:
+    async def run() -> None:
+        async with chromium(folder) as browser:
+            await browser.go(gateway.url + path)
+            await steps(browser)
+            assert browser.complaints == []
+
+    asyncio.run(run())
+
+
+async def text(browser: Browser, selector: str) -> str:
+    told: str = await browser.value(f"document.querySelector({json.dumps(selector)}).innerText")
+    return told
+
+
+def test_traffic_is_shown_as_it_comes(gateway: Gateway, tmp_path: Path) -> None:
+    async def steps(browser: Browser) -> None:
+        await browser.value("document.querySelector('#state').innerText === 'ready'")
+        assert "No call has reached a model" in await text(browser, "#calls")
+        for number in range(40):
+            body = {"instances": [float(number)]} if number % 4 else {"instances": "no list"}
+            await asyncio.to_thread(gateway.post, "/v1/models/half_plus_two:predict", body)
+        rows = (
+            "[...document.querySelectorAll('#calls tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
+        )
+        [refused, served] = await browser.value(f"(rows => rows.length == 2 && rows)({rows})")
+        assert refused[:2] == ["TensorFlow Serving", "refused before a model"]
+        assert (refused[6:8], served[6:8]) == (["10", "10"], ["30", "0"])
+        assert served[:2] == ["TensorFlow Serving", "half_plus_two"]
+        await browser.click("#calls tbody tr:nth-child(2)")
+        assert "of half_plus_two in TensorFlow Serving" in await text(browser, "#chosen")
+        peak = await browser.value(
+            "live && shown().rate.some(rate => rate > 0) && document.querySelectorAll('#rate path').length"
+        )
+        assert peak == 2
+        await asyncio.to_thread((tmp_path / "traffic.png").write_bytes, await browser.picture())
+
+    in_browser(gateway, tmp_path / "profile", steps)
+
+
+def test_every_dialect_can_be_tried_with_the_mouse(gateway: Gateway, tmp_path: Path) -> None:
+    async def steps(browser: Browser) -> None:
+        await browser.click(f"{PANEL} > summary")
+        tabs = await browser.value(f"[...document.querySelectorAll('{PANEL} [role=tab]')].map(tab => tab.innerText)")
+        assert tabs == list(ANSWERS)
+        for number, (title, numbers) in enumerate(ANSWERS.items()):
+            await browser.click(f"{PANEL} [role=tab]:nth-child({number + 1})")
+            line = await text(browser, f"{PANEL} .curl")
+            assert line.startswith(f"curl -s '{gateway.url}/")
+            await browser.click(f"{PANEL} .run")
+            told = await browser.value(
+                f"(told => told.startsWith('200') && told)(document.querySelector('{PANEL} .told').innerText)"
+            )
+            assert " ms " in told
+            answer = json.loads(await text(browser, f"{PANEL} .answer"))
+            assert numbers(answer) == [2.5] * len(numbers(answer)), title
+
+    in_browser(gateway, tmp_path / "profile", steps)
+
+
+def test_a_body_can_be_changed_and_its_refusal_is_shown(gateway: Gateway, tmp_path: Path) -> None:
+    async def steps(browser: Browser) -> None:
+        await browser.click(f"{PANEL} > summary")
+        await browser.click(f"{PANEL} [role=tab]:nth-child(2)")
+        await browser.value(f"document.querySelector('{PANEL} textarea').select() || 1")
+        await browser.click(f"{PANEL} textarea")
+        await browser.value("document.activeElement.select() || 1")
+        await browser.write("""{"instances": [4, "it's"]}""")
+        assert """'{"instances": [4, "it'"'"'s"]}'""" in await text(browser, f"{PANEL} .curl")
+        await browser.click(f"{PANEL} .run")
+        await browser.value(f"document.querySelector('{PANEL} .told').innerText.startsWith('400')")
+        assert "is not of expected type: float" in await text(browser, f"{PANEL} .answer")
+
+    async def run() -> None:
+        async with chromium(tmp_path / "profile") as browser:
+            await browser.go(gateway.url)
+            await steps(browser)  # the browser's console tells of the 400, as it should
+
+    asyncio.run(run())
+
+
+def test_names_are_text_and_failures_are_told(gateway: Gateway, tmp_path: Path) -> None:
+    async def steps(browser: Browser) -> None:
+        cards = "[...document.querySelectorAll('.model')].map(card => card.innerText)"
+        told = await browser.value(f"(cards => cards.length && cards)({cards})")
+        [card] = [each for each in told if each.startswith("<img src=x onerror=alert(1)>")]
+        assert "unavailable" in card
+        assert await browser.value("document.querySelectorAll('img').length === 0")
+        await browser.click("[data-model^='<img'] > summary")
+        assert "division by zero" in await text(browser, "[data-model^='<img'] .bad:not(.pill)")
+
+    in_browser(gateway, tmp_path / "profile", steps, "/grps/v1/monitor/metrics")

@@ -1,0 +1,37 @@
+"""The operator's page over HTTP: what it asks for, and the switch that turns it off."""
+
+import time
+
+from conftest import Serve
+from serving import Gateway, demo_config
+
+
+def test_the_page_and_what_it_reads(demo: Gateway) -> None:
+    html = demo.get("/")
+    assert (html.status, html.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert demo.get("/grps/v1/monitor/metrics").body == html.body
+    assert demo.post("/", {}).status == 405
+    models = {model["name"]: model for model in demo.get("/models.json").json}
+    assert [version["version"] for version in models["digits"]["versions"]] == [1, 2]
+    for sample in models["digits"]["samples"]:
+        answer = demo.request("POST", sample["path"], sample["body"].encode(), {"Content-Type": sample["content_type"]})
+        assert answer.status == 200, answer.body
+    give_up = time.monotonic() + 10
+    while True:
+        overview = demo.get("/overview.json").json
+        calls = {call["dialect"]: call["calls"] for call in overview["calls"] if call["model"] == "digits"}
+        if len(calls) == 3:
+            break
+        assert time.monotonic() < give_up, overview
+        time.sleep(0.1)
+    assert overview["state"] == "ready"
+    assert {model["name"] for model in overview["models"]} == models.keys()
+    series = demo.get("/grps/v1/monitor/series?name=*qps").json
+    assert (series["label"], len(series["data"])) == ("trend", 174)
+
+
+def test_without_a_page(serve: Serve) -> None:
+    gateway = serve(demo_config(page=False))
+    for path in ("/", "/overview.json", "/models.json"):
+        assert gateway.get(path).status == 404
+    assert gateway.get("/healthz").status == 200
