@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from adapters.grps.errors import Undecodable
+from adapters.grps.options import MapName
 from adapters.grps.tensors import BY_FIELD, Array, Tensor, row_of
 from adapters.pb import message
 from adapters.varints import encode
@@ -163,6 +164,18 @@ def string_message(text: str) -> list[Buffer]:
 def bytes_message(data: bytes) -> list[Buffer]:
     """Success with bin_data, even an empty one."""
     return [OK, _head(_BIN_DATA, len(data)), data]
+
+
+def maps_message(maps: Mapping[MapName, Mapping[str, Any]]) -> list[Buffer]:
+    """Success with gmap, even an empty one."""
+    told = GrpsMessage()
+    told.gmap.SetInParent()
+    for name, entries in maps.items():
+        field = getattr(told.gmap, name)
+        for key, value in entries.items():
+            plain = value if isinstance(value, bytes) else value[0].item()
+            field[key] = plain.decode() if name == "s_s" else plain
+    return [OK, told.SerializeToString()]
 
 
 def tensors_message(outputs: Tensors) -> list[Buffer]:
