@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 import yaml
+from adapters.packed import head, varint
 from serving import HOST, Gateway, demo_config, running
 from test_attacks import SECRETS, WITHIN_S, Bystanders
 
-from adapters.packed import head, varint
 from adapters.pb import message
 
 GrpsMessage = message("grps.protos.v1.GrpsMessage")
