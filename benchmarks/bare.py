@@ -51,8 +51,13 @@ async def ready(request: web.Request) -> web.Response:
 def make_app(*, keep_answers: bool = False) -> web.Application:
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_get("/v2/health/ready", ready)
-    for wire in WIRES:
-        app.router.add_post(wire.path, (precomputed if keep_answers else computed)(wire))
+    handlers = {wire.path: (precomputed if keep_answers else computed)(wire) for wire in WIRES}
+
+    async def by_target(request: web.Request) -> web.StreamResponse:
+        return await handlers[request.path_qs](request)
+
+    for path in {target.partition("?")[0] for target in handlers}:
+        app.router.add_post(path, by_target)
     return app
 
 

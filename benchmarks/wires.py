@@ -68,6 +68,42 @@ def tf_serving_read(body: bytes) -> Any:
     return np.array(orjson.loads(body)["predictions"], np.float32)
 
 
+GRPS_OK = {"code": 200, "msg": "OK", "status": "SUCCESS"}
+
+
+def grps_request(array: Any) -> bytes:
+    tensor = {
+        "name": "x",
+        "dtype": "DT_FLOAT32",
+        "shape": list(array.shape),
+        "flat_float32": array.reshape(-1).tolist(),
+    }
+    return json.dumps({"gtensors": {"tensors": [tensor]}}).encode()
+
+
+def grps_decode(body: bytes) -> Any:
+    tensor = orjson.loads(body)["gtensors"]["tensors"][0]
+    return np.array(tensor["flat_float32"], np.float32).reshape(tensor["shape"])
+
+
+def grps_encode(array: Any) -> bytes:
+    tensor = {"name": "y", "dtype": "DT_FLOAT32", "shape": array.shape, "flat_float32": array.reshape(-1)}
+    answer = {"status": GRPS_OK, "gtensors": {"tensors": [tensor]}}
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def grps_ndarray_request(array: Any) -> bytes:
+    return json.dumps({"ndarray": array.tolist()}).encode()
+
+
+def grps_ndarray_decode(body: bytes) -> Any:
+    return np.array(orjson.loads(body)["ndarray"], np.float32)
+
+
+def grps_ndarray_encode(array: Any) -> bytes:
+    return orjson.dumps({"status": GRPS_OK, "ndarray": array}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
 V2 = Wire("v2", "/v2/models/identity/infer", v2_request, v2_decode, v2_encode, v2_read)
 TF_SERVING = Wire(
     "tf_serving",
@@ -77,4 +113,13 @@ TF_SERVING = Wire(
     tf_serving_encode,
     tf_serving_read,
 )
-WIRES = (V2, TF_SERVING)
+GRPS = Wire("grps", "/grps/v1/infer/predict?model=identity-1", grps_request, grps_decode, grps_encode, grps_decode)
+GRPS_NDARRAY = Wire(
+    "grps_ndarray",
+    "/grps/v1/infer/predict?model=identity-1&return-ndarray=true",
+    grps_ndarray_request,
+    grps_ndarray_decode,
+    grps_ndarray_encode,
+    grps_ndarray_decode,
+)
+WIRES = (V2, TF_SERVING, GRPS, GRPS_NDARRAY)

@@ -145,7 +145,9 @@ def _model_control(verb: argparse.ArgumentParser) -> None:
 def _import_verbs(verbs: Any) -> None:
     text = "Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored."
     example = (
-        "tensorgate import triton models -o gateway.yaml\n  tensorgate import tf-serving models.config -o gateway.yaml"
+        "tensorgate import triton models -o gateway.yaml\n"
+        "  tensorgate import tf-serving models.config -o gateway.yaml\n"
+        "  tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml"
     )
     verb = _verb(verbs, None, "import", text, example)
     servers = verb.add_subparsers(title="servers", metavar="SERVER", required=True)
@@ -184,6 +186,20 @@ def _import_verbs(verbs: Any) -> None:
     verb.add_argument("--batching", metavar="FILE", help="--enable_batching --batching_parameters_file=FILE")
     verb.add_argument("--monitoring", metavar="FILE", help="--monitoring_config_file=FILE")
     verb.add_argument("--ssl", metavar="FILE", help="--ssl_config_file=FILE")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+    verb = _verb(
+        servers,
+        _import_grps,
+        "grps",
+        "Write the two configuration files of a grps server as YAML of the gateway; its clients go on as they did.\n"
+        "The report goes to stderr: for each key what it becomes, or why it is ignored or refused with what to do.\n"
+        "Exit status 1 if a model or anything else is refused.",
+        "tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml\n"
+        "  tensorgate check --load gateway.yaml",
+    )
+    verb.add_argument("server", type=Path, help="server.yml: ports, limits, customized HTTP")
+    verb.add_argument("inference", type=Path, help="inference.yml: models and dag")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
 
@@ -322,6 +338,12 @@ def _import_tf_serving(options: argparse.Namespace) -> int:
     words += [f"--monitoring_config_file={options.monitoring}"] if options.monitoring else []
     words += [f"--ssl_config_file={options.ssl}"] if options.ssl else []
     return migrate.from_tf_serving(words, options.output, _say, _complain)
+
+
+def _import_grps(options: argparse.Namespace) -> int:
+    from gateway import migrate
+
+    return migrate.from_grps(options.server, options.inference, options.output, _say, _complain)
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -49,7 +49,7 @@ from gateway.model_folder import folder_reader
 from gateway.monitor import Gpu, Monitor
 from gateway.overview import Overview
 from gateway.page import pages
-from gateway.ports import Computation, Dialect, ModelSource, Registries, Resolve
+from gateway.ports import Computation, Dialect, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
 from gateway.router import Router
@@ -178,7 +178,7 @@ class App:
         self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref), say)
         options = config.dialects()
         grps: Any = options.get("grps")
-        self.router = Router(config, self.repository, getattr(grps, "default_model", None))
+        self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
         memory = _shared_memory(config)
         description = ServerDescription(NAME, version(), config.plain(), memory.works)
         self.monitor = Monitor(self.metrics, self._gpus)
@@ -312,6 +312,13 @@ class App:
             raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
         self._grpc.append(server)
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
+
+
+def _qualified_by_grps(view: ModelView) -> str | None:
+    """What grps' callers call a model whose versions are texts to them."""
+    options: Any = view.mappings.get("grps")
+    name: str | None = options.qualified(view.name) if options else None
+    return name
 
 
 def _tracing(config: Config) -> Tracing:

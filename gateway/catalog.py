@@ -135,7 +135,10 @@ class Catalogs:
 
 def wanted_versions(config: ModelConfig) -> dict[int, Path]:
     """Version -> where it lies, ascending, as the version policy chooses. Raises OSError."""
-    found = version_folders(config.path.path if config.path else Path())
+    place = config.path.path if config.path else Path()
+    if config.versions.flat:
+        return {1: place}
+    found = version_folders(place)
     return {version: found[version] for version in config.versions.choose(found)}
 
 

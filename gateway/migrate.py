@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from adapters.migration import Imported, document
+from adapters import grps_config
+from adapters.migration import Imported, Note, document
 from adapters.tf_serving_config import Server, UsageError, read_flags, read_server, table
 from adapters.triton_repository import model_folders, read_model
 
@@ -63,14 +64,7 @@ def from_tf_serving(words: Sequence[str], output: Path | None, say: Say, complai
     except ValueError as error:
         complain(str(error))
         return 1
-    for note in server.notes:
-        complain(str(note))
-    status = _finish(server.models, tf_serving_document(server), output, say, complain)
-    notes = [*server.notes, *(note for model in server.models for note in model.notes)]
-    refused = sum(note.fate == "refused" for note in notes)
-    if refused:
-        complain(f"{refused} {'thing' if refused == 1 else 'things'} refused; the lines above say what to do")
-    return 1 if refused else status
+    return _told_of_server(server.models, server.notes, tf_serving_document(server), output, say, complain)
 
 
 def tf_serving_document(server: Server) -> str:
@@ -86,6 +80,42 @@ def tf_serving_document(server: Server) -> str:
 def tf_serving_flags() -> str:
     """What becomes of each flag of TensorFlow Serving, for people to read."""
     return table()
+
+
+def from_grps(server_file: Path, inference_file: Path, output: Path | None, say: Say, complain: Say) -> int:
+    """Write the two configuration files of a grps server as YAML.
+
+    Returns the exit status: 0; 1 if a model, a file, or anything else that was asked for, could not be had.
+    """
+    try:
+        server = grps_config.read_server(server_file, inference_file)
+    except OSError as error:
+        complain(_told(Path(error.filename), error))
+        return 1
+    except ValueError as error:
+        complain(str(error))
+        return 1
+    return _told_of_server(server.models, server.notes, grps_document(server), output, say, complain)
+
+
+def grps_document(server: grps_config.Server) -> str:
+    """The YAML of a grps server; paths are absolute."""
+    title = ["Imported from grps.", "What it was told and is not done here stands beside what it is about."]
+    notes = [str(note) for note in server.notes if note.fate != "mapped"]
+    return document([*title, *notes], server.sections, server.models, None)
+
+
+def _told_of_server(
+    models: Sequence[Imported], notes: Sequence[Note], text: str, output: Path | None, say: Say, complain: Say
+) -> int:
+    """Report what became of everything, and write the file. Returns the exit status."""
+    for note in notes:
+        complain(str(note))
+    status = _finish(models, text, output, say, complain)
+    refused = sum(note.fate == "refused" for note in [*notes, *(note for model in models for note in model.notes)])
+    if refused:
+        complain(f"{refused} {'thing' if refused == 1 else 'things'} refused; the lines above say what to do")
+    return 1 if refused else status
 
 
 def _imported(name: str, folder: Path) -> Imported:

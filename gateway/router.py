@@ -6,7 +6,7 @@ Public names are the models' own and those of the configured routes. A route sha
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gateway.canonical import NOTHING, ModelRef
@@ -21,12 +21,21 @@ from gateway.repository import Repository
 class Router:
     """Resolves references against the repository's current snapshot; its tables are made anew when that changes, not
     per request.
+
+    A qualified name is name-version; `qualified` gives one that a model has besides, for its highest version.
     """
 
-    def __init__(self, config: Config, repository: Repository, default_model: str | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        repository: Repository,
+        default_model: str | None = None,
+        qualified: Callable[[ModelView], str | None] = lambda view: None,
+    ) -> None:
         self._repository = repository
         self._routes = config.routes
         self._default = default_model
+        self._qualified_name = qualified
         self._snapshot: Snapshot | None = None
         self._qualified: dict[str, ModelView] = {}
         self._views: dict[tuple[str, str, int], ModelView] = {}
@@ -76,6 +85,11 @@ class Router:
             for name, versions in snapshot.models.items()
             for version, model in versions.items()
         }
+        for versions in reversed([*filter(None, snapshot.models.values())]):  # the first of two with one name keeps it
+            view = versions[max(versions)].view
+            name = self._qualified_name(view)
+            if name is not None:
+                self._qualified[name] = view
         self._snapshot = snapshot
 
     def _by_qualified_name(self, qualified: str) -> ModelView:

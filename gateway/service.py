@@ -310,11 +310,16 @@ class Service:
             raise ModelNotFound(ref.name, ref.version, known=error.known) from None
 
     def _server_metadata(self, question: ServerMetadata) -> ServerDescription:
-        configuration = {**self._description.configuration, "models": self._repository.configurations()}
-        return replace(self._description, configuration=configuration)
+        models = {name: self._told(name, plain) for name, plain in self._repository.configurations().items()}
+        return replace(self._description, configuration={**self._description.configuration, "models": models})
 
     def _model_configuration(self, question: ModelConfiguration) -> Mapping[str, Any]:
-        return {"name": question.name, **self._repository.configuration(question.name)}
+        return self._told(question.name, self._repository.configuration(question.name))
+
+    def _told(self, name: str, configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A model's configuration with its name, and the highest version that is loaded."""
+        loaded = self._repository.snapshot.models.get(name)
+        return {"name": name, **configuration} | ({"version": max(loaded)} if loaded else {})
 
     # ------------------------------------------------------------------------------------------------------ repository
 

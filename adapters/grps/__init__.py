@@ -5,6 +5,7 @@ options.py   what the YAML may say: of the dialect, and of a model
 routes.py    request line -> endpoint; the table of all of them
 message.py   the schema of grps messages, and JSON objects as such messages
 fields.py    which JSON values a field accepts
+cut.py       long arrays of numbers, out of a body before it is read
 flat.py      the same for the number arrays of tensors, without a loop
 tensors.py   grps tensors <-> arrays: dtypes, data checks
 request.py   predict: body -> InferRequest

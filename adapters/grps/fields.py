@@ -6,7 +6,7 @@ Source: the JSON mapping of protobuf as the Python server applies it (protobuf 3
 from __future__ import annotations
 
 import base64
-import re
+import contextlib
 from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -20,10 +20,6 @@ Schema: TypeAlias = Mapping[str, tuple[str, Read]]
 """JSON key -> the field it sets and the field's reader."""
 
 FLOAT_MAX: Final = {DTYPES[name]: float(np.finfo(DTYPES[name]).max) for name in ("FP32", "FP64")}
-
-_INTEGER_TEXT: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
-_NUMBER_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_NOT_FINITE: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
 class Unfit(Exception):
@@ -62,10 +58,10 @@ def string(value: Any) -> str:
 
 
 def base64_bytes(value: Any) -> bytes:
-    """Base64, standard or URL-safe, padded or not; characters of neither alphabet are dropped."""
+    """Base64, standard or URL-safe, padded or not; characters of neither alphabet are dropped, but counted."""
     text = string(value).encode()
     try:
-        return base64.urlsafe_b64decode(text + b"===")
+        return base64.urlsafe_b64decode(text + b"=" * (4 - len(text) % 4))
     except ValueError:
         refuse("not base64")
 
@@ -75,8 +71,9 @@ def _integer(value: Any) -> int:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and _INTEGER_TEXT.fullmatch(value):
-        return int(value)
+    if isinstance(value, str) and " " not in value:
+        with contextlib.suppress(ValueError):
+            return int(value)
     return refuse("expected an integer")
 
 
@@ -91,13 +88,14 @@ def integer_within(dtype: np.dtype[Any]) -> Read:
 
 
 def floating(limit: float) -> Read:
-    """Floating numbers up to `limit`; protobuf takes true and false for 1 and 0 here, though not for integers."""
+    """Floating numbers up to `limit`; texts are Python's, and may be beyond it. protobuf takes true and false for 1 and
+    0 here, though not for integers.
+    """
 
     def read(value: Any) -> float:
-        if isinstance(value, str):
-            if value in _NOT_FINITE:
-                return _NOT_FINITE[value]
-            value = float(value) if _NUMBER_TEXT.fullmatch(value) else None
+        if isinstance(value, str) and value != "nan":
+            with contextlib.suppress(ValueError):
+                return float(value)
         if not isinstance(value, (int, float)):
             refuse("expected a number")
         # Bare NaN and Infinity fail the comparison too: they have to be strings. So do integers that no double holds.
@@ -154,7 +152,7 @@ def map_of(read_value: Read) -> Read:
         if not isinstance(value, OBJECT):
             refuse("expected an object")
         entries = {}
-        for key, item in members(value):
+        for key, item in dict(members(value)).items():
             try:
                 entries[key] = read_value(item)
             except Unfit as unfit:
@@ -165,15 +163,16 @@ def map_of(read_value: Read) -> Read:
 
 
 def known_members(value: Any, wanted: Container[str]) -> list[tuple[str, Any]]:
-    """The members of a JSON object that are wanted, in order; of repeated keys the last one's value.
+    """The members of a JSON object that are wanted, in order; of repeated keys the last one's value alone.
 
     simdjson looks a key up from the front and its items() copies whole arrays, so that is left to objects that do
-    repeat a key. (What RapidJSON had to read has lost all but the first.)
+    repeat a key.
     """
-    keys = [key for key in value if key in wanted]
-    if isinstance(value, dict) or len(set(keys)) == len(keys):
-        return [(key, value[key]) for key in keys]
-    return [(key, item) for key, item in members(value) if key in wanted]
+    if not isinstance(value, dict):
+        keys = [key for key in value if key in wanted]
+        if len(set(keys)) == len(keys):
+            return [(key, value[key]) for key in keys]
+    return [(key, item) for key, item in dict(members(value)).items() if key in wanted]
 
 
 def read_fields(value: Any, schema: Schema) -> dict[str, Any]:

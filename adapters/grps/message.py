@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from adapters.grps.cut import mark_of
 from adapters.grps.fields import (
     FLOAT_MAX,
     Read,
@@ -27,7 +28,7 @@ from adapters.grps.fields import (
 )
 from adapters.grps.flat import flat_array
 from adapters.grps.tensors import BY_FIELD, MAX_DIMENSIONS, NUMBERS, Array, Tensor
-from gateway.canonical import DTYPES
+from gateway.canonical import DTYPES, NOTHING
 from gateway.errors import InvalidArgument
 
 DATA_FIELDS: Final = frozenset(("bin_data", "str_data", "gtensors", "ndarray", "gmap"))
@@ -73,8 +74,9 @@ MESSAGE: Final[Schema] = {name: (name, read) for name, read in _READERS.items()}
 """The whole message; no camel case here, at the top."""
 
 
-def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
-    """The members of a JSON object -> the message's fields that are set; `gtensors` is a list of Tensor.
+def message(members: Mapping[str, Any], body: bytes, arrays: Mapping[str, Array] = NOTHING) -> dict[str, Any]:
+    """The members of a JSON object -> the message's fields that are set; `gtensors` is a list of Tensor. `arrays` are
+    those that were cut out of the body.
 
     Raises InvalidArgument if a value does not fit its field, or two arms of the oneof are set.
     """
@@ -84,23 +86,24 @@ def message(members: Mapping[str, Any], body: bytes) -> dict[str, Any]:
             oneof = 'Message type "grps.protos.v1.GrpsMessage" should not have multiple "data_oneof" oneof fields.'
             raise InvalidArgument(oneof)
         if "gtensors" in fields:
-            fields["gtensors"] = _tensors(fields["gtensors"].get("tensors", []), body)
+            fields["gtensors"] = _tensors(fields["gtensors"].get("tensors", []), body, arrays)
     except Unfit as unfit:
         raise InvalidArgument(f"Failed to parse {unfit.place} field: {unfit.reason}.") from None
     return fields
 
 
-def _tensors(raw: list[dict[str, Any]], body: bytes) -> list[Tensor]:
-    return [_tensor(fields, f"tensors.[{index}]", body) for index, fields in enumerate(raw)]
+def _tensors(raw: list[dict[str, Any]], body: bytes, arrays: Mapping[str, Array]) -> list[Tensor]:
+    return [_tensor(fields, f"tensors.[{index}]", body, arrays) for index, fields in enumerate(raw)]
 
 
-def _tensor(fields: dict[str, Any], place: str, body: bytes) -> Tensor:
+def _tensor(fields: dict[str, Any], place: str, body: bytes, arrays: Mapping[str, Array]) -> Tensor:
     flat: dict[str, Array] = {}
     for name, value in fields.items():
         if name not in BY_FIELD:
             continue
         try:
-            flat[name] = flat_array(value, DTYPES[BY_FIELD[name].datatype], body)
+            array = mark_of(value, arrays)
+            flat[name] = flat_array(value, DTYPES[BY_FIELD[name].datatype], body) if array is None else array
         except Unfit as unfit:
             raise unfit.below(name).below(place).below("gtensors") from None
     return Tensor(fields.get("name", ""), fields.get("dtype", 0), tuple(fields.get("shape", ())), flat)

@@ -40,7 +40,7 @@ def model_text(name: str, configuration: Plain) -> str:
 
 
 def server_text(server: ServerDescription, default_model: str | None) -> str:
-    """inference.yml, a newline, server.yml."""
+    """inference.yml, a newline, server.yml; null is what has no bound, or is not there at all."""
     configuration = server.configuration
     models = {str(name): model for name, model in (configuration.get("models") or {}).items()}
     inference = {"models": [_model(name, model) for name, model in models.items()], "dag": _dag(models, default_model)}
@@ -48,15 +48,14 @@ def server_text(server: ServerDescription, default_model: str | None) -> str:
 
 
 def _dump(data: Plain) -> str:
-    kept = {key: value for key, value in data.items() if value is not None}
-    return str(yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)) if kept else ""
+    return str(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True))
 
 
 def _model(name: str, configuration: Plain) -> dict[str, Any]:
     backend = str(configuration.get("backend", ""))
     rows = configuration.get("max_batch_size") or 0
     entry: dict[str, Any] = {
-        "name": name,
+        "name": _own(configuration).get("name") or name,
         "version": _version(configuration),
         "device": configuration.get("device"),
         "inferer_type": backend if backend in _INFERER_TYPES else "customized",
@@ -72,10 +71,18 @@ def _model(name: str, configuration: Plain) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value is not None}
 
 
+def _own(configuration: Plain) -> Plain:
+    """The model's section for grps."""
+    return configuration.get("grps") or {}
+
+
 def _version(configuration: Plain) -> str | None:
-    """As text, which is how grps reads it: the one that is told, or the highest of those that are wanted by number."""
-    if "version" in configuration:
-        return str(configuration["version"])
+    """As text, which is how grps reads it: that of the YAML, the loaded one, or the highest of those that are wanted by
+    number.
+    """
+    version = _own(configuration).get("version") or configuration.get("version")
+    if version is not None:
+        return str(version)
     versions = configuration.get("versions")
     return str(max(versions)) if isinstance(versions, list) and versions else None
 
@@ -86,7 +93,8 @@ def _dag(models: Mapping[str, Plain], default_model: str | None) -> dict[str, An
     if name is None:
         return None
     version = _version(models.get(name, {}))
-    node = {"name": "node-1", "type": "model", "model": f"{name}-{version}" if version else name}
+    shown = _own(models.get(name, {})).get("name") or name
+    node = {"name": "node-1", "type": "model", "model": f"{shown}-{version}" if version else shown}
     return {"type": "sequential", "name": "default", "nodes": [node]}
 
 
@@ -99,7 +107,10 @@ def _server(configuration: Plain, models: Mapping[str, Plain]) -> dict[str, Any]
         ports = ",".join(bind.rpartition(":")[2] for bind in binds)
         framework = "http+grpc" if listen.get("grpc") else "http"
         data["interface"] = {"framework": framework, "host": host, "port": ports}
+        own_path = (configuration.get("grps") or {}).get("customized_predict_http")
+        data["interface"] |= {"customized_predict_http": own_path} if own_path else {}
     data |= {key: (configuration.get("limits") or {}).get(key) for key in ("max_connections", "max_concurrency")}
+    data["log"] = {"log_dir": None, "log_backup_count": None}
     devices = {str(model.get("device")) for model in models.values()}
     data["gpu"] = {"devices": sorted(int(device[5:]) for device in devices if device.startswith("cuda:"))}
     if not data["gpu"]["devices"]:

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from gateway.ports import ModelView, Options
 
 PREFIX: Final = "/grps/v1"
 MapName: TypeAlias = Literal["s_s", "s_b", "s_i32", "s_i64", "s_f", "s_d"]
+MAP_DATATYPES: Final[Mapping[MapName, str]] = {
+    "s_s": "BYTES",
+    "s_b": "BYTES",
+    "s_i32": "INT32",
+    "s_i64": "INT64",
+    "s_f": "FP32",
+    "s_d": "FP64",
+}
+"""gmap's maps, and the datatype of what they hold."""
 
 
 class StreamingControl(Options):
@@ -57,7 +66,8 @@ class GrpsOptions(Options):
 
 
 class GrpsReply(Options):
-    """Which output becomes the whole reply, as text or as raw bytes; with both, the request's own kind decides.
+    """Which output becomes the whole reply, as text or as raw bytes, or which outputs become entries of gmap's maps:
+    `gmap: {s_i64: {count: counters}}`. With several of these the request's own kind decides.
 
     Where a model shapes the raw response (`customized_body`), `status`, `content_type` and `headers` are the outputs
     that say these: a number, a text, and a JSON object of texts.
@@ -65,6 +75,7 @@ class GrpsReply(Options):
 
     str_data: str | None = None
     bin_data: str | None = None
+    gmap: Mapping[MapName, Mapping[str, str]] = Field(default_factory=dict)
     status: str | None = None
     content_type: str | None = None
     headers: str | None = None
@@ -75,12 +86,28 @@ class GrpsMapping(Options):
     which entry fills which input: `gmap: {s_i64: {count: counters}}`.
 
     Without it, text and bytes go to the model's only BYTES input, and gmap is refused.
+
+    `version` is a text, and callers may say NAME-VERSION besides the number of a version here; `name` is that NAME, the
+    model's own if it is left out.
     """
 
+    version: str | None = Field(default=None, min_length=1)
+    name: str | None = Field(default=None, min_length=1)
     str_data: str | None = None
     bin_data: str | None = None
     gmap: Mapping[MapName, Mapping[str, str]] = Field(default_factory=dict)
     reply: GrpsReply = GrpsReply()
+
+    @field_validator("name")
+    @classmethod
+    def _with_a_version(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and info.data.get("version") is None:
+            raise ValueError("a name needs a version beside it: callers say name-version")
+        return name
+
+    def qualified(self, model: str) -> str | None:
+        """What callers of this model say, if it is more than its own name and the number of a version."""
+        return f"{self.name or model}-{self.version}" if self.version else None
 
 
 _UNMAPPED = GrpsMapping()

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from adapters.grps.errors import Undecodable
+from adapters.grps.options import MapName
 from adapters.grps.tensors import BY_FIELD, Array, Tensor, row_of
-from adapters.packed import LENGTH, Field, fields, head, pack_varints, varint
 from adapters.pb import message
+from adapters.varints import encode
+from adapters.wire_format import fields, varint
 from gateway.canonical import BYTES, DTYPES, Tensors, datatype_of
 from gateway.errors import EncodingFailed, InvalidArgument
 from gateway.ports import Buffer
 
 GrpsMessage: Final = message("grps.protos.v1.GrpsMessage")
 _Tensor: Final = message("grps.protos.v1.GenericTensor")
-_STATUS, _MODEL, _GTENSORS = (
-    GrpsMessage.DESCRIPTOR.fields_by_name[name].number for name in ("status", "model", "gtensors")
+_KIND: Final = "GrpsMessage"
+_BYTES: Final = 2
+_ARMS: Final = {field.number for field in GrpsMessage.DESCRIPTOR.oneofs_by_name["data_oneof"].fields}
+_BIN_DATA, _STR_DATA, _GTENSORS = (
+    GrpsMessage.DESCRIPTOR.fields_by_name[name].number << 3 | _BYTES for name in ("bin_data", "str_data", "gtensors")
 )
-_FLAT: Final = {name: _Tensor.DESCRIPTOR.fields_by_name[name].number for name in BY_FIELD}
+_TENSORS: Final = 1 << 3 | _BYTES
+_FLAT: Final = {name: _Tensor.DESCRIPTOR.fields_by_name[name].number << 3 | _BYTES for name in BY_FIELD}
 _FLOATS: Final[dict[int, tuple[str, np.dtype[Any]]]] = {
     _FLAT["flat_float16"]: ("flat_float16", np.dtype("<f4")),
     _FLAT["flat_float32"]: ("flat_float32", np.dtype("<f4")),
     _FLAT["flat_float64"]: ("flat_float64", np.dtype("<f8")),
 }
-"""The flat fields that are packed memory: by number, their names and the dtype of that memory."""
+"""The flat fields that are packed memory: by tag, their names and the dtype of that memory."""
 _SUCCESS, _FAILURE = 1, 2
 _WALKED_BYTES: Final = 4 << 10
 """Smaller messages are cheaper to copy than to walk."""
-_MOST_TENSORS: Final = 4096
-_MOST_FIELDS: Final = 64
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -51,42 +55,52 @@ def read_message(body: Buffer) -> dict[str, Any]:
 
 
 def walk(body: Buffer) -> dict[str, Any] | None:
-    """A message with tensors and without surprises: floats become views of the body. None for any other.
-
-    Raises DecodeError, or InvalidArgument.
+    """A message with tensors and without surprises: floats become views of the body. None for any other. Raises
+    DecodeError.
     """
-    found = fields(body, 0, len(body), _MOST_FIELDS)
-    if found is None or sorted(field.number for field in found if field.number > _MODEL) != [_GTENSORS]:
-        return None
-    [data] = [field for field in found if field.number == _GTENSORS]
-    tensors = fields(body, data.begin, data.end, _MOST_TENSORS) if data.wire_type == LENGTH else None
-    if tensors is None or any((tensor.number, tensor.wire_type) != (1, LENGTH) for tensor in tensors):
-        return None
-    inner = [fields(body, tensor.begin, tensor.end, _MOST_FIELDS) for tensor in tensors]
     view = memoryview(body)
-    rest = GrpsMessage.FromString(b"".join((view[: data.start], view[data.end :])))
-    read = [None if parts is None else _walk_tensor(view, parts) for parts in inner]
-    return None if None in read else {**_read(rest), "gtensors": read}
-
-
-def _walk_tensor(view: memoryview, parts: list[Field]) -> Tensor | None:
-    numbers = [part.number for part in parts]
-    floats = [part for part in parts if part.number in _FLOATS]
-    if len(set(numbers)) < len(numbers) or any(part.wire_type != LENGTH for part in floats):
+    try:
+        arms = [field for field in fields(body, 0, len(body), _KIND) if field[0] >> 3 in _ARMS]
+        if [tag for tag, *_ in arms] != [_GTENSORS]:
+            return None
+        [(_, begin, data, end)] = arms
+        tensors = [_walk_tensor(view, first, last) for _, _, first, last in _only(body, data, end)]
+    except (InvalidArgument, _Surprise):  # which protobuf refuses, too, if it does
         return None
+    return {**_read(GrpsMessage.FromString(b"".join((view[:begin], view[end:])))), "gtensors": tensors}
+
+
+class _Surprise(Exception):
+    """A message that is put together in an unusual way: protobuf knows what it means."""
+
+
+def _only(body: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The tensors of gtensors, if there is nothing else."""
+    for field in fields(body, at, end, _KIND):
+        if field[0] != _TENSORS or field[1] != at:
+            raise _Surprise
+        at = field[3]
+        yield field
+    if at != end:
+        raise _Surprise
+
+
+def _walk_tensor(view: memoryview, at: int, end: int) -> Tensor:
     data: dict[str, Array] = {}
     rest: list[Buffer] = []
-    for part in parts:
-        if part.number in _FLOATS:
-            name, dtype = _FLOATS[part.number]
-            if (part.end - part.begin) % dtype.itemsize:
-                return None
-            data[name] = _as_sent(name, np.frombuffer(view[part.begin : part.end], dtype))
-        elif part.wire_type == LENGTH:
-            rest += [head(part.number, part.end - part.begin), view[part.begin : part.end]]
-        else:
-            rest.append(varint(part.number << 3) + varint(part.value))
-    return _tensor(_Tensor.FromString(b"".join(rest)), data)
+    for tag, begin, first, last in fields(view, at, end, _KIND):
+        if tag not in _FLOATS:
+            continue
+        name, dtype = _FLOATS[tag]
+        if name in data or (last - first) % dtype.itemsize:
+            raise _Surprise
+        data[name] = _as_sent(name, np.frombuffer(view[first:last], dtype))
+        rest.append(view[at:begin])
+        at = last
+    parsed = _Tensor.FromString(b"".join((*rest, view[at:end])))
+    if any(field.name in data for field, _ in parsed.ListFields()):  # numbers of one field, packed and not
+        raise _Surprise
+    return _tensor(parsed, data)
 
 
 def _read(parsed: Any) -> dict[str, Any]:
@@ -144,12 +158,24 @@ OK: Final = status(200, "OK")
 def string_message(text: str) -> list[Buffer]:
     """Success with str_data, even an empty one."""
     data = text.encode("utf-8", "replace")
-    return [OK, head(GrpsMessage.DESCRIPTOR.fields_by_name["str_data"].number, len(data)), data]
+    return [OK, _head(_STR_DATA, len(data)), data]
 
 
 def bytes_message(data: bytes) -> list[Buffer]:
     """Success with bin_data, even an empty one."""
-    return [OK, head(GrpsMessage.DESCRIPTOR.fields_by_name["bin_data"].number, len(data)), data]
+    return [OK, _head(_BIN_DATA, len(data)), data]
+
+
+def maps_message(maps: Mapping[MapName, Mapping[str, Any]]) -> list[Buffer]:
+    """Success with gmap, even an empty one."""
+    told = GrpsMessage()
+    told.gmap.SetInParent()
+    for name, entries in maps.items():
+        field = getattr(told.gmap, name)
+        for key, value in entries.items():
+            plain = value if isinstance(value, bytes) else value[0].item()
+            field[key] = plain.decode() if name == "s_s" else plain
+    return [OK, told.SerializeToString()]
 
 
 def tensors_message(outputs: Tensors) -> list[Buffer]:
@@ -157,8 +183,8 @@ def tensors_message(outputs: Tensors) -> list[Buffer]:
     parts: list[Buffer] = []
     for name, array in outputs.items():
         tensor = list(_parts(name, array))
-        parts += [head(1, _size(tensor)), *tensor]
-    return [OK, head(_GTENSORS, _size(parts)), *parts]
+        parts += [_head(_TENSORS, _size(tensor)), *tensor]
+    return [OK, _head(_GTENSORS, _size(parts)), *parts]
 
 
 def _parts(name: str, array: Array) -> Iterator[Buffer]:
@@ -173,13 +199,13 @@ def _parts(name: str, array: Array) -> Iterator[Buffer]:
     yield start.SerializeToString()
     if array.size:
         data = _content(array)
-        yield head(_FLAT[row.field], len(data))
+        yield _head(_FLAT[row.field], len(data))
         yield data
 
 
 def _content(array: Array) -> Buffer:
     if array.dtype.kind in "iu":
-        return pack_varints(array)
+        return encode(array.reshape(-1))
     floats = array.astype("<f4") if array.dtype == np.float16 else array
     return np.ascontiguousarray(floats).reshape(-1).view(np.uint8).data
 
@@ -190,9 +216,14 @@ def _strings(name: str, array: Array) -> Iterator[Buffer]:
             value.decode()
         except UnicodeDecodeError:
             raise EncodingFailed(f"Output {name} holds bytes that are not UTF-8 text.") from None
-        yield head(_FLAT["flat_string"], len(value))
+        yield _head(_FLAT["flat_string"], len(value))
         yield value
 
 
 def _size(parts: list[Buffer]) -> int:
     return sum(len(part) for part in parts)
+
+
+def _head(tag: int, size: int) -> bytes:
+    """What stands before so many bytes."""
+    return varint(tag) + varint(size)

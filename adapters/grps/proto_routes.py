@@ -16,7 +16,7 @@ from adapters.grps.metadata import model_text, server_text
 from adapters.grps.options import GrpsOptions
 from adapters.grps.proto_message import read_message, status
 from adapters.grps.request import of_message
-from adapters.grps.response import ReplyForm, given, is_lone, single, utf8
+from adapters.grps.response import ReplyForm, filled, given, is_lone, single, utf8
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import Code, GatewayError
 from gateway.ports import Call, Endpoint, Reply, Resolve
@@ -90,6 +90,8 @@ def _asks(question: Any) -> Any:
 def encode_predict(answer: InferResponse, question: InferRequest) -> Reply:
     """One answer -> one message. Raises EncodingFailed for what grps cannot carry."""
     form: ReplyForm = question.wire
+    if form.form == "gmap":
+        return Reply(proto_message.maps_message(filled(answer, form)), streamed=form.stream)
     if not is_lone(answer, form):
         return Reply(proto_message.tensors_message(answer.outputs), streamed=form.stream)
     data = single(form, given(answer, form))

@@ -7,16 +7,19 @@ Source: grps v1.1.0, the Python server's predict.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from adapters.grps.cut import LEAST_BYTES, cut
 from adapters.grps.errors import BadHead, BadRequest
 from adapters.grps.fields import known_members, shown
 from adapters.grps.message import MESSAGE, message
-from adapters.grps.options import MapName, mapping_of
+from adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
 from adapters.grps.printing import BYTES_TYPE
 from adapters.grps.response import Kind, reply_form
 from adapters.grps.streaming import Asks
@@ -34,7 +37,7 @@ from adapters.json_body import (
 )
 from adapters.json_envelope import Envelope, lone_array
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, ModelDecoupled, UnknownInput
+from gateway.errors import GatewayError, InvalidArgument, ModelDecoupled, UnknownInput
 from gateway.ports import Call, ModelView, Resolve
 
 JSON_TYPE: Final = "application/json"
@@ -42,14 +45,6 @@ JSON_TYPE: Final = "application/json"
 _MESSAGE_KEYS: Final = ("str_data", "gtensors", "gmap")
 _FLOAT32: Final = DTYPES["FP32"]
 _ENVELOPE: Final = Envelope("model", "ndarray")
-_MAP_DATATYPES: Final[Mapping[MapName, str]] = {
-    "s_s": "BYTES",
-    "s_b": "BYTES",
-    "s_i32": "INT32",
-    "s_i64": "INT64",
-    "s_f": "FP32",
-    "s_d": "FP64",
-}
 
 
 def decode_predict(call: Call, resolve: Resolve, asks: Asks) -> InferRequest:
@@ -81,7 +76,7 @@ def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
     opened = _ENVELOPE.open(call.body)
     array = None if opened is None else lone_array(call.body, opened, _FLOAT32, _max_depth(call))
     if opened is None or array is None:
-        return _decode_document(call, resolve, bytes(call.body), stream)
+        return _decode_document(call, resolve, stream)
     return _ndarray_request(call, resolve, opened.text, array, stream)
 
 
@@ -90,12 +85,26 @@ def _ndarray_request(call: Call, resolve: Resolve, model: Any, array: Array, str
     return _request(call, view, "ndarray", {_only_input(view): array}, stream)
 
 
-def _decode_document(call: Call, resolve: Resolve, body: bytes, stream: bool) -> InferRequest:
-    members = json_object(body, call)
+def _decode_document(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
+    members, body, arrays = _document(call)
     kind = _kind(members)
     if kind == "ndarray":
         return _ndarray_request(call, resolve, members.get("model"), _ndarray(members["ndarray"], body), stream)
-    return of_message(call, resolve, message(members, body), stream)
+    return of_message(call, resolve, message(members, body, arrays), stream)
+
+
+def _document(call: Call) -> tuple[dict[str, Any], bytes, Mapping[str, Array]]:
+    """The members of the body's object, the text that they were read from, and the arrays that were cut out of it."""
+    if len(call.body) >= LEAST_BYTES:
+        body, arrays = cut(call.body)
+        if arrays:
+            with contextlib.suppress(GatewayError):  # which says where it is wrong, in a text that nobody has sent
+                return json_object(body, call), body, arrays
+    body = bytes(call.body)
+    encoding = json.detect_encoding(body[:4])
+    if not encoding.startswith("utf-8"):  # UTF-16, UTF-32, as Python's parser tells them
+        body = body.decode(encoding, "replace").encode()
+    return json_object(body, call), body, NOTHING
 
 
 def of_message(call: Call, resolve: Resolve, fields: Mapping[str, Any], stream: bool) -> InferRequest:
@@ -171,8 +180,6 @@ def _ndarray(value: Any, body: bytes) -> Array:
         raise InvalidArgument(f"Parse json failed. arrays nested deeper than {MAX_DIMENSIONS} levels.") from None
     except Ragged:
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
-    if not array.size:
-        raise InvalidArgument("Parse NDArray failed: NDArray data is empty.")
     return array if nested is value else array.reshape(())
 
 
@@ -245,7 +252,7 @@ def _from_maps(view: ModelView, maps: Mapping[MapName, Mapping[str, Any]]) -> Te
             if name is None:
                 raise InvalidArgument(f"Model {view.name} takes no {map_name} entry {key} of gmap.")
             data = value.encode() if isinstance(value, str) else value
-            inputs[name] = _element(view, name, data, DTYPES[_MAP_DATATYPES[map_name]])
+            inputs[name] = _element(view, name, data, DTYPES[MAP_DATATYPES[map_name]])
     return inputs
 
 
@@ -258,5 +265,6 @@ def _element(view: ModelView, name: str, value: Any, dtype: np.dtype[Any]) -> Ar
     if math.prod(shape) != 1:
         raise InvalidArgument(f"Input {name} takes the shape {list(shape)}, the request carries one element.")
     array = np.empty(shape, dtype)
-    array.fill(value)
+    with np.errstate(over="ignore"):
+        array.fill(value)
     return array

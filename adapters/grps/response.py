@@ -1,25 +1,28 @@
 """Answers -> replies.
 
-A predict reply is one of four things: gtensors, the first output as nested lists (return-ndarray), or the one element
-of a BYTES output as text or as raw bytes. Which one is settled with the request, so that only the output it needs is
-asked for.
+A predict reply is one of five things: gtensors, the first output as nested lists (return-ndarray), the one element of a
+BYTES output as text or as raw bytes, or such elements in gmap. Which one is settled with the request, so that only the
+outputs it needs are asked for.
 Source: grps v1.1.0, what the Python server prints; streams carry its messages with two spaces of indent.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from adapters.grps.options import mapping_of
+from adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
 from adapters.grps.printing import (
     BYTES_TYPE,
     JSON,
     Printed,
+    compact,
     elements,
     envelope,
     members,
@@ -30,11 +33,11 @@ from adapters.grps.printing import (
 )
 from adapters.grps.printing import text as printed_text
 from adapters.grps.tensors import Array, row_of
-from gateway.canonical import BYTES, InferRequest, InferResponse, OutputRequest, Tensors, datatype_of
+from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, OutputRequest, Tensors, datatype_of
 from gateway.errors import EncodingFailed, UnknownOutput
 from gateway.ports import ModelView, Reply
 
-Form: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data"]
+Form: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]
 Kind: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]
 
 HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": JSON})
@@ -45,12 +48,15 @@ _FLOAT32: Final = np.dtype(np.float32)
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """What the reply will be, and of which output. `if_single`: gtensors after all, should it not be one element."""
+    """What the reply will be, and of which output, or of gmap's entries. `if_single`: gtensors after all, should it not
+    be one element.
+    """
 
     form: Form
     output: str = ""
     if_single: bool = False
     stream: bool = False
+    entries: Mapping[MapName, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def indent(self) -> int:
@@ -67,15 +73,20 @@ def reply_form(
     reply = mapping_of(view).reply
     if reply.bin_data and (kind == "bin_data" or not reply.str_data):
         return _of_output(view, "bin_data", reply.bin_data, stream)
-    if as_ndarray:
-        return _of_output(view, "ndarray", next(iter(view.outputs), ""), stream)
+    first = next(iter(view.outputs), "")
+    if as_ndarray and not (kind == "bin_data" and _texts(view) == [first]):
+        return _of_output(view, "ndarray", first, stream)
+    if reply.gmap and (kind == "gmap" or not reply.str_data):
+        return _of_entries(view, reply.gmap, stream)
     if reply.str_data:
         return _of_output(view, "str_data", reply.str_data, stream)
-    if kind == "str_data" or kind == "bin_data":
-        names = [name for name, spec in view.outputs.items() if spec.dtype == BYTES]
-        if len(names) == 1:
-            return ReplyForm(kind, names[0], if_single=True, stream=stream), ()
+    if (kind == "str_data" or kind == "bin_data") and len(names := _texts(view)) == 1:
+        return ReplyForm(kind, names[0], if_single=True, stream=stream), ()
     return (_STREAMED_GTENSORS if stream else _GTENSORS), ()
+
+
+def _texts(view: ModelView) -> list[str]:
+    return [name for name, spec in view.outputs.items() if spec.dtype == BYTES]
 
 
 _GTENSORS: Final = ReplyForm("gtensors")
@@ -88,6 +99,16 @@ def _of_output(view: ModelView, form: Form, output: str, stream: bool) -> tuple[
     return ReplyForm(form, output, stream=stream), (OutputRequest(output),)
 
 
+def _of_entries(
+    view: ModelView, entries: Mapping[MapName, Mapping[str, str]], stream: bool
+) -> tuple[ReplyForm, tuple[OutputRequest, ...]]:
+    outputs = dict.fromkeys(output for named in entries.values() for output in named.values())
+    for output in outputs:
+        if output not in view.outputs:
+            raise UnknownOutput(output, view.name)
+    return ReplyForm("gmap", stream=stream, entries=entries), tuple(map(OutputRequest, outputs))
+
+
 def encode_predict(
     answer: InferResponse, question: InferRequest, stream_headers: Mapping[str, str] = BYTES_HEADERS
 ) -> Reply:
@@ -95,6 +116,8 @@ def encode_predict(
     form: ReplyForm = question.wire
     if form.form == "ndarray":
         printed = success("ndarray", _ndarray(given(answer, form), form.indent), form.indent)
+    elif form.form == "gmap":
+        printed = success("gmap", _gmap(filled(answer, form), form.indent), form.indent)
     elif is_lone(answer, form):
         data = single(form, given(answer, form))
         if form.form == "bin_data" and data:
@@ -133,6 +156,42 @@ def utf8(data: bytes, output: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise EncodingFailed(f"Output {output} holds bytes that are not UTF-8 text.") from None
+
+
+def filled(answer: InferResponse, form: ReplyForm) -> dict[MapName, dict[str, Any]]:
+    """gmap's maps with what the model gave: bytes, or an array of one number. Raises EncodingFailed."""
+    maps: dict[MapName, dict[str, Any]] = {}
+    for name, entries in form.entries.items():
+        want = DTYPES[MAP_DATATYPES[name]]
+        for key, output in entries.items():
+            array = answer.outputs.get(output)
+            if array is None:
+                continue
+            if array.dtype != want or array.size != 1:
+                got = f"{datatype_of(array.dtype)} {list(array.shape)}"
+                raise EncodingFailed(f"Output {output} is {got}, {name} of gmap carries one {datatype_of(want)}.")
+            value = array.reshape(1)
+            maps.setdefault(name, {})[key] = value[0] if want == BYTES else value
+            if name == "s_s":
+                utf8(value[0], output)
+    return maps
+
+
+def _gmap(maps: Mapping[MapName, Mapping[str, Any]], indent: int) -> Printed:
+    printed = {
+        name: [(json.dumps(key)[1:-1], [_value(name, value)]) for key, value in entries.items()]
+        for name, entries in maps.items()
+    }
+    return members([(name, members(entries, 2, indent)) for name, entries in printed.items()], 1, indent)
+
+
+def _value(name: MapName, value: Any) -> bytes:
+    if name == "s_s":
+        return printed_text(value.decode())
+    if name == "s_b":
+        return b'"%b"' % base64.b64encode(value)
+    number = compact(value)[1:-1]
+    return b'"%b"' % number if name == "s_i64" else number
 
 
 def _ndarray(array: Array, indent: int) -> Printed:

@@ -1,6 +1,6 @@
 """What the readers of other servers' configurations share: they are text forms of protobuf messages.
 
-source.py    a file -> a message that knows its lines     places.py  where each key stands
+source.py    a text file -> a message that knows its lines     places.py  where each key stands
 document.py  the models that were read -> a YAML file of the gateway, for people
 """
 

@@ -122,7 +122,8 @@ class ModelConfig(Section):
     path: Annotated[FileRef, Existing("any")] | None
     """Where the model lies, relative to this file."""
     versions: VersionPolicy = Field(default=VersionPolicy(latest=1), json_schema_extra={"default": "latest"})
-    """Which versions are served: latest, all, a list of them, or {latest: 2}."""
+    """Which versions are served: latest, all, a list of them, or {latest: 2}; none: there are no version folders, the
+    path is the model itself."""
     labels: dict[str, Annotated[int, Field(ge=0, le=MAX_VERSION)]] = Field(default_factory=dict)
     """Version labels."""
     device: Device = "auto"

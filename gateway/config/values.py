@@ -89,10 +89,13 @@ class Existing:
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """Which of the versions on disk are served: those `named`, else the `latest` highest, else (0) all."""
+    """Which of the versions on disk are served: those `named`, else the `latest` highest, else (0) all. `flat`: there
+    are no version folders, the path is the model itself, version 1.
+    """
 
     latest: int = 0
     named: tuple[int, ...] = ()
+    flat: bool = False
 
     def choose(self, available: Iterable[int]) -> tuple[int, ...]:
         """Those of the available versions that are wanted, ascending."""
@@ -103,6 +106,8 @@ class VersionPolicy:
 
     def plain(self) -> str | list[int] | dict[str, int]:
         """As YAML says it."""
+        if self.flat:
+            return "none"
         if self.named:
             return list(self.named)
         return {0: "all", 1: "latest"}.get(self.latest) or {"latest": self.latest}
@@ -115,11 +120,13 @@ class VersionPolicy:
                 return cls(latest=1)
             case "all":
                 return cls()
+            case "none":
+                return cls(named=(1,), flat=True)
             case {"latest": latest, **rest} if type(latest) is int and latest >= 1 and not rest:
                 return cls(latest=latest)
             case [_, *_] if all(type(version) is int and 0 <= version <= MAX_VERSION for version in value):
                 return cls(named=tuple(sorted(set(value))))
-        raise ValueError("expected latest, all, a list of versions like [1, 3], or {latest: 2}")
+        raise ValueError("expected latest, all, none, a list of versions like [1, 3], or {latest: 2}")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -133,7 +140,7 @@ class VersionPolicy:
         latest = {"type": "object", "properties": {"latest": count}, "required": ["latest"]}
         return {
             "anyOf": [
-                {"enum": ["latest", "all"]},
+                {"enum": ["latest", "all", "none"]},
                 {"type": "array", "items": version, "minItems": 1},
                 latest | {"additionalProperties": False},
             ]

@@ -190,6 +190,36 @@ def test_model_metadata() -> None:
     assert bare == {"name": "t", "inferer_type": "torch", "converter_type": "none", "batching": {"type": "none"}}
 
 
+@pytest.mark.parametrize(
+    ("configuration", "name", "version"),
+    [
+        ({"version": 3}, "m", "3"),
+        ({"version": 3, "grps": None}, "m", "3"),
+        ({"version": 3, "versions": [1, 2], "grps": {"version": "1.10"}}, "m", "1.10"),
+        ({"version": 1, "grps": {"name": "your_model", "version": "1.0.0"}}, "your_model", "1.0.0"),
+    ],
+)
+def test_model_metadata_tells_the_version_that_callers_say(configuration: Any, name: str, version: str) -> None:
+    endpoint = dialect().match("POST", "/grps/v1/metadata/model").endpoint
+    reply = endpoint.encode({"backend": "onnx", **configuration}, ModelConfiguration("m"))
+    shown = yaml.safe_load(json.loads(text(reply))["str_data"])
+    assert (shown["name"], shown["version"]) == (name, version)
+    server = ServerDescription("tensorgate", "1", {"models": {"m": {"backend": "onnx", **configuration}}})
+    encode = dialect(default_model="m").match("GET", "/grps/v1/metadata/server").endpoint.encode
+    shown = yaml.safe_load(json.loads(text(encode(server, ServerMetadata())))["str_data"])
+    assert shown["dag"]["nodes"][0]["model"] == f"{name}-{version}"
+
+
+def test_names_that_callers_say_beside_the_models_own() -> None:
+    assert GrpsMapping().qualified("m") is None
+    assert GrpsMapping(version="1.0.0").qualified("m") == "m-1.0.0"
+    assert GrpsMapping(name="your_model", version="1.0.0").qualified("m") == "your_model-1.0.0"
+    with pytest.raises(ValidationError, match="a name needs a version"):
+        GrpsMapping.model_validate({"name": "your_model", "version": None})
+    with pytest.raises(ValidationError, match="a name needs a version"):
+        GrpsMapping(name="your_model")
+
+
 METADATA_ERRORS: list[tuple[str | None, bytes, int, str]] = [
     (None, b'{"str_data": "m"}', 415, "Unsupported content type."),
     ("text/plain", b'{"str_data": "m"}', 415, "Unsupported content type."),
@@ -238,7 +268,14 @@ def test_server_metadata() -> None:
     assert second["interface"] == {"framework": "http+grpc", "host": "0.0.0.0", "port": "8000,8001"}
     assert (second["max_connections"], second["gpu"]) == (1000, {"devices": [1]})
     assert yaml.safe_load(shown) == first | second
+    keys = {"models", "dag", "interface", "max_connections", "max_concurrency", "log", "gpu"}
+    assert (first | second).keys() == keys
+    own = {"path": "/v1/x", "customized_body": False, "streaming_ctrl": {"ctrl_mode": "query_param"}}
+    more = configuration | {"grps": {"customized_predict_http": own}}
+    shown = json.loads(text(endpoint.encode(ServerDescription("t", "1", more), ServerMetadata())))["str_data"]
+    assert yaml.safe_load(shown)["interface"]["customized_predict_http"] == own
     bare = json.loads(text(endpoint.encode(ServerDescription("t", "1"), ServerMetadata())))["str_data"]
+    assert yaml.safe_load(bare).keys() == keys - {"interface", "gpu"}
     assert yaml.safe_load(bare)["dag"]["nodes"][0]["model"] == "digits"
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from adapters import packed
 from adapters.grps import KIND, proto_message
 from adapters.grps.options import GrpsMapping, GrpsOptions
 from adapters.grps.proto_message import GrpsMessage, read_message, tensors_message
@@ -277,17 +276,6 @@ def test_reading_by_hand_never_says_more_than_protobuf(body: bytes) -> None:
             GrpsMessage.FromString(body)
     if walked is not None:
         assert plain(walked) == plain(read_message(body))
-
-
-@given(
-    st_numpy.arrays(st.sampled_from([np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64]), st.integers(0, 40))
-)
-def test_packed_integers_are_protobufs(array: Any) -> None:
-    if array.dtype == np.uint64:
-        array >>= np.uint64(1)
-    expected = message("grps.protos.v1.GenericTensor")(flat_int64=array.tolist()).SerializeToString()
-    packed_bytes = packed.pack_varints(array)
-    assert (packed.head(8, len(packed_bytes)) + packed_bytes if array.size else b"") == expected
 
 
 def test_stream_and_its_end(make_model: MakeModel, make_resolve: MakeResolve) -> None:

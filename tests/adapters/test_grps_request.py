@@ -70,6 +70,13 @@ NDARRAYS: list[tuple[bytes, Any]] = [
     (b'{"str_data": "", "gtensors": {}, "gmap": null, "ndarray": [1]}', [1]),
     (b'\xef\xbb\xbf{"ndarray": [1]}', [1]),
     (b'{"ndarray": [1], "ndarray": [2]}', [2]),
+    (b'{"ndarray": [NaN], "ndarray": [2]}', [2]),
+    (b'{"ndarray": ["no"], "gtensors": 5, "gtensors": null, "ndarray": [Infinity]}', [np.inf]),
+    (b'{"ndarray": [[]]}', [[]]),
+    (b'{"ndarray": [[], []]}', [[], []]),
+    ('{"ndarray": [1, 2]}'.encode("utf-16"), [1, 2]),
+    ('{"ndarray": [[1], [2]]}'.encode("utf-16-be"), [[1], [2]]),
+    ('{"ndarray": [true]}'.encode("utf-32"), [1]),
 ]
 
 
@@ -90,7 +97,8 @@ NOT_NDARRAYS: list[tuple[bytes, str]] = [
     (b'{"ndarray": [1, {}]}', "Parse NDArray failed: an object is not a number or array."),
     (b'{"ndarray": "1"}', "NDArray is not number or array."),
     (b'{"ndarray": {"a": 1}}', "NDArray is not number or array."),
-    (b'{"ndarray": [[]]}', "Parse NDArray failed: NDArray data is empty."),
+    (b'{"ndarray": [[], [1]]}', "Parse NDArray failed: NDArray some array size not match."),
+    (b'{"ndarray": [[], 1]}', "Parse NDArray failed: NDArray some array size not match."),
     (b'{"ndarray": []}', "No legal field in json."),
     (b'{"ndarray": ' + b"[" * 70 + b"1" + b"]" * 70 + b"}", "Parse json failed. arrays nested deeper than 64 levels."),
     (b'{"ndarray": [' + b"9" * 310 + b", true]}", "Parse NDArray failed: a number is too large."),
@@ -151,6 +159,7 @@ DTYPE_ROWS: list[tuple[Any, str, str, list[Any], Any]] = [
     ("DT_FLOAT16", "flat_float16", "FP16", [0.1, 65504], [np.float16(0.1), 65504]),
     ("DT_FLOAT32", "flat_float32", "FP32", ["1.5", "NaN"], [1.5, np.nan]),
     ("DT_FLOAT32", "flat_float32", "FP32", ["Infinity", "-Infinity"], [np.inf, -np.inf]),
+    ("DT_FLOAT32", "flat_float32", "FP32", ["1e39", " -.5"], [np.inf, -0.5]),
     ("DT_FLOAT32", "flat_float32", "FP32", [True, 0.5], [1, 0.5]),
     ("DT_FLOAT64", "flat_float64", "FP64", [1e300, "1e3"], [1e300, 1000]),
     ("DT_FLOAT64", "flat_double", "FP64", [1, 2], [1, 2]),
@@ -216,6 +225,26 @@ def test_data_checks(refusal: Any, make_model: Any, tensors: bytes, text: str) -
     assert refusal(view, WRAPPED % tensors) == (500, text)
 
 
+@pytest.mark.parametrize("field", ["flat_float32", "flatFloat32"])
+def test_long_tensors(ask: Any, refusal: Any, make_model: Any, field: str) -> None:
+    """Their numbers never become a document's; what is wrong with one is told as with a short one."""
+    view = make_model("m", FLOATS, FLOATS)
+    values = np.random.default_rng(0).standard_normal(6000, np.float32)
+
+    def body(numbers: str, end: str = "}]}}") -> bytes:
+        head = f'{{"gtensors": {{"tensors": [{{"dtype": 7, "shape": [3000, 2], "{field}": [{numbers}], "name": "x"'
+        return f"{head}{end}".encode()
+
+    numbers = ", ".join(map(str, values.tolist()))
+    np.testing.assert_array_equal(ask(view, body(numbers)).inputs["x"], values.reshape(3000, 2))
+    np.testing.assert_array_equal(ask(view, body(numbers + ', "1"', ', "shape": [6001]}]}}')).inputs["x"][-1], 1)
+    assert "is not finite" in refusal(view, body(numbers + ", 3.4028235e38"))[1]
+    assert "actual size: 6001" in refusal(view, body(numbers + ", 1"))[1]
+    cut_short = body(numbers, "}]}")
+    reason = f"Parse json failed. Missing a comma or '}}' after an object member. At offset {len(cut_short)}."
+    assert refusal(view, cut_short) == (500, reason)
+
+
 def test_numpy_has_64_dimensions(refusal: Any, make_model: Any) -> None:
     with pytest.raises(InvalidArgument, match="Tensor x has more than 64 dimensions"):
         array_of(Tensor("x", 7, (1,) * 65, {"flat_float32": np.ones(1, np.float32)}))
@@ -232,11 +261,16 @@ UNFIT: list[tuple[bytes, str]] = [
     (b'"flat_int32": [true]', "flat_int32[0]"),
     (b'"flat_int32": [null]', "flat_int32[0]"),
     (b'"flat_int32": [" 1"]', "flat_int32[0]"),
-    (b'"flat_int32": [1, "1_0"]', "flat_int32[1]"),
+    (b'"flat_int32": [1, "1.0"]', "flat_int32[1]"),
+    (b'"flat_int32": ["1e3"]', "flat_int32[0]"),
+    (b'"flat_int32": ["0x10"]', "flat_int32[0]"),
+    (b'"flat_int32": [""]', "flat_int32[0]"),
     (b'"flat_int64": [9223372036854775808]', "flat_int64[0]"),
     (b'"flat_int64": [1e30]', "flat_int64[0]"),
     (b'"flat_float32": [3.4028235e38]', "flat_float32"),
-    (b'"flat_float32": [1, "1e39"]', "flat_float32[1]"),
+    (b'"flat_float32": ["1", 1e39]', "flat_float32[1]"),
+    (b'"flat_float32": ["0x1p3"]', "flat_float32[0]"),
+    (b'"flat_float32": [""]', "flat_float32[0]"),
     (b'"flat_float32": [NaN]', "flat_float32"),
     (b'"flat_float32": [-Infinity]', "flat_float32"),
     (b'"flat_float32": ["nan"]', "flat_float32[0]"),
@@ -295,6 +329,14 @@ MESSAGES: list[tuple[bytes, str]] = [
     (b'{"str_data": "a", "status": {"code": "x"}}', "Failed to parse status.code field: expected an integer."),
     (b'{"str_data": "a", "status": {"status": "NO"}}', "Failed to parse status.status field: expected an integer."),
     (b'{"gmap": {"s_b": {"k": "a"}}}', "Failed to parse gmap.s_b.k field: not base64."),
+    (b'{"gmap": {"s_b": {"k": "a.G"}}}', "Failed to parse gmap.s_b.k field: not base64."),
+    (b'{"gmap": {"s_b": {"k": 5}}}', "Failed to parse gmap.s_b.k field: expected a string."),
+    (b'{"gmap": {"s_b": {"k": null}}}', "Failed to parse gmap.s_b.k field: expected a string."),
+    (b'{"gmap": {"s_s": {"k": 5}}}', "Failed to parse gmap.s_s.k field: expected a string."),
+    (b'{"gmap": {"s_i64": {"k": 9223372036854775808}}}', "9223372036854775808 is out of range."),
+    (b'{"gmap": {"s_i32": {"k": true}}}', "Failed to parse gmap.s_i32.k field: expected an integer."),
+    (b'{"gmap": {"s_i32": {"k": 1.5}}}', "Failed to parse gmap.s_i32.k field: expected an integer."),
+    (b'{"gmap": {"s_d": {"k": NaN}}}', "field: the number is not finite or too large."),
     (b'{"gmap": {"s_i32": {"k": null}}}', "Failed to parse gmap.s_i32.k field: expected an integer."),
     (b'{"gmap": {"s_i32": [1]}}', "Failed to parse gmap.s_i32 field: expected an object."),
     (b'{"gmap": {"s_f": {"k": 1e39}}}', "field: the number is not finite or too large."),
@@ -307,6 +349,9 @@ MESSAGES: list[tuple[bytes, str]] = [
     (b'{"ndarray": [1', "Parse json failed. Missing a comma or ']' after an array element. At offset 14."),
     (b'{"str_data": "\\ud800"}', "The surrogate pair in string is invalid. At offset 14."),
     (b'{"ndarray": ' + b"[" * 200, "Parse json failed. nesting deeper than 100 levels."),
+    ('{"a": 1}'.encode("utf-16"), "No legal field in json."),
+    ('{"str_data": "a'.encode("utf-16"), "Missing a closing quotation mark in string. At offset 15."),
+    (b"\xff\xfe{", "Parse json failed. Invalid value. At offset 0."),
 ]
 
 
@@ -324,6 +369,12 @@ def test_null_unsets_and_the_later_spelling_wins(ask: Any, make_model: Any) -> N
     other = b'{"dtype": 7, "flat_float32": [2], "flatFloat32": [1], "dtype": 7}'
     assert ask(view, WRAPPED % other).inputs["x"].tolist() == 1
     assert ask(view, b'{"gtensors": {"tensors": [' + ONE + b']}, "str_data": null}').inputs["x"].shape == (2,)
+    twice = b'{"dtype": "NO", "flat_float32": [[]], "shape": 1e99, "shape": null, "dtype": 7, "flat_float32": [3]}'
+    assert ask(view, WRAPPED % twice).inputs["x"].tolist() == 3
+    order = (
+        b'{"dtype": 7, "flat_float32": 0, "flatFloat32": [1], "flat_float32": [2]}'  # a key stands where it was first
+    )
+    assert ask(view, WRAPPED % order).inputs["x"].tolist() == 1
 
 
 # ---------------------------------------------------------------------------------------- text, bytes, maps, the model
@@ -342,6 +393,36 @@ def test_null_unsets_and_the_later_spelling_wins(ask: Any, make_model: Any) -> N
 def test_text_and_bytes_fill_a_bytes_input(ask: Any, make_model: Any, body: bytes, content: str, data: bytes) -> None:
     array = ask(make_model("m", TEXT, TEXT), body, content=content).inputs["text"]
     assert (array.dtype, array.shape, array.item()) == (DTYPES["BYTES"], (1, 1), data)
+
+
+GMAPS: list[tuple[str, str, str, Any]] = [
+    ("s_s", '"\\u00e9"', "BYTES", b"\xc3\xa9"),
+    ("s_b", '"aGk="', "BYTES", b"hi"),
+    ("sB", '"aGk"', "BYTES", b"hi"),
+    ("s_b", '"_-8"', "BYTES", b"\xff\xef"),
+    ("s_b", '"/+8="', "BYTES", b"\xff\xef"),
+    ("s_b", '"a\\nGk= "', "BYTES", b"hi"),
+    ("s_b", '""', "BYTES", b""),
+    ("s_i32", "3.0", "INT32", 3),
+    ("sI32", '"-7"', "INT32", -7),
+    ("s_i64", "-9223372036854775808", "INT64", -(2**63)),
+    ("s_i64", '"9223372036854775807"', "INT64", 2**63 - 1),
+    ("s_f", '"1e39"', "FP32", np.inf),
+    ("s_f", '"NaN"', "FP32", np.nan),
+    ("s_f", "0.1", "FP32", np.float32(0.1)),
+    ("sD", '"-Infinity"', "FP64", -np.inf),
+    ("s_d", "true", "FP64", 1.0),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "datatype", "want"), GMAPS)
+def test_every_map(ask: Any, make_model: Any, key: str, value: str, datatype: str, want: Any) -> None:
+    name = key if key.startswith("s_") else f"s_{key[1:].lower()}"
+    mapping = GrpsMapping.model_validate({"gmap": {name: {"k": "x"}}})
+    view = make_model("m", {"x": (datatype, (1,))}, TEXT, mappings={"grps": mapping})
+    array = ask(view, f'{{"gmap": {{"{key}": {{"k": 0, "k": {value}}}}}}}'.encode()).inputs["x"]
+    assert array.dtype == DTYPES[datatype]
+    np.testing.assert_array_equal(array, np.array([want], DTYPES[datatype]))
 
 
 def test_the_mapping_names_inputs(ask: Any, refusal: Any, make_model: Any) -> None:
@@ -428,6 +509,8 @@ def test_streaming_and_return_ndarray_exclude_each_other(refusal: Any, make_mode
 
 OUTPUTS = {"y": ("FP32", None), "said": ("BYTES", None)}
 BOTH = GrpsReply(str_data="said", bin_data="said")
+IN_MAPS = GrpsReply(gmap={"s_f": {"a": "y"}, "s_s": {"b": "said"}, "s_b": {"c": "said"}})
+ALL = GrpsReply(str_data="said", gmap={"s_f": {"a": "y"}})
 
 
 @pytest.mark.parametrize(
@@ -450,6 +533,10 @@ BOTH = GrpsReply(str_data="said", bin_data="said")
         ),
         (BOTH, b'{"gtensors": {}}', "", ReplyForm("str_data", "said"), ["said"]),
         (BOTH, b"a", "", ReplyForm("bin_data", "said"), ["said"]),
+        (GrpsReply(), b"a", "?return-ndarray=true", ReplyForm("ndarray", "y"), ["y"]),
+        (IN_MAPS, b'{"gtensors": {}}', "", ReplyForm("gmap", entries=IN_MAPS.gmap), ["y", "said"]),
+        (IN_MAPS, b'{"gtensors": {}}', "?return-ndarray=true", ReplyForm("ndarray", "y"), ["y"]),
+        (ALL, b'{"gtensors": {}}', "", ReplyForm("str_data", "said"), ["said"]),
     ],
 )
 def test_only_the_outputs_of_the_reply_are_asked_for(
@@ -462,8 +549,19 @@ def test_only_the_outputs_of_the_reply_are_asked_for(
     assert request.stream is form.stream
 
 
+def test_raw_bytes_pay_no_heed_to_return_ndarray(ask: Any, refusal: Any, make_model: Any) -> None:
+    """Where bytes come back, they do; text stays what cannot become an ndarray."""
+    view = make_model("m", TEXT, {"said": ("BYTES", None)})
+    raw = ask(view, b"a", "?return-ndarray=true", "application/octet-stream")
+    assert raw.wire == ReplyForm("bin_data", "said", if_single=True)
+    assert ask(view, b'{"str_data": "a"}', "?return-ndarray=true").wire == ReplyForm("ndarray", "said")
+
+
 def test_a_reply_of_an_output_that_is_not_there(refusal: Any, make_model: Any) -> None:
     view = make_model("m", TEXT, OUTPUTS, mappings={"grps": GrpsMapping(reply=GrpsReply(str_data="q"))})
+    assert refusal(view, b'{"gtensors": {}}') == (500, "Model m has no output q.")
+    mapping = GrpsMapping(reply=GrpsReply(gmap={"s_s": {"a": "q"}}))
+    view = make_model("m", TEXT, OUTPUTS, mappings={"grps": mapping})
     assert refusal(view, b'{"gtensors": {}}') == (500, "Model m has no output q.")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.wires import TF_SERVING, V2, WIRES, Wire
+from benchmarks.wires import GRPS, GRPS_NDARRAY, TF_SERVING, V2, WIRES, Wire
 
 ROW = np.array([[1.5, -2.0, 0.1]], np.float32)
 REQUESTS = [
@@ -16,6 +16,12 @@ REQUESTS = [
         b'{"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1.5, -2.0, 0.10000000149011612]}]}',
     ),
     (TF_SERVING, b'{"instances": [[1.5, -2.0, 0.10000000149011612]]}'),
+    (
+        GRPS,
+        b'{"gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [1, 3], '
+        b'"flat_float32": [1.5, -2.0, 0.10000000149011612]}]}}',
+    ),
+    (GRPS_NDARRAY, b'{"ndarray": [[1.5, -2.0, 0.10000000149011612]]}'),
 ]
 ANSWERS = [
     (
@@ -24,16 +30,22 @@ ANSWERS = [
         b'[{"name":"y","datatype":"FP32","shape":[1,3],"data":[1.5,-2.0,0.1]}]}',
     ),
     (TF_SERVING, b'{"predictions":[[1.5,-2.0,0.1]]}'),
+    (
+        GRPS,
+        b'{"status":{"code":200,"msg":"OK","status":"SUCCESS"},"gtensors":{"tensors":'
+        b'[{"name":"y","dtype":"DT_FLOAT32","shape":[1,3],"flat_float32":[1.5,-2.0,0.1]}]}}',
+    ),
+    (GRPS_NDARRAY, b'{"status":{"code":200,"msg":"OK","status":"SUCCESS"},"ndarray":[[1.5,-2.0,0.1]]}'),
 ]
 
 
-@pytest.mark.parametrize(("wire", "body"), REQUESTS, ids=["v2", "tf_serving"])
+@pytest.mark.parametrize(("wire", "body"), REQUESTS, ids=["v2", "tf_serving", "grps", "grps_ndarray"])
 def test_requests(wire: Wire, body: bytes) -> None:
     assert wire.request(ROW) == body
     np.testing.assert_array_equal(wire.decode(body), ROW, strict=True)
 
 
-@pytest.mark.parametrize(("wire", "body"), ANSWERS, ids=["v2", "tf_serving"])
+@pytest.mark.parametrize(("wire", "body"), ANSWERS, ids=["v2", "tf_serving", "grps", "grps_ndarray"])
 def test_answers(wire: Wire, body: bytes) -> None:
     assert wire.encode(ROW) == body
     np.testing.assert_array_equal(wire.read(body), ROW, strict=True)

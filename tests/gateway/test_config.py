@@ -409,6 +409,7 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         ({"latest": 2}, [3, 1, 20], (3, 20)),
         ({"latest": 5}, [3, 1], (1, 3)),
         ([20, 1, 1, 7], [3, 1, 20], (1, 20)),
+        ("none", [1], (1,)),
         ([0], [3, 1, 0], (0,)),
         ("latest", [0], (0,)),
     ],
@@ -752,11 +753,11 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         "  c: {backend: onnx, path: models, versions: [1, 3], labels: {a: 1, b: 2}}\n",
         [
             '5:13: models.digits.device: found "gpu", expected auto, cpu, cuda or cuda:N',
-            '6:15: models.digits.versions: found "newest", expected latest, all, a list of versions like [1, 3], or '
-            "{latest: 2}",
+            '6:15: models.digits.versions: found "newest", expected latest, all, none, a list of versions like [1, '
+            "3], or {latest: 2}",
             '7:44: models.b.device: found "cuda:", expected auto, cpu, cuda or cuda:N',
-            "7:63: models.b.versions: found a list, expected latest, all, a list of versions like [1, 3], or "
-            "{latest: 2}",
+            "7:63: models.b.versions: found a list, expected latest, all, none, a list of versions like "
+            "[1, 3], or {latest: 2}",
             "8:72: models.c.labels.b: version 2 is not among the versions of this model",
         ],
     ),

@@ -475,7 +475,7 @@ REFUSED: list[tuple[str, Code, str]] = [
         (
             entry(TF + specific(*versions)),
             Code.INVALID_ARGUMENT,
-            "Model b cannot be loaded: expected latest, all, a list of versions like [1, 3], or {latest: 2}",
+            "Model b cannot be loaded: expected latest, all, none, a list of versions like [1, 3], or {latest: 2}",
         )
         for versions in ((), (-1,))
     ),

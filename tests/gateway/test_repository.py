@@ -154,6 +154,25 @@ REFUSED: list[tuple[dict[str, Any], type[Exception]]] = [
 ]
 
 
+async def test_names_that_models_have_besides(make: Any, folders: Any) -> None:
+    """They stand before what is put together of name and number, and lead to the highest version."""
+    folders("a/1", "a/2", "b/2", "c/1")
+    world = make(a="versions: all", b="", c="")
+    await world.repository.load_all(world.reports.append)
+    names = {"a": "your_model-1.0.0", "b": "a-1", "c": "your_model-1.0.0"}
+    router = Router(world.config, world.repository, "your_model-1.0.0", lambda view: names.get(view.name))
+
+    def found(qualified: str) -> tuple[str, int]:
+        view = router.resolve(ModelRef(qualified=qualified))
+        return view.name, view.version
+
+    assert found("your_model-1.0.0") == found("") == found("a-2") == ("a", 2)
+    assert found("a-1") == found("b-2") == ("b", 2)
+    with pytest.raises(ModelNotFound):
+        found("your_model")
+    await world.repository.close()
+
+
 async def test_what_is_not_there_is_not_found(make: Any, folders: Any) -> None:
     folders("a/1", "b/2")
     world = make(a="labels: {old: 1, gone: 9}", b="")

@@ -212,7 +212,7 @@ NO_JSON = [
     *everywhere("cut-utf-8", b'{"model": "\xe2\x82"}', NO_V2, EMPTY_TFS, NO_GRPS),
     *everywhere("surrogate", b'{"model": "\\ud800"}', NO_V2, NO_TFS, NO_GRPS),
     *everywhere("1e400", b'{"model": 1e400}', NO_V2, NO_TFS, NO_GRPS),
-    *everywhere("utf-16", '{"model": ""}'.encode("utf-16"), NO_V2, NO_TFS, NO_GRPS),
+    *everywhere("utf-16", '{"model": ""}'.encode("utf-16"), NO_V2, NO_TFS, (500, "No legal field in json.")),
     *everywhere("2000-levels", b"[" * 2000 + b"]" * 2000, NO_V2, FLAT_TFS, NO_GRPS),
     *everywhere("2000-objects", b'{"a":' * 2000 + b"1" + b"}" * 2000, NO_V2, EMPTY_TFS, NO_GRPS),
     *everywhere("4-mb-of-brackets", lambda: b"[" * (4 << 20), NO_V2, NO_TFS, NO_GRPS),
