@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
-from adapters.json_body import ARRAY, length
+from adapters.json_body import ARRAY
 from adapters.tf_serving.classify_regress import (
     Classified,
     Verb,
@@ -61,7 +61,7 @@ def _read(root: Any) -> tuple[str, JsonExamples]:
         _refuse(root, "Expecting 'examples' value to be an list/array")
     if not len(examples):
         _refuse(root, "'examples' value is an empty array")
-    if length(examples) > _MOST_EXAMPLES:
+    if len(examples) > _MOST_EXAMPLES:
         raise InvalidArgument(f"'examples' has more than {_MOST_EXAMPLES} elements")
     return name, JsonExamples([read_example(example) for example in examples], context)
 
