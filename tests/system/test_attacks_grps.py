@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 import yaml
-from adapters.packed import head, varint
 from serving import HOST, Gateway, demo_config, running
 from test_attacks import SECRETS, WITHIN_S, Bystanders
 
 from adapters.pb import message
+from adapters.wire_format import varint
 
 GrpsMessage = message("grps.protos.v1.GrpsMessage")
 SERVICE = "/grps.protos.v1.GrpsService"
@@ -67,6 +67,11 @@ def undisturbed(gateway: Gateway, bystanders: Bystanders, channel: Any) -> Itera
     answer = ask(channel, "Predict", GOOD)
     assert list(answer.gtensors.tensors[0].flat_float32) == [2.5, 3.0]
     assert gateway.process.poll() is None
+
+
+def head(number: int, size: int) -> bytes:
+    """What stands before a field of so many bytes."""
+    return varint(number << 3 | 2) + varint(size)
 
 
 def ask(channel: Any, method: str, body: bytes) -> Any:
