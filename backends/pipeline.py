@@ -90,6 +90,7 @@ def load(
         first.platform,
         cast("Device", first.device).name,
         signatures,
+        any_shape=getattr(first, "any_shape", False) and not preprocess,
     )
 
 
