@@ -33,7 +33,7 @@ from gateway.canonical import (
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed, text_of
+from gateway.errors import GatewayError, ModelFailed, OutputRows, text_of
 from gateway.ports import (
     Backend,
     BackendKind,
@@ -90,6 +90,7 @@ def load(
         first.platform,
         cast("Device", first.device).name,
         signatures,
+        any_shape=getattr(first, "any_shape", False) and not preprocess,
     )
 
 
@@ -387,10 +388,7 @@ def _check_rows(outputs: Tensors, total: int | None) -> None:
         return
     for name, array in outputs.items():
         if array.shape[:1] != (total,):
-            raise ModelFailed(
-                f"output '{name}' has shape {list(array.shape)}, "
-                f"but its first dimension must be the {total} rows of the batch"
-            )
+            raise OutputRows(name, array.shape, total)
 
 
 def _asked(outputs: Tensors, request: InferRequest) -> Tensors:

@@ -12,6 +12,9 @@ either sort) as a decoupled model that answers zero to many times. `request` tel
 sequence, deadline, and whether the caller is still there (`cancelled`). With `max_batch_size` above 0 the rows of
 several requests come in one call; they have the same parameters, and `request` is the first of them.
 
+Arrays have the dtypes that the YAML declares, and its shapes, but for TensorFlow Serving's callers: as in the original,
+their shapes are for the class to refuse, and where it then fails, the answer is that the shape is wrong.
+
 Raise `gateway.errors.InvalidArgument` to refuse an input; any other exception is reported to the caller by its last
 line.
 """
@@ -32,7 +35,7 @@ import numpy as np
 from backends.device import open_device
 from gateway.canonical import BYTES, Array, InferRequest, ParameterValue, Tensors, TensorSpec, datatype_of
 from gateway.canonical import Sequence as RequestSequence
-from gateway.errors import ModelFailed
+from gateway.errors import GatewayError, ModelFailed, ShapeMismatch
 from gateway.ports import BackendKind, ModelSource, Options
 
 _loaded: Final = itertools.count()
@@ -105,6 +108,7 @@ class PythonBackend:
     inline = False  # how long a user's code takes is nobody's to predict
     merges = True
     in_flight = 1
+    any_shape = True
     platform = "python"
 
     def __init__(self, source: ModelSource) -> None:
@@ -123,6 +127,7 @@ class PythonBackend:
         )
         with self.device.active():
             self._model = _load_class(source.path, source.member)(context)
+        self._name = source.name
         self._specs = {spec.name: spec for spec in source.outputs}
         infer = self._model.infer
         self.runs_on: Literal["thread", "loop"] = "thread"
@@ -147,7 +152,12 @@ class PythonBackend:
             close()
 
     def _once(self, tensors: Tensors, request: ModelRequest) -> Iterator[Tensors]:
-        yield self._checked(self._model.infer(tensors, request))
+        try:
+            answer = self._model.infer(tensors, request)
+        except Exception as error:
+            self._blame(error, tensors)
+            raise
+        yield self._checked(answer)
 
     def _stream(self, tensors: Tensors, request: ModelRequest) -> Iterator[Tensors]:
         for answer in self._model.infer(tensors, request):
@@ -155,10 +165,25 @@ class PythonBackend:
 
     async def _on_loop(self, tensors: Tensors, request: ModelRequest) -> AsyncIterator[Tensors]:
         if not self.decoupled:
-            yield self._checked(await self._model.infer(tensors, request))
+            try:
+                answer = await self._model.infer(tensors, request)
+            except Exception as error:
+                self._blame(error, tensors)
+                raise
+            yield self._checked(answer)
             return
         async for answer in self._model.infer(tensors, request):
             yield self._checked(answer)
+
+    def _blame(self, error: Exception, tensors: Tensors) -> None:
+        """Of a class that fails on shapes which are not those declared, say that. Raises ShapeMismatch."""
+        if isinstance(error, GatewayError):
+            return
+        for spec in self.inputs:
+            array = tensors.get(spec.name)
+            if array is not None and spec.shape is not None and not spec.accepts(array.shape):
+                batched = self.max_batch_size > 0
+                raise ShapeMismatch(spec.name, array.shape, spec.shape, self._name, batched=batched) from error
 
     def _checked(self, answer: Any) -> Tensors:
         """Hold the class to what the YAML declares: every output, in its dtype. BYTES may be given as bytes or text."""

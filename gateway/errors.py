@@ -574,6 +574,18 @@ class ModelFailed(GatewayError):
         self.text = text
 
 
+class OutputRows(ModelFailed):
+    """A batch of `rows` rows gave an output of another number of rows, or without dimensions."""
+
+    def __init__(self, output: str, shape: tuple[int, ...], rows: int) -> None:
+        super().__init__(
+            f"output '{output}' has shape {list(shape)}, but its first dimension must be the {rows} rows of the batch"
+        )
+        self.output = output
+        self.shape = shape
+        self.rows = rows
+
+
 class Unknown(GatewayError):
     """A model says that a request failed, and not of what kind the failure is; `text` reaches the caller as it is."""
 

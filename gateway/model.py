@@ -63,6 +63,7 @@ class Gate:
     one look-up. `signatures` are those that the computation itself tells apart.
 
     `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
+    `any_shape`: requests by a signature may have other shapes than required; their rows never meet those of others.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Gate:
     merges: bool = True
     seconds: float = 1.0
     signatures: Mapping[str, Signature] = NOTHING
+    any_shape: bool = False
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
 
     def admit(self, request: InferRequest) -> Admission:
@@ -78,11 +80,14 @@ class Gate:
         inputs = request.inputs
         key: tuple[Any, ...] = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
         own = self.signatures.get(request.signature) if self.signatures else None
+        any_shape = own is not None or (self.any_shape and bool(request.signature))
         if own is not None:
             key = (own.name, *key)
+        elif any_shape:
+            key = (None, *key)
         admission = self._known.get(key)
         if admission is None:
-            admission = self._check(inputs, own)
+            admission = self._check(inputs, own, any_shape)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
             self._known[key] = admission
@@ -92,11 +97,11 @@ class Gate:
                 raise UnknownOutput(output.name, request.view.name)
         return admission
 
-    def _check(self, inputs: Tensors, own: Signature | None) -> Admission:
+    def _check(self, inputs: Tensors, own: Signature | None, any_shape: bool) -> Admission:
         """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
-        required = self.required
-        if own is not None:
-            required = {spec.name: replace(spec, shape=None) for spec in own.inputs.values()}
+        required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
+        if any_shape:
+            required = {name: replace(spec, shape=None) for name, spec in required.items()}
         rows = common_rows(inputs) if self.max_batch_size else None
         if rows is None:
             check_inputs(self.name, inputs, required, 0)
@@ -162,7 +167,9 @@ class Model:
         merges = computation.executors[0].merges and plan.policy.batching
         own = computation.signatures
         self._has_example = bool(plan.example)
-        self._gate = Gate(name, required, plan.policy.max_batch_size, merges, signatures=own)
+        self._gate = Gate(
+            name, required, plan.policy.max_batch_size, merges, signatures=own, any_shape=computation.any_shape
+        )
         self._scheduler: Scheduler | Closed = Scheduler(
             name, computation.executors, plan.policy, self._gate.admit, meter, sequences
         )

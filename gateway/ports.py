@@ -317,7 +317,8 @@ class LoadedModel(Protocol):
     `runs_on`: it is called on the model's own thread, or it is an async iterator that runs on the event loop. `inline`:
     it may be called on the event loop when it has been measured to be quick. `decoupled`: zero to many answers, one
     request at a time. `merges`: several requests may come in one call. `in_flight`: how many calls may overlap, 1
-    unless the backend itself keeps them apart.
+    unless the backend itself keeps them apart. A backend with `any_shape` set looks at the shapes of its inputs itself:
+    those it names are declared for callers, and TensorFlow Serving's need not keep to them.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -445,7 +446,7 @@ class Computation:
     `inputs` and `outputs` are what callers see; `required` is what the computation cannot do without, which may be
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
-    `outputs` are then those of its default.
+    `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
     """
 
     executors: tuple[Executor, ...]
@@ -456,6 +457,7 @@ class Computation:
     platform: str
     device: str
     signatures: Mapping[str, Signature] = NOTHING
+    any_shape: bool = False
 
 
 @dataclass(frozen=True, slots=True)

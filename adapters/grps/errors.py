@@ -155,6 +155,7 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         ),
         kind.ModelUnavailable: Row(503, Code.OK, lambda e: f"Model {e.model} is unavailable.", retry=True),
         kind.ModelFailed: Row(500, Code.OK, _text),
+        kind.OutputRows: Row(500, Code.OK, _text),
         kind.Unknown: Row(500, Code.OK, _text),
         kind.Unavailable: Row(503, Code.OK, _text, retry=True),
         kind.AlreadyExists: Row(500, Code.OK, _text),

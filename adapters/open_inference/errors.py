@@ -325,6 +325,7 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.DeadlineExceeded: Answer(504, Code.DEADLINE_EXCEEDED, _always("Deadline Exceeded")),
         errors.ModelUnavailable: Answer(503, Code.UNAVAILABLE, _model_unavailable, headers=_RETRY),
         errors.ModelFailed: Answer(500, Code.INTERNAL, _own_text),
+        errors.OutputRows: Answer(500, Code.INTERNAL, _own_text),
         errors.Unknown: Answer(400, Code.UNKNOWN, _own_text),
         errors.Unavailable: Answer(503, Code.UNAVAILABLE, _own_text, headers=_RETRY),
         errors.AlreadyExists: Answer(400, Code.ALREADY_EXISTS, _own_text),

@@ -139,7 +139,8 @@ def _matrix(response: InferResponse, asked: Asked, name: str, dtype: Any) -> Ten
         raise EncodingFailed(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(tensor)}")
     if tensor.dtype != dtype:
         raise EncodingFailed(f"Expected {name} Tensor of {_enum(dtype)}. Got: {_enum(tensor.dtype)}")
-    _check_rows(tensor, asked)
+    if tensor.shape[0] != asked.count:
+        raise EncodingFailed(f"Expected {name} output batch size of {asked.count}. Got: {tensor.shape[0]}")
     return tensor
 
 
@@ -150,7 +151,8 @@ def regressed(response: InferResponse, asked: Asked) -> Tensor:
         raise EncodingFailed(
             f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(tensor)}"
         )
-    _check_rows(tensor, asked)
+    if tensor.shape[0] != asked.count:
+        raise EncodingFailed(f"Input batch size did not match output batch size: {asked.count} vs. {tensor.shape[0]}")
     if tensor.dtype != _FLOAT:
         raise EncodingFailed(f"Expected output Tensor of DT_FLOAT.  Got: {_enum(tensor.dtype)}")
     return tensor.reshape(-1)
@@ -162,11 +164,6 @@ def _given(response: InferResponse, asked: Asked, name: str) -> Tensor:
     if tensor is None:
         raise EncodingFailed(f"The model gave no output {output}")
     return tensor
-
-
-def _check_rows(tensor: Tensor, asked: Asked) -> None:
-    if tensor.shape[0] != asked.count:
-        raise EncodingFailed(f"Input batch size did not match output batch size: {asked.count} vs. {tensor.shape[0]}")
 
 
 def _shape(tensor: Tensor) -> str:

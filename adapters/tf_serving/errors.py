@@ -88,6 +88,14 @@ def _reload_failed(error: errors.ReloadFailed) -> str:
     return f"{len(error.reasons)} servable(s) did not become available: {{{''.join(servables)}}}"
 
 
+def _output_rows(error: errors.OutputRows) -> str:
+    if not error.shape:
+        return "Batched output tensor has 0 dimensions"
+    return (
+        "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the input tensors"
+    )
+
+
 _MALFORMED: Final = Answer(Code.INVALID_ARGUMENT, lambda e: f"Malformed request: {e.method} {e.path}")
 _WRONG_TENSORS: Final = Answer(Code.INVALID_ARGUMENT, _finished)
 _NO_MEMORY: Final = Answer(Code.UNIMPLEMENTED, lambda e: "This protocol has no shared memory")
@@ -177,6 +185,7 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.DeadlineExceeded: Answer(Code.DEADLINE_EXCEEDED, lambda e: "Timed out waiting for notification"),
     errors.ModelUnavailable: Answer(Code.UNAVAILABLE, lambda e: f"Model {e.model} is being unloaded"),
     errors.ModelFailed: Answer(Code.INTERNAL, _finished),
+    errors.OutputRows: Answer(Code.FAILED_PRECONDITION, _output_rows),
     errors.Unknown: Answer(Code.UNKNOWN, _finished),
     errors.Unavailable: Answer(Code.UNAVAILABLE, _finished),
     errors.AlreadyExists: Answer(Code.ALREADY_EXISTS, _finished),

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 from adapters.json_body import ARRAY, OBJECT, members
@@ -94,8 +95,13 @@ class _Page:
 
 
 def _members(value: Any) -> Iterable[tuple[str, Any]]:
-    """The members of an object, each looked up when its turn comes: simdjson's `items` would make all of them."""
-    return members(value) if isinstance(value, dict) else ((key, value[key]) for key in value)
+    """The members of an object, each looked up when its turn comes: simdjson's `items` would make all of them. That is
+    needed where a name repeats, since looking up finds the first.
+    """
+    if isinstance(value, dict):
+        return members(value)
+    keys = list(islice(value, _SHOWN_BYTES))
+    return members(value) if len(set(keys)) < len(keys) else ((key, value[key]) for key in keys)
 
 
 def _scalar(value: Any) -> str:

@@ -114,6 +114,12 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.DeadlineExceeded("m"), 503, Code.DEADLINE_EXCEEDED, "Model m did not answer in time."),
     (kind.ModelUnavailable("m"), 503, Code.OK, "Model m is unavailable."),
     (kind.ModelFailed("KeyError: 'x'"), 500, Code.OK, "KeyError: 'x'"),
+    (
+        kind.OutputRows("y", (3,), 2),
+        500,
+        Code.OK,
+        "output 'y' has shape [3], but its first dimension must be the 2 rows of the batch",
+    ),
     (kind.Unknown("who knows"), 500, Code.OK, "who knows"),
     (kind.Unavailable("not now"), 503, Code.OK, "not now"),
     (kind.AlreadyExists("it is there"), 500, Code.OK, "it is there"),

@@ -638,6 +638,11 @@ LATE: list[tuple[GatewayError, int, str]] = [
     (errors.ModelUnavailable("rows"), 503, "model 'rows' has stopped accepting requests"),
     (errors.DeadlineExceeded("rows"), 504, "Deadline Exceeded"),
     (errors.ModelFailed("division by zero"), 500, "division by zero"),
+    (
+        errors.OutputRows("y", (3,), 2),
+        500,
+        "output 'y' has shape [3], but its first dimension must be the 2 rows of the batch",
+    ),
     (errors.InvalidArgument("too dark"), 400, "too dark"),
     (errors.BodyTooLarge(10), 400, "Request body has a byte_size that exceeds the maximum allowed value of 10 bytes."),
     (errors.Internal("secret"), 500, "internal error"),

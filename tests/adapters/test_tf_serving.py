@@ -539,6 +539,13 @@ ANSWERED: list[tuple[GatewayError, int, Code, str]] = [
     (errors.DeadlineExceeded("m"), 504, Code.DEADLINE_EXCEEDED, "Timed out waiting for notification"),
     (errors.ModelUnavailable("m"), 503, Code.UNAVAILABLE, "Model m is being unloaded"),
     (errors.ModelFailed("boom"), 500, Code.INTERNAL, "boom"),
+    (errors.OutputRows("y", (), 2), 400, Code.FAILED_PRECONDITION, "Batched output tensor has 0 dimensions"),
+    (
+        errors.OutputRows("y", (3, 1), 2),
+        400,
+        Code.FAILED_PRECONDITION,
+        "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the input tensors",
+    ),
     (errors.Unknown("who knows"), 500, Code.UNKNOWN, "who knows"),
     (errors.Unavailable("not now"), 503, Code.UNAVAILABLE, "not now"),
     (errors.AlreadyExists("it is there"), 409, Code.ALREADY_EXISTS, "it is there"),

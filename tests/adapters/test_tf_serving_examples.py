@@ -469,7 +469,13 @@ MISSHAPEN: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     ("classify", "scores", {"s": np.zeros((2, 3))}, "Expected scores Tensor of DT_FLOAT. Got: DT_DOUBLE"),
     ("classify", "classes", {"c": np.zeros((2, 3), F)}, "Expected classes Tensor of DT_STRING. Got: DT_FLOAT"),
-    ("classify", "scores", {"s": np.zeros((3, 3), F)}, "Input batch size did not match output batch size: 2 vs. 3"),
+    ("classify", "scores", {"s": np.zeros((3, 3), F)}, "Expected scores output batch size of 2. Got: 3"),
+    (
+        "classify",
+        "classes",
+        {"c": np.full((1, 3), b"a", BYTES_ARRAY)},
+        "Expected classes output batch size of 2. Got: 1",
+    ),
     (
         "classify",
         "serving_default",

@@ -12,7 +12,7 @@ from backends.device import Device
 from backends.ops.cast import KIND as CAST
 from backends.ops.softmax import KIND as SOFTMAX
 from gateway.canonical import DTYPES, InferRequest, OutputRequest, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed
+from gateway.errors import InvalidArgument, ModelFailed, OutputRows
 from gateway.ports import BackendKind, Computation, ModelSource, Options
 
 
@@ -105,7 +105,7 @@ def test_what_a_model_raises_is_told_by_its_last_line(ask: Any) -> None:
 
 
 def test_an_output_that_is_not_the_batch_is_named(ask: Any) -> None:
-    with pytest.raises(ModelFailed, match=r"output 'z' has shape \[1, 2\], .* the 2 rows"):
+    with pytest.raises(OutputRows, match=r"output 'z' has shape \[1, 2\], .* the 2 rows"):
         run(load(), ask([[-3, 0], [1, 1]]))
 
 

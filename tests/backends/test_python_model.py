@@ -11,7 +11,10 @@ import pytest
 from backends.pipeline import load as load_pipeline
 from backends.python_model import KIND
 from gateway.canonical import DTYPES, InferRequest, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed
+from gateway.errors import InvalidArgument, ModelFailed, ShapeMismatch
+from gateway.meter import Meter
+from gateway.model import Model, ModelPlan
+from gateway.policies import QueuePolicy
 from gateway.ports import Backend, Computation, ModelSource
 
 
@@ -161,6 +164,46 @@ LOADS = [
 def test_what_cannot_be_loaded_is_explained(write: Any, text: str, changes: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         load(write(text), **changes)
+
+
+PICKY = """
+    class M:
+        def __init__(self, context): pass
+        {prefix}def infer(self, inputs, request):
+            if inputs["x"].ndim > 2:
+                raise ValueError("too deep")
+            return {{"y": inputs["x"]}}
+"""
+SHAPES: list[tuple[str, tuple[int, ...], Any]] = [  # the model declares [-1, 1]
+    ("serving_default", (2, 1), [[1], [1]]),
+    ("serving_default", (2,), [1, 1]),
+    ("serving_default", (), 1),
+    ("serving_default", (1, 3), [[1, 1, 1]]),
+    ("serving_default", (1, 1, 1), "input 'x' of model 'm' has shape [1, 1, 1], expected [-1, 1]"),
+    ("", (2, 1), [[1], [1]]),
+    ("", (2,), "input 'x' of model 'm' has shape [2], expected [-1, 1]"),
+]
+
+
+@pytest.mark.parametrize("max_batch_size", [0, 4])
+@pytest.mark.parametrize("prefix", ["", "async "])
+async def test_the_declared_shape_does_not_bind_callers_of_signatures(
+    write: Any, prefix: str, max_batch_size: int
+) -> None:
+    x, y = (TensorSpec(name, DTYPES["FP32"], (-1, 1)) for name in "xy")
+    file = write(PICKY.format(prefix=prefix))
+    given = ModelSource("m", 1, file, "cpu", (x,), (y,), max_batch_size, None, member="M")
+    plan = ModelPlan(QueuePolicy(max_batch_size=max_batch_size))
+    loaded = load_pipeline(KIND, given, 1, (), ())
+    model = Model("m", 1, (1,), loaded, plan, Meter(lambda stage, seconds: None, lambda rows: None))
+    for signature, shape, expected in SHAPES:
+        asked = InferRequest(model.view, {"x": np.ones(shape, np.float32)}, signature=signature)
+        try:
+            answer = (await anext(model.submit(asked))).outputs["y"].tolist()
+        except ShapeMismatch as error:
+            answer = error.text
+        assert answer == expected
+    await model.close()
 
 
 def test_two_files_of_one_name_are_two_models(tmp_path: Path) -> None:
