@@ -122,7 +122,11 @@ def test_the_command_of_an_image_serves_a_file_that_it_has(name: str, capsys: py
 def test_the_two_images_differ_only_in_what_the_gpu_wants() -> None:
     def common(name: str) -> set[tuple[str, str]]:
         unlike = ("LABEL", "HEALTHCHECK")
-        return {(each, rest) for each, rest in Dockerfile(name).all if each not in unlike and "CUDA}" not in rest and rest != "CUDA=12"}
+        return {
+            (each, rest)
+            for each, rest in Dockerfile(name).all
+            if each not in unlike and "CUDA}" not in rest and rest != "CUDA=12"
+        }
 
     only_cpu, only_gpu = common(IMAGES[0]) - common(IMAGES[1]), common(IMAGES[1]) - common(IMAGES[0])
     assert {each for each, _ in only_cpu} == {"ARG", "RUN"}
@@ -204,7 +208,9 @@ def test_every_file_that_is_mounted_exists() -> None:
 def test_proxies_lead_to_every_port_with_a_dialect(file: str) -> None:
     text = (DEPLOY / "proxy" / file).read_text(encoding="utf-8")
     block = r"(?:upstream|^backend) (\w+)_(http|grpc)[^:]*?tensorgate:(\d+)"
-    found = {int(number): f"{transport} {dialect}" for dialect, transport, number in re.findall(block, text, re.MULTILINE)}
+    found = {
+        int(number): f"{transport} {dialect}" for dialect, transport, number in re.findall(block, text, re.MULTILINE)
+    }
     assert found == {number: told for number, told in listeners().items() if told != "metrics"}
 
 

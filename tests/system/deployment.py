@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from client_scripts import SCRIPTS
-from serving import HOST, ROOT, Gateway, running
+from serving import DEMO, HOST, ROOT, Gateway, running
 
 DEPLOY = ROOT / "deploy"
 CONFIG = DEPLOY / "config/gateway.yaml"
@@ -94,14 +94,16 @@ class Ports(dict[int, int]):
 
 @contextmanager
 def shipped(folder: Path) -> Iterator[tuple[Gateway, Ports]]:
-    """A gateway with the shipped configuration, a model that fails and one that gives back what it gets."""
+    """A gateway with the shipped configuration, and models that fail, give back what they get, and count slowly."""
     (folder / "broken.py").write_text(BROKEN)
     tensors = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
     both = {"backend": "python", "inputs": tensors, "outputs": tensors}
     broken = both | {"path": str(folder / "broken.py:Broken")}
     echo = both | {"path": str(SCRIPTS / "echo.py:Echo")}
+    countdown = yaml.safe_load(DEMO.read_text())["models"]["countdown"]
+    countdown["path"] = str(DEMO.parent / countdown["path"])
     file = folder / "gateway.yaml"
-    file.write_text(on_free_ports({"broken": broken, "echo": echo}))
+    file.write_text(on_free_ports({"broken": broken, "echo": echo, "countdown": countdown}))
     with running(file) as gateway:
         yield gateway, Ports(gateway)
         assert gateway.stop() == 0, gateway.said
