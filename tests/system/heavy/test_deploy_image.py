@@ -65,6 +65,25 @@ class Stage:
         places = {"UPPER": self.upper, "WORK": self.work, "TOP": self.top, "PYTHON": sys.base_prefix}
         return {"HOME": "/root", **kept, **self.variables, **{name: str(path) for name, path in places.items()}, **more}
 
+    def set(self, name: str, rest: str) -> None:
+        """An instruction that makes no files, or only a folder."""
+        match name:
+            case "ARG" | "ENV":
+                for each in shlex.split(rest):
+                    variable, _, value = Template(each).safe_substitute(self.variables).partition("=")
+                    self.variables[variable] = value
+            case "WORKDIR":
+                self.directory = rest
+                (self.upper / rest.lstrip("/")).mkdir(parents=True)
+            case "USER":
+                self.user = rest
+            case "ENTRYPOINT" | "CMD":
+                self.command[name] = json.loads(rest)
+            case "HEALTHCHECK":
+                self.command[name] = json.loads(rest.partition("CMD ")[2])
+            case _:
+                assert name in ("LABEL", "EXPOSE", "STOPSIGNAL"), f"{name}: not known here"
+
     def run(self, line: str) -> None:
         script = f'{MOUNTS}exec chroot "$TOP" sh -c \'{ENTER}\' "$0" sh -c "$1"'
         done = subprocess.run(
@@ -103,33 +122,16 @@ def build(file: Path, folder: Path) -> Stage:
     stage = Stage(folder / "before")
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
         name, rest = line.split(None, 1)
-        match name:
-            case "FROM":
-                stage = Stage(folder / str(len(stages)))
-                stages[rest.partition(" AS ")[2]] = stage
-            case "ARG" | "ENV":
-                stage.variables |= dict(
-                    Template(each).safe_substitute(stage.variables).split("=", 1) for each in shlex.split(rest)
-                )
-            case "WORKDIR":
-                stage.directory = rest
-                (stage.upper / rest.lstrip("/")).mkdir(parents=True)
-            case "COPY":
-                words = shlex.split(rest)
-                source = stages[words.pop(0).partition("=")[2]].upper if words[0].startswith("--from=") else ROOT
-                stage.copy(source, words[:-1], words[-1])
-            case "RUN":
-                stage.run(rest)
-            case "USER":
-                stage.user = rest
-            case "ENTRYPOINT" | "CMD":
-                stage.command[name] = json.loads(rest)
-            case "HEALTHCHECK":
-                stage.command[name] = json.loads(rest.partition("CMD ")[2])
-            case "LABEL" | "EXPOSE" | "STOPSIGNAL":
-                pass
-            case _:
-                raise AssertionError(f"{name}: not known here")
+        if name == "FROM":
+            stage = stages[rest.partition(" AS ")[2]] = Stage(folder / str(len(stages)))
+        elif name == "COPY":
+            words = shlex.split(rest)
+            source = stages[words.pop(0).partition("=")[2]].upper if words[0].startswith("--from=") else ROOT
+            stage.copy(source, words[:-1], words[-1])
+        elif name == "RUN":
+            stage.run(rest)
+        else:
+            stage.set(name, rest)
     return stage
 
 
