@@ -179,7 +179,6 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     if not (Path(sys.base_prefix) / "bin/python").exists():
         pytest.skip(f"{sys.base_prefix} cannot stand for the base image's Python")
     folder = tmp_path_factory.mktemp("image")
-    folder.parent.chmod(0o755)
     yield build(DEPLOY / "Dockerfile", folder)
     shutil.rmtree(folder)
 
