@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -133,6 +136,16 @@ def test_the_two_images_differ_only_in_what_the_gpu_wants() -> None:
     assert all("EXTRAS" in rest for _, rest in only_cpu)
     assert {each for each, _ in only_gpu} == {"ENV", "RUN"}
     assert all(re.search("cuda|cupy|nvidia", rest, re.IGNORECASE) for _, rest in only_gpu), only_gpu
+
+
+def test_a_stop_is_heard_before_anything_listens(tmp_path: Path) -> None:
+    """Process 1 of a container would not hear it without a handler of its own, and wait for the kill."""
+    file = tmp_path / "gateway.yaml"
+    os.mkfifo(file)
+    process = subprocess.Popen([sys.executable, "-m", "gateway", "serve", file], cwd=ROOT)
+    with file.open("w"):  # it has opened the other end, and reads
+        process.terminate()
+        assert process.wait(30) == 0
 
 
 # ------------------------------------------------------------------------------------------------------------- compose
