@@ -1,7 +1,8 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
 # make test-system  what is too heavy for make test: perf_analyzer, KServe's clients, a real Triton, TensorFlow, and the operator's
-#                   page in Chromium (apt-get install chromium); six minutes with its downloads
+#                   page in Chromium (apt-get install chromium), and deploy/ before a real Prometheus, nginx and HAProxy
+#                   (apt-get install prometheus nginx-light haproxy; kubectl and root for all of it); eight minutes with its downloads
 # make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 
 SHELL := /bin/bash
@@ -75,7 +76,7 @@ $(CLIENTS)/.installed: tests/system/clients/requirements.txt tests/system/client
 	@touch $@
 
 $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python
-	@echo "installing KServe's clients into $(HEAVY) (a minute the first time)"
+	@echo "installing KServe's clients and Docker Compose into $(HEAVY) (a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(HEAVY)
 	$(HEAVY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@

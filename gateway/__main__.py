@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -262,6 +263,8 @@ def _choose_grpc_engine() -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _choose_grpc_engine()
     from gateway import app
     from gateway.config import ConfigError, config_class, load_config, parse_config, with_model_control
