@@ -8,3 +8,9 @@ DIALECTS = {
     "tf_serving": "adapters.tf_serving:KIND",
     "grps": "adapters.grps:KIND",
 }
+
+CLIENTS = {
+    ("open_inference", "grpc"): "adapters.open_inference.proto_client:GrpcClient",
+    ("open_inference", "http"): "adapters.open_inference.client:HttpClient",
+}
+"""The other side of the dialects, by dialect and transport: for models that other servers compute."""
