@@ -153,12 +153,17 @@ def bytes_message(data: bytes) -> list[Buffer]:
 
 
 def tensors_message(outputs: Tensors) -> list[Buffer]:
-    """Success with gtensors, their numbers being the arrays' own memory. Raises EncodingFailed."""
+    """Success with gtensors. Raises EncodingFailed."""
+    return [OK, *gtensors(outputs)]
+
+
+def gtensors(tensors: Tensors) -> list[Buffer]:
+    """The field, its numbers being the arrays' own memory. Raises EncodingFailed."""
     parts: list[Buffer] = []
-    for name, array in outputs.items():
+    for name, array in tensors.items():
         tensor = list(_parts(name, array))
         parts += [head(1, _size(tensor)), *tensor]
-    return [OK, head(_GTENSORS, _size(parts)), *parts]
+    return [head(_GTENSORS, _size(parts)), *parts]
 
 
 def _parts(name: str, array: Array) -> Iterator[Buffer]:

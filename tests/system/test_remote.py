@@ -17,13 +17,7 @@ from serving import Gateway, demo_config, running, started
 
 from adapters.pb import message
 
-WAYS = [("open_inference", "grpc"), ("open_inference", "http")]
-DECLARED = {
-    "half_plus_two": {  # of any rank, for which V2 has no word
-        "inputs": [{"name": "x", "datatype": "FP32"}],
-        "outputs": [{"name": "y", "datatype": "FP32"}],
-    }
-}
+WAYS = [(dialect, transport) for dialect in ("open_inference", "tf_serving", "grps") for transport in ("grpc", "http")]
 SLOW = """
 import time
 import numpy as np
@@ -55,6 +49,29 @@ TENSORS = {
 }
 
 
+ANY_RANK = {"inputs": [{"name": "x", "datatype": "FP32"}], "outputs": [{"name": "y", "datatype": "FP32"}]}
+INT32 = {"datatype": "INT32", "shape": [-1, 16]}
+DECLARED = {
+    "digits": {
+        "inputs": [{"name": "image", "datatype": "FP32", "shape": [-1, 8, 8]}],
+        "outputs": [{"name": "scores", "datatype": "FP32", "shape": [-1, 10]}],
+    },
+    "half_plus_two": ANY_RANK,
+    "add_sub": {
+        "inputs": [{"name": "INPUT0", **INT32}, {"name": "INPUT1", **INT32}],
+        "outputs": [{"name": "OUTPUT0", **INT32}, {"name": "OUTPUT1", **INT32}],
+    },
+    "upper": {
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1]}],
+        "outputs": [{"name": "shout", "datatype": "BYTES", "shape": [-1]}],
+    },
+    "slow": TENSORS,
+    "slow8": TENSORS,
+}
+"""What grps has no word for; nor has V2 for a tensor of any rank."""
+VERSIONS = {"half_plus_two": 1, "digits": 2}
+
+
 def listening() -> dict[str, Any]:
     return {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]}
 
@@ -67,6 +84,15 @@ def remote(dialect: str, transport: str, where: str | list[str], model: str, **c
     upstream = {"dialect": dialect, "transport": transport, "address": where, "model": model}
     upstream |= changes.pop("upstream", {})
     return {"backend": "remote", "upstream": upstream, **changes}
+
+
+def behind(dialect: str, transport: str, upstream: Gateway, model: str, **changes: Any) -> dict[str, Any]:
+    """A model of the upstream gateway, declared where the dialect does not describe it."""
+    if dialect == "grps" or (model, dialect) == ("half_plus_two", "open_inference"):
+        changes |= DECLARED[model]
+    if dialect == "grps":
+        changes["upstream"] = {"version": VERSIONS.get(model, 1)}
+    return remote(dialect, transport, address(upstream, transport), model, **changes)
 
 
 def front(models: dict[str, Any]) -> str:
@@ -105,12 +131,8 @@ def relay(upstream: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     models: dict[str, Any] = {}
     for dialect, transport in WAYS:
         for model in ("digits", "half_plus_two", "add_sub", "upper", "slow"):
-            models[f"{model}-{dialect}-{transport}"] = remote(
-                dialect, transport, address(upstream, transport), model, **DECLARED.get(model, {})
-            )
-        models[f"slow8-{dialect}-{transport}"] = remote(
-            dialect, transport, address(upstream, transport), "slow8", max_batch_size=8
-        )
+            models[f"{model}-{dialect}-{transport}"] = behind(dialect, transport, upstream, model)
+        models[f"slow8-{dialect}-{transport}"] = behind(dialect, transport, upstream, "slow8", max_batch_size=8)
     grpc_address = address(upstream, "grpc")
     models["countdown"] = remote("open_inference", "grpc", grpc_address, "countdown")
     models["running_sum"] = remote("open_inference", "grpc", grpc_address, "running_sum")
@@ -154,7 +176,8 @@ def test_any_dialect_in_reaches_any_dialect_out(
 def test_what_the_upstream_says_of_a_request_keeps_its_kind_and_text(
     dialect: str, transport: str, relay: Gateway
 ) -> None:
-    for x, status, text in ((-1.0, 400, "a negative number"), (2e6, 500, "ValueError: too much")):
+    refused = 500 if dialect == "grps" else 400  # it says 500 of everything
+    for x, status, text in ((-1.0, refused, "a negative number"), (2e6, 500, "ValueError: too much")):
         answer = infer(relay, f"slow-{dialect}-{transport}", x=[x], seconds=[0.0])
         assert (answer.status, answer.json["error"]) == (status, text)
     good = infer(relay, f"slow-{dialect}-{transport}", x=[3.0], seconds=[0.0])
@@ -173,7 +196,8 @@ def test_rows_come_back_to_their_senders_and_one_bad_request_fails_alone(
     with ThreadPoolExecutor(12) as callers:
         for number, answer in callers.map(ask, range(60)):
             if number % 10 == 7:
-                assert (answer.status, answer.json) == (400, {"error": "a negative number"})
+                refused = 500 if dialect == "grps" else 400
+                assert (answer.status, answer.json) == (refused, {"error": "a negative number"})
             else:
                 assert answer.json["outputs"][0]["data"] == [float(number), number + 0.5]
 
@@ -260,8 +284,8 @@ def test_a_server_that_dies_is_noticed_its_neighbour_takes_over_and_it_may_come_
     with running(tmp_path / "a.yaml") as a, running(tmp_path / "b.yaml") as b:
         both = [address(a, transport), address(b, transport)]
         models = {
-            "both": remote(dialect, transport, both, "slow", **TENSORS),
-            "one": remote(dialect, transport, both[0], "slow", **TENSORS),
+            "both": remote(dialect, transport, both, "slow", upstream={"version": 1}, **TENSORS),
+            "one": remote(dialect, transport, both[0], "slow", upstream={"version": 1}, **TENSORS),
         }
         (tmp_path / "gw.yaml").write_text(front(models))
         with running(tmp_path / "gw.yaml") as gateway:
