@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent import futures
 from typing import Final, Literal, cast
 
 from pydantic import Field
@@ -100,6 +101,8 @@ class RemoteBackend:
             if self.decoupled and client.streams == "no":
                 raise ValueError(f"a decoupled model cannot be asked in {upstream.dialect} over {upstream.transport}")
             self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
+        except futures.CancelledError:  # the loop is about to end, and closes nothing any more
+            raise
         except BaseException:
             on_loop(self._pool.close())
             raise

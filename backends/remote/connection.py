@@ -65,7 +65,6 @@ class GrpcConnection:
             options=(
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_receive_message_length", max_bytes),
-                ("grpc.http2.max_frame_size", 1 << 20),
                 ("grpc.enable_http_proxy", 0),
                 ("grpc.service_config_disable_resolution", 1),
                 ("grpc.use_local_subchannel_pool", 1),  # each model's connection is its own

@@ -153,11 +153,11 @@ class Pool:
             else:
                 if was != address.ready:
                     log.info("upstream %s is %s", address.name, "ready" if address.ready else "not ready")
+            pause = max(_PROBE_AGAIN_S, begun + _PROBE_EVERY_S - time.monotonic())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    address.doubt.wait(), max(_PROBE_AGAIN_S, begun + _PROBE_EVERY_S - time.monotonic())
-                )
-                await asyncio.sleep(_PROBE_AGAIN_S)
+                async with asyncio.timeout(pause):
+                    await address.doubt.wait()
+                    await asyncio.sleep(_PROBE_AGAIN_S)
             address.doubt.clear()
 
     async def _probe(self, address: Address) -> bool:

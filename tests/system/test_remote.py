@@ -338,6 +338,52 @@ def test_a_server_that_comes_later_is_waited_for(tmp_path: Path) -> None:
         assert gateway.stop() == 0
 
 
+def test_it_stops_at_once_while_it_waits_for_a_server(tmp_path: Path) -> None:
+    with started(tmp_path / "probe.log", str(_one_model(tmp_path / "probe.yaml", tmp_path))) as probe:
+        probe.wait_until_ready()
+        nowhere = address(probe, "grpc")
+    patient = remote("open_inference", "grpc", nowhere, "slow", wait_seconds=600)
+    late = remote("open_inference", "grpc", nowhere, "slow", wait_seconds=0)
+    (tmp_path / "gw.yaml").write_text(front({"late": late, "patient": patient}))
+    with started(tmp_path / "gw.log", str(tmp_path / "gw.yaml")) as gateway:
+        gateway.wait_until_said("FAILED late")
+        time.sleep(0.5)
+        begun = time.monotonic()
+        assert gateway.stop() == 0
+        assert time.monotonic() - begun < 5
+        assert "Traceback" not in gateway.said, gateway.said
+
+
+@pytest.mark.parametrize("transport", ["grpc"])
+def test_grps_streams_through(transport: str, upstream: Gateway, tmp_path: Path) -> None:
+    count = {"datatype": "INT32", "shape": [1]}
+    model = remote(
+        "grps",
+        transport,
+        address(upstream, transport),
+        "countdown",
+        upstream={"version": 1},
+        decoupled=True,
+        inputs=[{"name": "start", **count}],
+        outputs=[{"name": "count", **count}],
+    )
+    (tmp_path / "gw.yaml").write_text(front({"countdown": model}))
+    with running(tmp_path / "gw.yaml") as gateway:
+        request = message("inference.ModelInferRequest")(
+            model_name="countdown",
+            inputs=[{"name": "start", "datatype": "INT32", "shape": [1]}],
+            raw_input_contents=[np.int32(2).tobytes()],
+            parameters={"triton_enable_empty_final_response": {"bool_param": True}},
+        )
+        with grpc.insecure_channel(address(gateway, "grpc")) as channel:
+            call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+            replies = call(iter([request.SerializeToString()]), timeout=10)
+            parsed = [message("inference.ModelStreamInferResponse").FromString(body).infer_response for body in replies]
+        assert [np.frombuffer(each.raw_output_contents[0], np.int32)[0] for each in parsed[:-1]] == [2, 1, 0]
+        assert parsed[-1].parameters["triton_final_response"].bool_param
+        assert gateway.stop() == 0
+
+
 def _one_model(file: Path, folder: Path, **listen: Any) -> Path:
     (folder / "slow.py").write_text(SLOW)
     slow = {"backend": "python", "path": "slow.py:Slow", "parameters": {"seen": f"{folder}/seen"}, **TENSORS}
