@@ -6,6 +6,7 @@ A new backend is one module and one line here.
 BACKENDS = {
     "ensemble": "backends.ensemble:KIND",
     "onnx": "backends.onnx_runtime:KIND",
+    "remote": "backends.remote:KIND",
     "python": "backends.python_model:KIND",
     "tensorflow": "backends.saved_model:KIND",
     "triton_python": "backends.triton_python:KIND",

@@ -91,6 +91,7 @@ def load(
         cast("Device", first.device).name,
         signatures,
         any_shape=getattr(first, "any_shape", False) and not preprocess,
+        is_ready=getattr(first, "is_ready", lambda: True),
     )
 
 
@@ -146,7 +147,7 @@ class Pipeline:
             raise ModelFailed(last_line(error)) from error
         observe("infer", time.perf_counter() - begun)
         if self._max_batch_size:
-            _check_rows(outputs, common_rows(request.inputs))
+            check_rows(outputs, common_rows(request.inputs))
         return (InferResponse(outputs),)
 
     def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
@@ -228,7 +229,7 @@ class Pipeline:
             raw = op(raw, self._device.xp)
         tensors = {name: raw[name] for name in wanted}
         if self._max_batch_size:
-            _check_rows(tensors, _all_rows(requests))
+            check_rows(tensors, _all_rows(requests))
         get = self._device.get
         classes = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
         placed = any(request.into for request in requests)
@@ -382,7 +383,7 @@ def _all_rows(requests: Sequence[InferRequest]) -> int | None:
     return total
 
 
-def _check_rows(outputs: Tensors, total: int | None) -> None:
+def check_rows(outputs: Tensors, total: int | None) -> None:
     """A request that cannot be batched may give anything; a batch gives as many rows as it got."""
     if total is None:
         return

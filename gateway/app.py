@@ -17,11 +17,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from adapters import DIALECTS
+from adapters import CLIENTS, DIALECTS
 from adapters import pb as descriptors
 from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
@@ -30,6 +30,7 @@ from backends import pipeline as pipelines
 from backends.device import gpu_memory
 from backends.ops import OPS
 from gateway.admin import AdminKey
+from gateway.canonical import ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.grpc_server import GrpcListener
@@ -49,7 +50,7 @@ from gateway.model_folder import folder_reader
 from gateway.monitor import Gpu, Monitor
 from gateway.overview import Overview
 from gateway.page import pages
-from gateway.ports import Computation, Dialect, ModelSource, ModelView, Registries, Resolve
+from gateway.ports import Await, Computation, Dialect, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
 from gateway.router import Router
@@ -85,10 +86,18 @@ def _attribute(line: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, int, Path], Computation]:
+def client_of(dialect: str, transport: str) -> MakeClient | None:
+    """What makes the clients of servers that speak a dialect, imported when a model wants one."""
+    line = CLIENTS.get((dialect, transport))
+    return None if line is None else _attribute(line)
+
+
+def loader(
+    kinds: Registries, resolve: Resolve, on_loop: Await | None = None
+) -> Callable[[ModelConfig, str, int, Path], Computation]:
     """How the repository gets a computation: the named backend, with the named operators around it.
 
-    `resolve` is for backends that call other models.
+    `resolve` is for backends that call other models, `on_loop` for those that have connections.
     """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
@@ -104,6 +113,8 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
             config.parameters,
             config.path.member if config.path else "",
             resolve,
+            client_of,
+            on_loop,
         )
         before = [kinds.ops[step.op].make(step) for step in config.preprocess]
         after = [kinds.ops[step.op].make(step) for step in config.postprocess]
@@ -113,11 +124,11 @@ def loader(kinds: Registries, resolve: Resolve) -> Callable[[ModelConfig, str, i
 
 
 def _repository(
-    config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, say: Say = lambda line: None
+    config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, on_loop: Await, say: Say = lambda line: None
 ) -> Repository:
     validate = model_validator(kinds)
     hooks = Hooks(
-        loader(kinds, resolve),
+        loader(kinds, resolve, on_loop),
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         forget=metrics.forget,
@@ -175,7 +186,7 @@ class App:
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
         self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches)
-        self.repository = _repository(config, kinds, self.metrics, lambda ref: self.router.resolve(ref), say)
+        self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
@@ -191,11 +202,20 @@ class App:
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, version())
         self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
+        self._loop: asyncio.AbstractEventLoop
         self._watching: asyncio.Future[None] | None = None
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self._polling: asyncio.Future[None] | None = None
+        self._trying: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
+
+    def _resolve(self, ref: ModelRef) -> ModelView:
+        return self.router.resolve(ref)
+
+    def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """For a thread that loads a model."""
+        return _waits_for(self._loop)(work)
 
     async def start(self) -> None:
         """Listen on every address: live at once, ready once models are loaded.
@@ -218,8 +238,10 @@ class App:
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
+        self._loop = asyncio.get_running_loop()
         await self.repository.load_all(report)
         self.service.started = True
+        self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
 
@@ -229,7 +251,7 @@ class App:
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
-        for work in (self._polling, self._watching):
+        for work in (self._polling, self._watching, self._trying):
             if work is not None:
                 work.cancel()
         grace = self.config.drain_seconds
@@ -314,6 +336,10 @@ class App:
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
 
 
+def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:
+    return lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
 def _qualified_by_grps(view: ModelView) -> str | None:
     """What grps' callers call a model whose versions are texts to them."""
     options: Any = view.mappings.get("grps")
@@ -388,7 +414,8 @@ def try_loading(config: Config, kinds: Registries) -> list[str]:
 
     async def load() -> list[str]:
         reports: list[LoadReport] = []
-        repository = _repository(config, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref))
+        on_loop = _waits_for(asyncio.get_running_loop())
+        repository = _repository(config, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref), on_loop)
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()

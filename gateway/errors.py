@@ -606,6 +606,36 @@ class Unavailable(GatewayError):
         self.text = text
 
 
+class Exhausted(GatewayError):
+    """A model says that it has no room for a request; `text` reaches the caller as it is."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class TimedOut(GatewayError):
+    """A model says that the time for a request was over; `text` reaches the caller as it is."""
+
+    code = Code.DEADLINE_EXCEEDED
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class PreconditionFailed(GatewayError):
+    """A model says that it is in no state to answer such a request; `text` reaches the caller as it is."""
+
+    code = Code.FAILED_PRECONDITION
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 class AlreadyExists(GatewayError):
     """A model says that what the request would make is there; `text` reaches the caller as it is."""
 

@@ -200,6 +200,10 @@ class Model:
     def running(self) -> int:
         return self._scheduler.running
 
+    def is_ready(self) -> bool:
+        """Whether requests should come now."""
+        return self.computation.is_ready()
+
     def submit(self, request: InferRequest) -> Answers:
         return self._scheduler.submit(request)
 
@@ -207,7 +211,7 @@ class Model:
         """Refuse what comes, finish what was accepted, give memory back."""
         await self._scheduler.close()
         self._scheduler = Closed(self.name)  # whoever still knows the view must not keep the weights alive
-        self.computation = replace(self.computation, executors=())
+        self.computation = replace(self.computation, executors=(), is_ready=lambda: False)
 
     def give_up(self) -> None:
         """Tell everybody who still waits that there will be no answer."""

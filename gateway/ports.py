@@ -7,7 +7,7 @@ gateway by this module, `canonical` and `errors` alone.
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -246,6 +246,10 @@ class Answers(Protocol):
 class Handle(Protocol):
     """The loaded version behind a view, as the service needs it."""
 
+    def is_ready(self) -> bool:
+        """Whether requests should come now."""
+        ...
+
     def submit(self, request: InferRequest) -> Answers:
         """Queue a request. Raises what refuses it at once: QueueFull, an input that does not fit, and so on."""
         ...
@@ -283,6 +287,90 @@ class ModelView:
     device: str = "cpu"
 
 
+# --------------------------------------------------------------------------------------- servers that we are clients of
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamModel:
+    """A model of another server, as that server's clients name it; `signature` "" is its default."""
+
+    name: str
+    version: int | None = None
+    label: str | None = None
+    signature: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """One message to another server: `target` is an HTTP path, percent-encoded, or a full gRPC method. What comes back
+    is a Reply.
+    """
+
+    target: str
+    body: Sequence[Buffer] = ()
+    method: str = "POST"
+    headers: Mapping[str, str] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What another server says of a model; what it leaves open stays empty."""
+
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    decoupled: bool = False
+
+
+class Client(Protocol):
+    """A dialect from the other side, on one transport: what a client of a server sends, and what it makes of the
+    answers, for one model. As pure as a dialect.
+
+    `streams`: how a decoupled model is asked: a call of many messages each way (bidi), one question with many answers
+    (server), or not at all (no). `platform` is informational.
+    """
+
+    transport: Literal["http", "grpc"]
+    streams: Literal["bidi", "server", "no"]
+    platform: str
+
+    def probe(self) -> Ask:
+        """Can the model answer now?"""
+        ...
+
+    def is_ready(self, reply: Reply) -> bool:
+        """What the answer to a probe says."""
+        ...
+
+    def questions(self) -> Sequence[Ask]:
+        """What to ask to learn the model's specifications; nothing where the protocol has no word for them."""
+        ...
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        """The answers to those. Raises GatewayError."""
+        ...
+
+    def encode(
+        self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
+    ) -> Ask:
+        """Host arrays in, the named outputs wanted; `request` has what goes along with them. Raises EncodingFailed."""
+        ...
+
+    def decode(self, reply: Reply, description: Description) -> InferResponse:
+        """The whole answer, or with an error's kind and text what the server said instead: raises GatewayError."""
+        ...
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        """The same of one message of a stream: the last one is final, and may have no outputs."""
+        ...
+
+
+MakeClient: TypeAlias = Callable[[UpstreamModel], Client]
+Clients: TypeAlias = Callable[[str, str], MakeClient | None]
+"""(dialect, transport) -> what makes its clients, if there are any."""
+Await: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs on the event loop what a thread gives it, and returns what becomes of it."""
+
+
 # ---------------------------------------------------------------------------------------------------- backends and ops
 
 
@@ -293,7 +381,8 @@ class ModelSource:
     `path` is the version's folder, or the file that the YAML names, with the `member` of it that it names; `device` is
     what the YAML asks for: auto, cpu, cuda or cuda:N. `inputs` and `outputs` are what the YAML declares, empty where
     it leaves that to the model file. `options` is the backend's own Options object. `resolve` finds other models, for
-    a backend that is composed of them: to be called per request, on the event loop, for models come and go.
+    a backend that is composed of them: to be called per request, on the event loop, for models come and go. `clients`
+    are for a backend that asks other servers, `on_loop` is for what it has to do on the event loop while it loads.
     """
 
     name: str
@@ -307,6 +396,8 @@ class ModelSource:
     parameters: Mapping[str, Any] = NOTHING
     member: str = ""
     resolve: Resolve | None = None
+    clients: Clients | None = None
+    on_loop: Await | None = None
 
 
 class LoadedModel(Protocol):
@@ -359,7 +450,10 @@ class SignatureBackend(Backend, Protocol):
 
 
 class RequestBackend(LoadedModel, Protocol):
-    """A computation on requests as they are, each with rows of its own. It runs on the loop."""
+    """A computation on requests as they are, each with rows of its own. It runs on the loop.
+
+    One that is not ready all the time has `is_ready()`, which says whether requests should come now.
+    """
 
     def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
         """Requests of one batch -> what becomes of each, in their order, with the outputs that it asked for as host
@@ -447,6 +541,7 @@ class Computation:
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
+    `is_ready`: whether requests should come now; a version that is loaded answers in any case.
     """
 
     executors: tuple[Executor, ...]
@@ -458,6 +553,7 @@ class Computation:
     device: str
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
+    is_ready: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)

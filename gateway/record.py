@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.catalog import files_print, tree_print
 from gateway.config import ModelConfig
-from gateway.errors import Reason
+from gateway.errors import Code, Reason
 from gateway.model import Model
 from gateway.questions import IndexEntry, VersionStatus
 from gateway.uploads import Upload
@@ -83,7 +83,16 @@ class ModelRecord:
 
     @property
     def ready(self) -> bool:
-        return bool(self.models) and not self.failed
+        return bool(self.models) and not self.failed and all(model.is_ready() for model in self.models.values())
+
+    @property
+    def awaits_others(self) -> bool:
+        """Whether it could not be loaded because another server was not there."""
+        return (
+            self.wanted
+            and not self.models
+            and any(status.state == END and status.code == Code.UNAVAILABLE for status in self.statuses.values())
+        )
 
     def note(self, version: int, state: str, why: Reason = _NO_REASON) -> VersionStatus:
         """A version's new state. Of versions that ended long ago, the lowest are forgotten."""

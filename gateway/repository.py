@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gateway.canonical import NOTHING
 from gateway.catalog import Catalog
@@ -34,6 +34,8 @@ from gateway.questions import IndexEntry, VersionStatus, WantedModel
 from gateway.record import ModelRecord, Stored
 
 log = logging.getLogger(__name__)
+
+_TRY_AGAIN_S: Final = 1.0
 
 Result = TypeVar("Result")
 
@@ -259,6 +261,18 @@ class Repository(Inventory):
                 await self._follow(report)
             except OSError as error:
                 log.warning("the model repository cannot be read: %s", error)
+
+    async def keep_trying(self, report: Report) -> None:
+        """Load anew, for ever, what failed only because somebody else was not there; told once they are."""
+
+        def told_once(found: LoadReport) -> None:
+            if not found.error:
+                report(found)
+
+        while True:
+            await asyncio.sleep(_TRY_AGAIN_S)
+            late = [record for record in self._records.values() if record.awaits_others and not record.lock.locked()]
+            await asyncio.gather(*(self._to_the_end(self._settle(record, told_once)) for record in late))
 
     async def _follow(self, report: Report) -> list[asyncio.Task[None]]:
         found = await asyncio.to_thread(self._loader.look, self._catalog.followed)

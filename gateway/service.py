@@ -294,10 +294,10 @@ class Service:
 
     def _model_ready(self, question: ModelReady) -> bool:
         try:
-            self._resolve(question.ref)
+            view = self._resolve(question.ref)
         except GatewayError:
             return False
-        return not self.draining
+        return not self.draining and view.handle.is_ready()
 
     def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:
         ref = question.ref

@@ -179,12 +179,17 @@ def maps_message(maps: Mapping[MapName, Mapping[str, Any]]) -> list[Buffer]:
 
 
 def tensors_message(outputs: Tensors) -> list[Buffer]:
-    """Success with gtensors, their numbers being the arrays' own memory. Raises EncodingFailed."""
+    """Success with gtensors. Raises EncodingFailed."""
+    return [OK, *gtensors(outputs)]
+
+
+def gtensors(tensors: Tensors) -> list[Buffer]:
+    """The field, its numbers being the arrays' own memory. Raises EncodingFailed."""
     parts: list[Buffer] = []
-    for name, array in outputs.items():
+    for name, array in tensors.items():
         tensor = list(_parts(name, array))
         parts += [_head(_TENSORS, _size(tensor)), *tensor]
-    return [OK, _head(_GTENSORS, _size(parts)), *parts]
+    return [_head(_GTENSORS, _size(parts)), *parts]
 
 
 def _parts(name: str, array: Array) -> Iterator[Buffer]:

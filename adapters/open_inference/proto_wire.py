@@ -25,20 +25,25 @@ def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
     Raises InvalidArgument for what upb refuses, as far as it can be seen from outside (the fields are left to it), and
     for a message that has much of what no tensor is made of.
     """
+    message, raw = cut_out(body, kind, _RAW_CONTENTS)
+    if len(message) > MOST_HEAD_BYTES:
+        _check_head(message, kind)
+    return message, raw
+
+
+def cut_out(body: Buffer, kind: str, wanted: int) -> tuple[bytes, list[memoryview]]:
+    """A message -> the same without the fields of that tag, and these, as views of it. Raises InvalidArgument."""
     view = memoryview(body)
     head: list[memoryview] = []
     raw: list[memoryview] = []
     kept = 0
     for tag, begin, data, end in fields(body, 0, len(body), kind):
-        if tag == _RAW_CONTENTS:
+        if tag == wanted:
             head.append(view[kept:begin])
             raw.append(view[data:end])
             kept = end
     head.append(view[kept:])
-    message = b"".join(head)
-    if len(message) > MOST_HEAD_BYTES:
-        _check_head(message, kind)
-    return message, raw
+    return b"".join(head), raw
 
 
 def _check_head(body: bytes, kind: str) -> None:

@@ -27,7 +27,9 @@ from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, NeedsThread
 
 KIND: Final = "tensorflow.serving.PredictRequest"
-_INPUTS: Final = 2 << 3 | 2
+INPUTS: Final = 2 << 3 | 2
+OUTPUTS: Final = 1 << 3 | 2
+"""The tags of PredictRequest.inputs and PredictResponse.outputs."""
 _KEY: Final = 1 << 3 | 2
 _VALUE: Final = 2 << 3 | 2
 _CUT: Final = frozenset({number << 3 | 2 for number in (CONTENT, *WIDTHS)})
@@ -60,13 +62,14 @@ class Cut:
 NOTHING_CUT: Final = Cut()
 
 
-def split(body: Buffer, *, in_thread: bool) -> tuple[bytes, dict[bytes, Cut]]:
-    """A PredictRequest -> the same without its tensors' data, and this, by the inputs' names.
+def split(body: Buffer, *, in_thread: bool, tensors: int = INPUTS) -> tuple[bytes, dict[bytes, Cut]]:
+    """A PredictRequest -> the same without its tensors' data, and this, by the inputs' names; of another message, with
+    the tag of its `tensors`.
 
     Strings of messages that are not large stay where they are. Raises InvalidArgument for what upb refuses, as far as
     it can be seen from outside, and for a message that has much of what no tensor is made of; Unusual, NeedsThread.
     """
-    return _Splitter(body, in_thread).split()
+    return _Splitter(body, in_thread, tensors).split()
 
 
 class _Whole(Exception):
@@ -74,7 +77,8 @@ class _Whole(Exception):
 
 
 class _Splitter:
-    def __init__(self, body: Buffer, in_thread: bool) -> None:
+    def __init__(self, body: Buffer, in_thread: bool, tensors: int) -> None:
+        self._tensors = tensors
         self._body = bytes(body)
         self._view = memoryview(self._body)
         self._in_thread = in_thread
@@ -88,9 +92,9 @@ class _Splitter:
         head: list[Buffer] = []
         kept = size = walked = 0
         for tag, begin, data, end in fields(self._body, 0, len(self._body), KIND):
-            if tag == _INPUTS:
+            if tag == self._tensors:
                 entry = self._entry(data, end)
-                head += view[kept:begin], _tag_and_length(_INPUTS, len(entry)), entry
+                head += view[kept:begin], _tag_and_length(tag, len(entry)), entry
                 kept = end
                 size += len(entry)
                 walked += end - begin

@@ -71,6 +71,7 @@ class House:
     def resolve(self, ref: ModelRef) -> Any:
         if not self.ready_models.get(ref.name):
             raise ModelNotFound(ref.name)
+        return SimpleNamespace(handle=SimpleNamespace(is_ready=lambda: True))
 
 
 @pytest.fixture

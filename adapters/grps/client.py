@@ -1,0 +1,147 @@
+"""The client of a grps server over HTTP, and what it shares with that over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+
+from adapters.grps.tensors import BY_FIELD, NUMBERS, Tensor, array_of, row_of
+from adapters.upstream import broken, failure, http_failure, whole
+from gateway.canonical import BYTES, DTYPES, Array, InferRequest, InferResponse, Tensors, datatype_of
+from gateway.errors import Code, EncodingFailed, GatewayError, InvalidArgument
+from gateway.ports import Ask, Description, Reply, UpstreamModel
+
+_ROOT: Final = "/grps/v1"
+_HEADERS: Final = {"Content-Type": "application/json"}
+_CODES: Final = {
+    400: Code.INVALID_ARGUMENT,
+    404: Code.NOT_FOUND,
+    503: Code.UNAVAILABLE,
+}
+"""The protocol's own; it says 500 of whatever else goes wrong."""
+
+
+class HttpClient:
+    """See Client."""
+
+    transport: Final = "http"
+    streams: Final = "no"
+    platform: Final = "grps"
+
+    def __init__(self, model: UpstreamModel) -> None:
+        self._path = f"{_ROOT}/infer/predict?model={quote(model_name(model), safe='')}"
+
+    def probe(self) -> Ask:
+        return Ask(f"{_ROOT}/health/live", method="GET")
+
+    def is_ready(self, reply: Reply) -> bool:
+        return reply.http_status == 200
+
+    def questions(self) -> Sequence[Ask]:
+        return ()
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        return Description()
+
+    def encode(
+        self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
+    ) -> Ask:
+        written = [_written(name, array) for name, array in tensors.items()]
+        body = orjson.dumps({"gtensors": {"tensors": written}}, option=orjson.OPT_SERIALIZE_NUMPY)
+        return Ask(self._path, (body,), headers=_HEADERS)
+
+    def decode(self, reply: Reply, description: Description) -> InferResponse:
+        try:
+            answer = orjson.loads(whole(reply))
+            status = answer.get("status") or {}
+            code, text = int(status.get("code", 200)), str(status.get("msg", ""))
+        except (ValueError, TypeError, AttributeError):
+            if reply.http_status != 200:
+                raise http_failure(reply) from None  # a proxy's, or that there was none in time
+            raise broken("grps message") from None
+        if code != 200 or reply.http_status != 200:
+            raise failed(code if code != 200 else reply.http_status, text)
+        try:
+            tensors = answer["gtensors"].get("tensors", ())
+            return named([_read(item) for item in tensors], description)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            raise broken("grps message with tensors") from None
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        return self.decode(reply, description)
+
+
+def model_name(model: UpstreamModel) -> str:
+    """As grps names it: name and version as one word."""
+    return model.name if model.version is None else f"{model.name}-{model.version}"
+
+
+def failed(code: int, text: str) -> GatewayError:
+    """What a status says."""
+    return failure(_CODES.get(code, Code.INTERNAL), text or f"status {code}")
+
+
+def named(tensors: Sequence[Tensor] | None, description: Description) -> InferResponse:
+    """Tensors of an answer by name; those without names in the model's order. Raises ModelFailed."""
+    if tensors is None:
+        raise broken("grps message with tensors")
+    names = [spec.name for spec in description.outputs]
+    try:
+        arrays = [_array(tensor) for tensor in tensors]
+    except InvalidArgument as error:
+        raise broken(f"grps message: {error}") from None
+    if len(arrays) == len(names) and not any(tensor.name for tensor in tensors):
+        return InferResponse(dict(zip(names, arrays, strict=True)))
+    return InferResponse({tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)})
+
+
+def _array(tensor: Tensor) -> Array:
+    """An empty tensor has no elements to be checked."""
+    if 0 in tensor.shape and tensor.dtype:
+        row = next(row for row in BY_FIELD.values() if row.number == tensor.dtype)
+        return np.empty(tensor.shape, DTYPES[row.datatype])
+    return array_of(tensor)
+
+
+def _written(name: str, array: Array) -> dict[str, Any]:
+    row = row_of(array)
+    if row is None:
+        raise EncodingFailed(f"input {name} is {datatype_of(array.dtype)}, for which grps has no dtype")
+    flat: Any = np.ascontiguousarray(array).reshape(-1)
+    if array.dtype == BYTES:
+        try:
+            flat = [text.decode() for text in flat]
+        except UnicodeDecodeError:
+            raise EncodingFailed(f"input {name} holds bytes that are not UTF-8 text") from None
+    elif array.dtype.kind == "f" and not np.isfinite(flat).all():
+        flat = [value if np.isfinite(value) else _words(value) for value in flat.astype(np.float64).tolist()]
+    elif array.dtype == np.float16:
+        flat = flat.astype(np.float32)
+    return {"name": name, "dtype": row.name, "shape": array.shape, row.field: flat}
+
+
+def _words(value: float) -> str:
+    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _read(item: Any) -> Tensor:
+    """Numbers may come as texts: large integers do, and what is not finite."""
+    data: dict[str, Array] = {}
+    for field, row in BY_FIELD.items():
+        if field not in item:
+            continue
+        values = item[field]
+        if row.datatype == "BYTES":
+            data[field] = np.empty(len(values), object)
+            data[field][:] = [text.encode() for text in values]
+        elif row.datatype.startswith("FP"):
+            data[field] = np.array([float(value) for value in values], DTYPES[row.datatype])
+        else:
+            data[field] = np.array([int(value) for value in values], DTYPES[row.datatype])
+    dtype = item.get("dtype", 0)
+    number = dtype if isinstance(dtype, int) else NUMBERS[dtype]
+    return Tensor(item.get("name", ""), number, tuple(int(size) for size in item.get("shape", ())), data)

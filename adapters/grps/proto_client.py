@@ -1,0 +1,74 @@
+"""The client of a grps server over gRPC. The protocol has no word for a model's tensors, and one status for most that
+can go wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from adapters.grps.client import failed, model_name, named
+from adapters.grps.errors import Undecodable
+from adapters.grps.proto_message import GrpsMessage, gtensors, read_message
+from adapters.upstream import broken, failure, whole
+from gateway.canonical import InferRequest, InferResponse, Tensors
+from gateway.errors import InvalidArgument
+from gateway.ports import Ask, Description, Reply, UpstreamModel
+
+_SERVICE: Final = "/grps.protos.v1.GrpsService/"
+_SUCCESS: Final = 200
+
+
+class GrpcClient:
+    """See Client."""
+
+    transport: Final = "grpc"
+    streams: Final = "server"
+    platform: Final = "grps"
+
+    def __init__(self, model: UpstreamModel) -> None:
+        self._head: bytes = GrpsMessage(model=model_name(model)).SerializeToString()
+
+    def probe(self) -> Ask:
+        return Ask(f"{_SERVICE}CheckLiveness")
+
+    def is_ready(self, reply: Reply) -> bool:
+        return not reply.grpc_code and _status(reply).code == _SUCCESS
+
+    def questions(self) -> Sequence[Ask]:
+        return ()
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        return Description()
+
+    def encode(
+        self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
+    ) -> Ask:
+        method = "PredictStreaming" if stream else "Predict"
+        return Ask(f"{_SERVICE}{method}", [self._head, *gtensors(tensors)])
+
+    def decode(self, reply: Reply, description: Description) -> InferResponse:
+        if reply.grpc_code:
+            raise failure(reply.grpc_code, reply.message)
+        status = _status(reply)
+        if status.code not in (0, _SUCCESS):
+            raise failed(status.code, status.msg)
+        try:
+            found = read_message(whole(reply)).get("gtensors")
+        except (Undecodable, InvalidArgument):
+            raise broken("GrpsMessage") from None
+        return named(found, description)
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        """The end of the stream is the only word after the last answer."""
+        answer = self.decode(reply, description)
+        return InferResponse(answer.outputs, final=False)
+
+
+def _status(reply: Reply) -> Any:
+    try:
+        return GrpsMessage.FromString(whole(reply)).status
+    except DecodeError:
+        raise broken("GrpsMessage") from None

@@ -1,0 +1,200 @@
+"""The client of a V2 server over HTTP, and what it shares with that over gRPC: a dialect from the other side.
+
+Tensors go both ways as binary data; a server that has no such extension is understood, too. Source: the Open Inference
+Protocol; Triton's extensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+
+from adapters.open_inference import raw
+from adapters.open_inference.inputs import elements_of
+from adapters.open_inference.wire import HEADER_LENGTH
+from adapters.upstream import broken, http_failure, whole
+from gateway.canonical import (
+    BYTES,
+    DTYPES,
+    Array,
+    InferRequest,
+    InferResponse,
+    ParameterValue,
+    Tensors,
+    TensorSpec,
+    datatype_of,
+)
+from gateway.errors import GatewayError, ModelFailed
+from gateway.ports import Ask, Buffer, Description, Reply, UpstreamModel
+
+_BINARY: Final = {"binary_data": True}
+_ANSWER: Final = "inference response"
+_MISSING: Final = frozenset({404, 405, 501})
+
+
+class HttpClient:
+    """See Client."""
+
+    transport: Final = "http"
+    streams: Final = "no"
+    platform: Final = "open_inference"
+
+    def __init__(self, model: UpstreamModel) -> None:
+        version = "" if model.version is None else f"/versions/{model.version}"
+        self._path = f"/v2/models/{quote(model.name, safe='')}{version}"
+
+    def probe(self) -> Ask:
+        return Ask(f"{self._path}/ready", method="GET")
+
+    def is_ready(self, reply: Reply) -> bool:
+        return reply.http_status == 200
+
+    def questions(self) -> Sequence[Ask]:
+        return (Ask(self._path, method="GET"), Ask(f"{self._path}/config", method="GET"))
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        """The second reply says what only Triton's kind has: optional inputs, decoupled models."""
+        metadata = _json(replies[0])
+        optional: set[str] = set()
+        decoupled = False
+        if replies[1].http_status not in _MISSING:
+            config = _json(replies[1])
+            decoupled = bool((config.get("model_transaction_policy") or {}).get("decoupled"))
+            optional = {item["name"] for item in config.get("input") or () if item.get("optional")}
+        try:
+            return Description(
+                tuple(
+                    [spec_of(i["name"], i["datatype"], i["shape"], i["name"] in optional) for i in metadata["inputs"]]
+                ),
+                tuple([spec_of(i["name"], i["datatype"], i["shape"]) for i in metadata["outputs"]]),
+                decoupled,
+            )
+        except (KeyError, TypeError):
+            raise broken("model metadata") from None
+
+    def encode(
+        self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
+    ) -> Ask:
+        data = [raw.raw_of(array) for array in tensors.values()]
+        parameters = parameters_of(request)
+        document: dict[str, Any] = {
+            "inputs": [
+                {
+                    "name": name,
+                    "shape": array.shape,
+                    "datatype": datatype_of(array.dtype),
+                    "parameters": {"binary_data_size": len(part)},
+                }
+                for (name, array), part in zip(tensors.items(), data, strict=True)
+            ]
+        }
+        if request.id:
+            document["id"] = request.id
+        if outputs:
+            document["outputs"] = [{"name": name, "parameters": _BINARY} for name in outputs]
+        else:
+            parameters["binary_data_output"] = True
+        if parameters:
+            document["parameters"] = parameters
+        head = orjson.dumps(document)
+        headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
+        return Ask(f"{self._path}/infer", [head, *data], headers=headers)
+
+    def decode(self, reply: Reply, description: Description) -> InferResponse:
+        if reply.http_status != 200:
+            raise http_failure(reply)
+        body = memoryview(whole(reply))
+        length = reply.headers.get(HEADER_LENGTH.lower(), "")
+        size = int(length) if length.isdecimal() else len(body)
+        answer = _parsed(body[:size])
+        try:
+            return _response(answer, body[size:])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise broken(_ANSWER) from None
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        return self.decode(reply, description)
+
+
+def parameters_of(request: InferRequest) -> dict[str, ParameterValue]:
+    """What goes along with the tensors of a request: its own parameters, and those that servers consume."""
+    values = dict(request.parameters)
+    if request.sequence is not None:
+        number = request.sequence.id
+        values["sequence_id"] = number - 2**64 if isinstance(number, int) and number >= 2**63 else number
+        values["sequence_start"] = request.sequence.start
+        values["sequence_end"] = request.sequence.end
+    if request.priority:
+        values["priority"] = request.priority
+    if request.queue_timeout_us:
+        values["timeout"] = request.queue_timeout_us
+    return values
+
+
+def spec_of(name: str, datatype: str, shape: Sequence[Any], optional: bool = False) -> TensorSpec:
+    """A tensor as metadata describes it. Raises ModelFailed."""
+    dtype = DTYPES.get(datatype)
+    if dtype is None:
+        raise ModelFailed(f"the upstream server's tensor '{name}' has the datatype '{datatype}', which is none")
+    return TensorSpec(name, dtype, tuple([int(size) for size in shape]), optional)
+
+
+def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Array:
+    """An output's raw bytes -> array, a view of them where that is possible. Raises ModelFailed."""
+    dtype = DTYPES.get(datatype)
+    if dtype is None or (shape and min(shape) < 0):
+        raise broken(_ANSWER)
+    try:
+        count = elements_of(name, dtype, shape)
+        if dtype == BYTES:
+            return raw.strings_of(data, shape, count, name, "")
+        return raw.numbers_of(data, dtype, shape, count)
+    except GatewayError as error:
+        raise ModelFailed(f"the upstream server's output '{name}' is not what it says: {error}") from None
+
+
+def _json(reply: Reply) -> Any:
+    if reply.http_status != 200:
+        raise http_failure(reply)
+    return _parsed(whole(reply))
+
+
+def _parsed(body: Buffer) -> Any:
+    try:
+        answer = orjson.loads(body)
+    except ValueError:
+        raise broken("JSON") from None
+    if not isinstance(answer, dict):
+        raise broken(_ANSWER)
+    return answer
+
+
+def _response(answer: Mapping[str, Any], tail: memoryview) -> InferResponse:
+    outputs: dict[str, Array] = {}
+    at = 0
+    for item in answer["outputs"]:
+        name, shape = item["name"], tuple(item["shape"])
+        size = (item.get("parameters") or {}).get("binary_data_size")
+        if size is None:
+            outputs[name] = _from_json(item["data"], item["datatype"], shape)
+        else:
+            outputs[name] = tensor_of(name, item["datatype"], shape, tail[at : at + size])
+            at += size
+    return InferResponse(outputs, answer.get("parameters") or {})
+
+
+def _from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
+    if datatype == "BYTES":
+        texts = [text.encode() for text in _flat(data)]
+        array = np.empty(len(texts), object)
+        array[:] = texts
+        return array.reshape(shape)
+    return np.array(data, DTYPES[datatype]).reshape(shape)
+
+
+def _flat(data: Any) -> list[str]:
+    return [text for item in data for text in _flat(item)] if isinstance(data, list) else [data]

@@ -1,0 +1,207 @@
+"""The client of a V2 server over gRPC: tensors go out as raw contents, answers are read as views of what came.
+
+What does not change from request to request is kept as serialized fields. A stream asks for errors as statuses, so that
+their kind is not lost, and for a word after the last answer. Source: the Open Inference Protocol; Triton's extensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from adapters.open_inference.client import parameters_of, spec_of, tensor_of
+from adapters.open_inference.proto_parameters import EMPTY_FINAL
+from adapters.open_inference.proto_response import ERROR_METADATA
+from adapters.open_inference.proto_wire import cut_out
+from adapters.open_inference.raw import raw_of
+from adapters.pb import message
+from adapters.upstream import broken, failure, whole
+from adapters.wire_format import parse, varint
+from gateway.canonical import DTYPES, InferRequest, InferResponse, ParameterValue, Tensors, datatype_of
+from gateway.errors import Code, InvalidArgument, ModelFailed
+from gateway.ports import Ask, Buffer, Description, Reply, UpstreamModel
+
+_SERVICE: Final = "/inference.GRPCInferenceService/"
+_REQUEST: Final = message("inference.ModelInferRequest")
+_RESPONSE: Final = "inference.ModelInferResponse"
+_STREAM_RESPONSE: Final = "inference.ModelStreamInferResponse"
+_RAW_INPUTS: Final = b"\x3a"
+_RAW_OUTPUTS: Final = 6 << 3 | 2
+_LARGE_BYTES: Final = 4 << 10
+"""Below that, protobuf's copy costs less than the walk that avoids it."""
+_PARAMETER: Final[Mapping[type, str]] = {
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+    str: "string_param",
+}
+_FIELDS: Final[Mapping[str, str]] = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""Where the values of a datatype are, if a server does not send raw contents."""
+_FINAL: Final = "triton_final_response"
+_UNKNOWN: Final = frozenset({Code.UNIMPLEMENTED, Code.NOT_FOUND})
+
+
+class GrpcClient:
+    """See Client."""
+
+    transport: Final = "grpc"
+    streams: Final = "bidi"
+    platform: Final = "open_inference"
+
+    def __init__(self, model: UpstreamModel) -> None:
+        self._name = model.name
+        self._version = "" if model.version is None else str(model.version)
+        self._which = {"name": self._name, "version": self._version}
+
+    def probe(self) -> Ask:
+        return self._about("ModelReady")
+
+    def is_ready(self, reply: Reply) -> bool:
+        if reply.grpc_code:
+            return False
+        return bool(parse("inference.ModelReadyResponse", whole(reply)).ready)
+
+    def questions(self) -> Sequence[Ask]:
+        return (self._about("ModelMetadata"), self._about("ModelConfig"))
+
+    def _about(self, method: str) -> Ask:
+        body = message(f"inference.{method}Request")(**self._which).SerializeToString()
+        return Ask(f"{_SERVICE}{method}", (body,))
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        """The second reply says what only Triton's kind has: optional inputs, decoupled models."""
+        metadata = _parsed("inference.ModelMetadataResponse", replies[0])
+        optional: set[str] = set()
+        decoupled = False
+        if replies[1].grpc_code not in _UNKNOWN:
+            config = _parsed("inference.ModelConfigResponse", replies[1]).config
+            decoupled = config.model_transaction_policy.decoupled
+            optional = {item.name for item in config.input if item.optional}
+        return Description(
+            tuple([spec_of(item.name, item.datatype, item.shape, item.name in optional) for item in metadata.inputs]),
+            tuple([spec_of(item.name, item.datatype, item.shape) for item in metadata.outputs]),
+            decoupled,
+        )
+
+    def encode(
+        self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
+    ) -> Ask:
+        shapes = tuple([(name, array.dtype, array.shape) for name, array in tensors.items()])
+        body: list[Buffer] = [_head(self._name, self._version, shapes, tuple(outputs))]
+        values = parameters_of(request)
+        if stream:
+            values[EMPTY_FINAL] = True
+        if values or request.id:
+            body.append(_parameters(request.id, values))
+        for array in tensors.values():
+            data = raw_of(array)
+            body += _RAW_INPUTS, varint(len(data)), data
+        if stream:
+            return Ask(f"{_SERVICE}ModelStreamInfer", body, headers={ERROR_METADATA: "true"})
+        return Ask(f"{_SERVICE}ModelInfer", body)
+
+    def decode(self, reply: Reply, description: Description) -> InferResponse:
+        _check(reply)
+        body = whole(reply)
+        if len(body) < _LARGE_BYTES:
+            answer = _parsed(_RESPONSE, reply)
+            return _response(answer, [memoryview(data) for data in answer.raw_output_contents])
+        try:
+            head, raw = cut_out(body, _RESPONSE, _RAW_OUTPUTS)
+            return _response(parse(_RESPONSE, head), raw)
+        except InvalidArgument:
+            raise broken("ModelInferResponse") from None
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        answer = _parsed(_STREAM_RESPONSE, reply)
+        if answer.error_message:
+            raise ModelFailed(answer.error_message)
+        response = answer.infer_response
+        return _response(response, [memoryview(data) for data in response.raw_output_contents])
+
+
+@lru_cache(maxsize=1024)
+def _head(
+    model: str,
+    version: str,
+    inputs: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...],
+    outputs: tuple[str, ...],
+) -> bytes:
+    """All of a request that is the same for every one of its kind."""
+    request = _REQUEST(model_name=model, model_version=version)
+    for name, dtype, shape in inputs:
+        request.inputs.add(name=name, datatype=datatype_of(dtype), shape=shape)
+    for name in outputs:
+        request.outputs.add(name=name)
+    serialized: bytes = request.SerializeToString()
+    return serialized
+
+
+def _parameters(id: str, values: Mapping[str, ParameterValue]) -> bytes:
+    request: Any = _REQUEST(id=id)
+    for name, value in values.items():
+        setattr(request.parameters[name], _PARAMETER[type(value)], value)
+    serialized: bytes = request.SerializeToString()
+    return serialized
+
+
+def _check(reply: Reply) -> None:
+    if reply.grpc_code:
+        raise failure(reply.grpc_code, reply.message)
+
+
+def _parsed(kind: str, reply: Reply) -> Any:
+    """Raises GatewayError: what the server said instead, or that it is none of that kind."""
+    _check(reply)
+    try:
+        return parse(kind, whole(reply))
+    except InvalidArgument:
+        raise broken(kind.rpartition(".")[2]) from None
+
+
+def _response(answer: Any, raw: Sequence[memoryview]) -> InferResponse:
+    outputs = {}
+    at = 0
+    for item in answer.outputs:
+        if item.HasField("contents"):
+            outputs[item.name] = _typed(item)
+            continue
+        if at == len(raw):
+            raise broken("ModelInferResponse")
+        outputs[item.name] = tensor_of(item.name, item.datatype, tuple(item.shape), raw[at])
+        at += 1
+    parameters: dict[str, ParameterValue] = {}
+    final = True
+    for name, item in answer.parameters.items():
+        value = getattr(item, item.WhichOneof("parameter_choice") or "string_param")
+        if name == _FINAL:
+            final = value
+        else:
+            parameters[name] = value
+    return InferResponse(outputs, parameters, final)
+
+
+def _typed(item: Any) -> Any:
+    field = _FIELDS.get(item.datatype)
+    if field is None:
+        raise broken("ModelInferResponse")
+    try:
+        return np.array(getattr(item.contents, field), DTYPES[item.datatype]).reshape(tuple(item.shape))
+    except (ValueError, OverflowError):
+        raise broken("ModelInferResponse") from None

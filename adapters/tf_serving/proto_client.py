@@ -1,0 +1,159 @@
+"""The client of a TensorFlow Serving server over gRPC: Predict, with tensors as bytes on their way there.
+
+Answers come with numbers in typed fields, or as bytes; both are read as views of the message where that is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from adapters.pb import message
+from adapters.tf_serving.proto_tensors import TensorReader
+from adapters.tf_serving.proto_types import BY_DTYPE, BY_NUMBER
+from adapters.tf_serving.proto_wire import OUTPUTS, Cut, Unusual, split
+from adapters.tf_serving.tensor_message import tensor_parts
+from adapters.upstream import broken, failure, whole
+from adapters.wire_format import varint
+from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TensorSpec, datatype_of
+from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed, SignatureNotFound
+from gateway.ports import Ask, Buffer, Call, Description, Reply, UpstreamModel
+
+_PREDICT: Final = "/tensorflow.serving.PredictionService/Predict"
+_METADATA: Final = "/tensorflow.serving.PredictionService/GetModelMetadata"
+_STATUS: Final = "/tensorflow.serving.ModelService/GetModelStatus"
+_RESPONSE: Final = "tensorflow.serving.PredictResponse"
+_AVAILABLE: Final = 30
+_DEFAULT: Final = "serving_default"
+_SIGNATURES: Final = "signature_def"
+_INPUT: Final = b"\x12"
+_KEY: Final = b"\x0a"
+_VALUE: Final = b"\x12"
+_SMALL_BYTES: Final = 1 << 10
+
+
+class GrpcClient:
+    """See Client."""
+
+    transport: Final = "grpc"
+    streams: Final = "no"
+    platform: Final = "tf_serving"
+
+    def __init__(self, model: UpstreamModel) -> None:
+        self._model = model
+        spec = message("tensorflow.serving.ModelSpec")(name=model.name)
+        if model.version is not None:
+            spec.version.value = model.version
+        self._status = message("tensorflow.serving.GetModelStatusRequest")(model_spec=spec).SerializeToString()
+        if model.label is not None:
+            spec.version_label = model.label
+        self._metadata = message("tensorflow.serving.GetModelMetadataRequest")(
+            model_spec=spec, metadata_field=[_SIGNATURES]
+        ).SerializeToString()
+        spec.signature_name = model.signature
+        self._spec = spec
+        self._heads: dict[tuple[str, ...], bytes] = {}
+
+    def probe(self) -> Ask:
+        return Ask(_STATUS, (self._status,))
+
+    def is_ready(self, reply: Reply) -> bool:
+        if reply.grpc_code:
+            return False
+        status = _parsed("tensorflow.serving.GetModelStatusResponse", reply)
+        return any(version.state == _AVAILABLE for version in status.model_version_status)
+
+    def questions(self) -> Sequence[Ask]:
+        return (Ask(_METADATA, (self._metadata,)),)
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        metadata = _parsed("tensorflow.serving.GetModelMetadataResponse", replies[0]).metadata
+        signatures = message("tensorflow.serving.SignatureDefMap")()
+        try:
+            signatures.ParseFromString(metadata[_SIGNATURES].value)
+        except DecodeError:
+            raise broken("SignatureDefMap") from None
+        wanted = self._model.signature or _DEFAULT
+        if wanted not in signatures.signature_def:
+            raise SignatureNotFound(self._model.name, wanted)
+        signature = signatures.signature_def[wanted]
+        return Description(
+            tuple([_spec(name, item, name in signature.defaults) for name, item in sorted(signature.inputs.items())]),
+            tuple([_spec(name, item) for name, item in sorted(signature.outputs.items())]),
+        )
+
+    def encode(
+        self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
+    ) -> Ask:
+        body: list[Buffer] = [self._head(tuple(outputs))]
+        for name, array in tensors.items():
+            if array.dtype not in BY_DTYPE:
+                raise EncodingFailed(f"input {name} is {datatype_of(array.dtype)}, which TensorFlow has no number for")
+            parts = tensor_parts(array, content=True)
+            size = sum(map(len, parts))
+            key = name.encode()
+            entry = b"".join((_KEY, varint(len(key)), key, _VALUE, varint(size)))
+            body += _INPUT, varint(len(entry) + size), entry, *parts
+        return Ask(_PREDICT, body)
+
+    def _head(self, outputs: tuple[str, ...]) -> bytes:
+        head = self._heads.get(outputs)
+        if head is None:
+            request = message("tensorflow.serving.PredictRequest")(model_spec=self._spec, output_filter=outputs)
+            head = self._heads[outputs] = request.SerializeToString()
+        return head
+
+    def decode(self, reply: Reply, description: Description) -> InferResponse:
+        if reply.grpc_code:
+            raise failure(reply.grpc_code, reply.message)
+        body = whole(reply)
+        cuts: Mapping[str, Cut] = NOTHING
+        if len(body) >= _SMALL_BYTES:
+            try:
+                head, found = split(body, in_thread=True, tensors=OUTPUTS)
+                cuts = {name.decode(): cut for name, cut in found.items()}
+                reply = Reply(head)
+            except (Unusual, InvalidArgument, UnicodeDecodeError):
+                cuts = NOTHING
+        answer = _parsed(_RESPONSE, reply)
+        reader = TensorReader(_received(body), cuts)
+        try:
+            return InferResponse({name: _array(name, reader, item) for name, item in answer.outputs.items()})
+        except (Unusual, InvalidArgument):
+            raise broken("PredictResponse") from None
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        return self.decode(reply, description)
+
+
+def _received(body: Buffer) -> Call:
+    """An answer as the reader of tensors takes it: it may take its time, and make sixteen times as many bytes."""
+    return Call(body, "POST", _PREDICT, NOTHING, "grpc", in_thread=True, max_body_bytes=1 << 30)
+
+
+def _array(name: str, reader: TensorReader, item: Any) -> Array:
+    given = reader.read(name, item)
+    if given.array is None:
+        raise ModelFailed(f"the upstream server's output '{name}' has a dtype that no request can carry")
+    return given.array
+
+
+def _parsed(kind: str, reply: Reply) -> Any:
+    """Raises GatewayError: what the server said instead, or that it is none of that kind."""
+    if reply.grpc_code:
+        raise failure(reply.grpc_code, reply.message)
+    try:
+        return message(kind).FromString(whole(reply))
+    except DecodeError:
+        raise broken(kind.rpartition(".")[2]) from None
+
+
+def _spec(name: str, item: Any, optional: bool = False) -> TensorSpec:
+    wire = BY_NUMBER.get(item.dtype)
+    if wire is None:
+        raise ModelFailed(f"the upstream server's tensor '{name}' has a dtype that no request can carry")
+    shape = item.tensor_shape
+    sizes = None if shape.unknown_rank else tuple([dim.size for dim in shape.dim])
+    return TensorSpec(name, wire.dtype, sizes, optional)

@@ -1,0 +1,77 @@
+"""What the client sides of the dialects have in common: the kinds that another server's failures are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from gateway import errors
+from gateway.errors import Code, GatewayError, ModelFailed
+from gateway.ports import Buffer, Reply
+
+_KINDS: Final[Mapping[Code, Callable[[str], GatewayError]]] = {
+    Code.CANCELLED: errors.Cancelled,
+    Code.UNKNOWN: errors.Unknown,
+    Code.INVALID_ARGUMENT: errors.InvalidArgument,
+    Code.DEADLINE_EXCEEDED: errors.TimedOut,
+    Code.NOT_FOUND: errors.NotFound,
+    Code.ALREADY_EXISTS: errors.AlreadyExists,
+    Code.RESOURCE_EXHAUSTED: errors.Exhausted,
+    Code.FAILED_PRECONDITION: errors.PreconditionFailed,
+    Code.OUT_OF_RANGE: errors.InvalidArgument,
+    Code.UNIMPLEMENTED: errors.Unsupported,
+    Code.UNAVAILABLE: errors.Unavailable,
+}
+"""A code -> its kind. What is left is between the gateway and that server, and no fault of the caller's."""
+
+_CODES: Final[Mapping[int, Code]] = {
+    400: Code.INVALID_ARGUMENT,
+    404: Code.NOT_FOUND,
+    408: Code.DEADLINE_EXCEEDED,
+    409: Code.ALREADY_EXISTS,
+    412: Code.FAILED_PRECONDITION,
+    413: Code.RESOURCE_EXHAUSTED,
+    429: Code.RESOURCE_EXHAUSTED,
+    499: Code.CANCELLED,
+    501: Code.UNIMPLEMENTED,
+    502: Code.UNAVAILABLE,
+    503: Code.UNAVAILABLE,
+    504: Code.DEADLINE_EXCEEDED,
+}
+"""HTTP status -> code; whatever else is no success is internal. 502 is a proxy's."""
+_MOST_TEXT: Final = 4096
+
+
+def failure(code: Code, text: str) -> GatewayError:
+    """What another server said -> the kind that every dialect can word, with its text."""
+    return _KINDS.get(code, ModelFailed)(text or code.name)
+
+
+def http_failure(reply: Reply) -> GatewayError:
+    """An HTTP answer that is no success: its status tells the kind, `error` in its JSON the text."""
+    return failure(_CODES.get(reply.http_status, Code.INTERNAL), http_text(reply))
+
+
+def http_text(reply: Reply) -> str:
+    """What an error's body says: the member `error` of its JSON, else its beginning."""
+    body = whole(reply)
+    try:
+        said = orjson.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        said = None
+    if isinstance(said, str) and said:
+        return said[:_MOST_TEXT]
+    return bytes(body[:_MOST_TEXT]).decode("utf-8", "replace").strip() or f"HTTP status {reply.http_status}"
+
+
+def whole(reply: Reply) -> Buffer:
+    """The body of a reply that was received, which is one piece."""
+    body: Any = reply.body
+    return body  # type: ignore[no-any-return]
+
+
+def broken(what: str) -> ModelFailed:
+    """An answer that cannot be what the protocol says."""
+    return ModelFailed(f"the upstream server's answer is no valid {what}")

@@ -1,0 +1,13 @@
+"""Models that another server computes: one more kind of backend, so that any dialect in reaches any dialect out.
+
+backend.py       the backend: YAML options, what the model takes and gives, requests there and back
+pool.py          the server's addresses: which of them are well, and who is asked next
+connection.py    one address over gRPC or HTTP: messages there and back
+departure.py     what ends when the callers who wait for it have left
+
+What the messages say is for the dialect's Client to know (see ports), which the composition root hands over.
+"""
+
+from backends.remote.backend import KIND
+
+__all__ = ["KIND"]

@@ -1,0 +1,290 @@
+"""A model that another server computes.
+
+What it takes and gives is what that server says of it when the model is loaded, unless the configuration declares it.
+Without a batch dimension every request travels alone, and many at the same time; with one, requests that wait together
+are joined, and the answer's rows split again. A caller's deadline goes along, and its call ends when it leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent import futures
+from typing import Final, Literal, cast
+
+from pydantic import Field
+
+from backends.completion import max_batch_size
+from backends.device import Device
+from backends.pipeline import check_rows, join_rows
+from backends.remote.connection import Connection, GrpcConnection, HttpConnection
+from backends.remote.departure import Departure, Left
+from backends.remote.pool import Pool
+from gateway.canonical import Array, InferRequest, InferResponse, Tensors, TensorSpec, common_rows
+from gateway.errors import (
+    Cancelled,
+    Exhausted,
+    GatewayError,
+    ModelFailed,
+    TimedOut,
+    Unavailable,
+)
+from gateway.ports import Await, BackendKind, Client, Clients, Description, ModelSource, Options, UpstreamModel
+
+_RETRY_S: Final = 0.1
+_NO_JUDGEMENT: Final = (Cancelled, Exhausted, TimedOut, Unavailable)
+"""What a server says of itself, and not of the requests: run alone, they would fare no better."""
+
+
+class UpstreamOptions(Options):
+    """The server that computes a model."""
+
+    dialect: Literal["open_inference", "tf_serving", "grps"] = Field(description="What it speaks.")
+    transport: Literal["grpc", "http"] = Field("grpc", description="Over what.")
+    address: str | tuple[str, ...] = Field(
+        min_length=1, description="HOST:PORT, or several of servers that are alike: those that are well share the load."
+    )
+    model: str = Field("", description="What the model is called there; by default as here.")
+    version: int | None = Field(None, ge=0, description="Which version; null leaves that to the server.")
+    label: str | None = Field(None, description="A version label in place of a version, where the dialect has them.")
+    signature: str = Field("", description="Which of its signatures, where the dialect has them; empty: its default.")
+    timeout_ms: int = Field(0, ge=0, description="How long a call may take at most; 0: as long as its caller waits.")
+    max_answer_bytes: int = Field(1 << 30, ge=1, lt=2**31, description="The largest answer that is read.")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.address,) if isinstance(self.address, str) else self.address
+
+
+class RemoteOptions(Options):
+    """What the YAML may say of a model that another server computes."""
+
+    path: None = Field(None, description="A remote model has no file.")
+    upstream: UpstreamOptions = Field(description="The server that computes it.")
+    decoupled: bool | None = Field(
+        None, description="Whether it answers zero to many times; null: as the server says, else once."
+    )
+    in_flight: int = Field(128, ge=1, description="How many calls may be under way.")
+    wait_seconds: float = Field(
+        2, ge=0, allow_inf_nan=False, description="How long loading waits for the server; it is tried again later."
+    )
+
+
+class RemoteBackend:
+    """The model on this side. Raises ValueError where the configuration asks for what cannot be, Unavailable where the
+    server is not there.
+    """
+
+    runs_on: Literal["thread", "loop"] = "loop"
+    inline = False
+
+    def __init__(self, source: ModelSource) -> None:
+        options: RemoteOptions = source.options
+        upstream = options.upstream
+        self._client = client = _client(source.clients, upstream, source.name)
+        self._on_loop = on_loop = cast("Await", source.on_loop)
+        self._timeout_s = upstream.timeout_ms / 1000
+        self._pool: Pool = on_loop(_open(client, upstream))
+        try:
+            declared = source.inputs and source.outputs
+            said = Description() if declared else on_loop(self._ask(options.wait_seconds, upstream))
+            self.inputs: tuple[TensorSpec, ...] = source.inputs or said.inputs
+            self.outputs: tuple[TensorSpec, ...] = source.outputs or said.outputs
+            if not self.inputs or not self.outputs:
+                raise ValueError(
+                    f"{upstream.dialect} has no word for a model's tensors: inputs and outputs must be declared"
+                )
+            self.decoupled = said.decoupled if options.decoupled is None else options.decoupled
+            if self.decoupled and client.streams == "no":
+                raise ValueError(f"a decoupled model cannot be asked in {upstream.dialect} over {upstream.transport}")
+            self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
+        except futures.CancelledError:  # the loop is about to end, and closes nothing any more
+            raise
+        except BaseException:
+            on_loop(self._pool.close())
+            raise
+        self._description = Description(self.inputs, self.outputs, self.decoupled)
+        self._specs = {spec.name: spec for spec in self.outputs}
+        self._all: tuple[str, ...] = tuple(self._specs) if source.outputs else ()
+        self.merges = self.max_batch_size > 0 and not self.decoupled
+        self.in_flight = options.in_flight
+        self.platform = client.platform
+        self.device = Device()
+
+    def is_ready(self) -> bool:
+        """Whether one of the addresses is."""
+        return self._pool.is_ready()
+
+    def close(self) -> None:
+        """Called in a thread."""
+        self._on_loop(self._pool.close())
+
+    async def infer_each(
+        self, requests: Sequence[InferRequest]
+    ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
+        if self.decoupled:
+            (request,) = requests
+            async with contextlib.aclosing(self._stream(request)) as answers:
+                async for answer in answers:
+                    yield (answer,)
+        elif len(requests) > 1 and any(request.sequence is not None for request in requests):
+            yield await asyncio.gather(*(self._outcome(request) for request in requests))
+        elif len(requests) > 1:
+            yield await self._together(requests)
+        else:
+            yield (await self._alone(requests[0]),)
+
+    # ------------------------------------------------------------------------------------------------------------ unary
+
+    async def _alone(self, request: InferRequest) -> InferResponse | GatewayError:
+        inputs = request.inputs
+        if request.into is not None:  # an input may lie on a GPU
+            inputs = {name: self.device.put(array) for name, array in inputs.items()}
+        answer = await self._call(inputs, _names([request]), request, [request])
+        if isinstance(answer, GatewayError):
+            return answer
+        return InferResponse(self._checked(answer.outputs, request), answer.parameters)
+
+    async def _outcome(self, request: InferRequest) -> InferResponse | GatewayError:
+        try:
+            return await self._alone(request)
+        except GatewayError as error:
+            return error
+
+    async def _together(self, requests: Sequence[InferRequest]) -> Sequence[InferResponse | GatewayError]:
+        """One call for all. What the server objects to is raised: each is then run again alone."""
+        tensors = join_rows([_on_host(request, self.device) for request in requests])
+        first = requests[0]
+        joint = InferRequest(first.view, tensors, parameters=first.parameters, priority=first.priority)
+        try:
+            answer = await self._call(tensors, _names(requests), joint, requests)
+        except _NO_JUDGEMENT as error:
+            return [error] * len(requests)
+        if isinstance(answer, GatewayError):
+            return [answer] * len(requests)
+        total = sum(cast("int", common_rows(request.inputs)) for request in requests)
+        check_rows(answer.outputs, total)
+        outcomes, start = [], 0
+        for request in requests:
+            end = start + cast("int", common_rows(request.inputs))
+            rows = {name: array[start:end] for name, array in answer.outputs.items()}
+            outcomes.append(InferResponse(self._checked(rows, request)))
+            start = end
+        return outcomes
+
+    async def _call(
+        self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
+    ) -> InferResponse | GatewayError:
+        ask = self._client.encode(tensors, outputs or self._all, request, self._description, stream=False)
+        with Departure(requests) as departure:
+            try:
+                reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
+            except Left:
+                return Cancelled("the caller has left")
+        return self._client.decode(reply, self._description)
+
+    # ---------------------------------------------------------------------------------------------------------- streams
+
+    async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        on_host = _on_host(request, self.device)
+        outputs = _names([request]) or self._all
+        ask = self._client.encode(on_host.inputs, outputs, request, self._description, stream=True)
+        pool, seconds = self._pool, self._seconds([request])
+        with Departure([request]) as departure:
+            async with contextlib.aclosing(pool.stream(ask, seconds, _pin(request))) as replies:
+                with contextlib.suppress(Left, StopAsyncIteration):
+                    while True:
+                        answer = self._client.decode_part(await departure.wait(anext(replies)), self._description)
+                        if answer.outputs:
+                            yield InferResponse(self._part(answer.outputs), answer.parameters, answer.final)
+                        if answer.final:
+                            return
+
+    # ---------------------------------------------------------------------------------------------------------- loading
+
+    async def _ask(self, seconds: float, upstream: UpstreamOptions) -> Description:
+        """What the server says of the model, as soon as it says so. Raises Unavailable."""
+        until = time.monotonic() + seconds
+        questions = self._client.questions()
+        if not questions:
+            return Description()
+        while True:
+            try:
+                replies = [await self._pool.call(question, max(1.0, seconds)) for question in questions]
+                return self._client.description(replies)
+            except GatewayError as error:
+                if time.monotonic() >= until:
+                    name, where = upstream.model or "the model", ", ".join(upstream.addresses)
+                    raise Unavailable(f"upstream {where} does not describe {name}: {error}") from error
+            await asyncio.sleep(_RETRY_S)
+
+    # ---------------------------------------------------------------------------------------------------------- details
+
+    def _seconds(self, requests: Sequence[InferRequest]) -> float | None:
+        """How long the callers wait for a call, the most patient one's time."""
+        limit = self._timeout_s or None
+        deadlines = [request.deadline for request in requests if request.deadline is not None]
+        if len(deadlines) < len(requests):
+            return limit
+        left = max(1e-3, max(deadlines) - time.monotonic())
+        return left if limit is None else min(left, limit)
+
+    def _checked(self, answer: Tensors, request: InferRequest) -> dict[str, Array]:
+        """The outputs that were asked for, or all. Raises ModelFailed where they are not what the model declares."""
+        wanted = [output.name for output in request.outputs] or self._specs
+        for name in wanted:
+            if name not in answer:
+                raise ModelFailed(f"the upstream server gave no output '{name}'")
+        return self._part({name: answer[name] for name in self._specs if name in wanted})
+
+    def _part(self, answer: Tensors) -> dict[str, Array]:
+        """Of a stream, an answer may have some of the outputs."""
+        for name, array in answer.items():
+            spec = self._specs.get(name)
+            if spec is None or array.dtype != spec.dtype or not spec.accepts(array.shape):
+                said = "none" if spec is None else f"{spec.datatype} {list(spec.shape or ())}"
+                raise ModelFailed(
+                    f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {said}"
+                )
+        return dict(answer)
+
+
+def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Client:
+    make = clients(upstream.dialect, upstream.transport) if clients is not None else None
+    if make is None:
+        raise ValueError(f"no server is asked in {upstream.dialect} over {upstream.transport}")
+    return make(UpstreamModel(upstream.model or name, upstream.version, upstream.label, upstream.signature))
+
+
+async def _open(client: Client, upstream: UpstreamOptions) -> Pool:
+    def connect(address: str) -> Connection:
+        if client.transport == "grpc":
+            return GrpcConnection(address, upstream.max_answer_bytes, client.streams)
+        return HttpConnection(address, upstream.max_answer_bytes)
+
+    return Pool(client, connect, upstream.addresses)
+
+
+def _names(requests: Sequence[InferRequest]) -> tuple[str, ...]:
+    """The outputs that somebody asked for; none: all."""
+    if not all(request.outputs for request in requests):
+        return ()
+    return tuple(dict.fromkeys(output.name for request in requests for output in request.outputs))
+
+
+def _on_host(request: InferRequest, device: Device) -> InferRequest:
+    """Inputs in memory that a caller shares may lie on a GPU."""
+    if request.into is None:
+        return request
+    return InferRequest(request.view, {name: device.put(array) for name, array in request.inputs.items()})
+
+
+def _pin(request: InferRequest) -> str:
+    """Requests of a sequence go to the same address."""
+    return "" if request.sequence is None else str(request.sequence.id)
+
+
+KIND = BackendKind(RemoteOptions, RemoteBackend, versioned=False)

@@ -1,0 +1,189 @@
+"""One address of another server: a message there, what it says back. Made, used and closed on the event loop.
+
+What never reached the server is `NotReached`, and may be sent to another one. Of what went with a connection that broke
+(`Lost`), nobody knows what the server did before. Everything else is a Reply, also that the time was over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, Final, Literal, Protocol
+
+import aiohttp
+import grpc
+from yarl import URL
+
+from gateway.errors import Code
+from gateway.ports import Ask, Buffer, Reply
+
+CONNECTS_WITHIN_S: Final = 1.0
+_TIMEOUT_HEADER: Final = "x-request-timeout-ms"
+_LARGE_BYTES: Final = 256 << 10
+"""Larger bodies are sent piece by piece over HTTP."""
+_READ_BYTES: Final = 1 << 20
+_IDLE_S: Final = 15.0
+_NOT_REACHED: Final = ("failed to connect to", "DNS resolution failed", "connections to all backends failing")
+"""How grpc's own words begin where it could not even connect."""
+
+
+class NotReached(Exception):
+    """The server could not be connected to: nothing was sent."""
+
+
+class Lost(Exception):
+    """The connection broke before there was an answer."""
+
+
+class Connection(Protocol):
+    """One address of another server."""
+
+    async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        """One message, one reply. Raises NotReached, Lost."""
+        ...
+
+    def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
+        """One message, any number of replies; one that is no success is the last. Raises NotReached, Lost."""
+        ...
+
+    async def close(self) -> None:
+        """Calls that are under way end."""
+        ...
+
+
+# ----------------------------------------------------------------------------------------------------------------- gRPC
+
+
+class GrpcConnection:
+    """See Connection. `streams`: how a question with many answers is asked."""
+
+    def __init__(self, address: str, max_bytes: int, streams: Literal["bidi", "server", "no"]) -> None:
+        self._streams = streams
+        self._methods: dict[tuple[str, str], Any] = {}
+        self._channel = grpc.aio.insecure_channel(
+            address,
+            options=(
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_receive_message_length", max_bytes),
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.service_config_disable_resolution", 1),
+                ("grpc.use_local_subchannel_pool", 1),  # each model's connection is its own
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+                ("grpc.min_reconnect_backoff_ms", int(CONNECTS_WITHIN_S * 1000)),
+            ),
+        )
+
+    async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        try:
+            body = await self._method("unary_unary", ask.target)(
+                b"".join(ask.body), timeout=seconds, metadata=tuple(ask.headers.items())
+            )
+        except grpc.aio.AioRpcError as error:
+            return self._failed(error)
+        return Reply(body)
+
+    async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
+        call = await self._begin(ask, seconds)
+        try:
+            while (body := await call.read()) is not grpc.aio.EOF:
+                yield Reply(body)
+        except grpc.aio.AioRpcError as error:
+            yield self._failed(error)
+        finally:
+            call.cancel()
+
+    async def _begin(self, ask: Ask, seconds: float | None) -> Any:
+        body, metadata = b"".join(ask.body), tuple(ask.headers.items())
+        if self._streams == "server":
+            return self._method("unary_stream", ask.target)(body, timeout=seconds, metadata=metadata)
+        call = self._method("stream_stream", ask.target)(timeout=seconds, metadata=metadata)
+        with contextlib.suppress(grpc.aio.AioRpcError):  # reading tells, too
+            await call.write(body)
+            await call.done_writing()
+        return call
+
+    def _method(self, kind: str, name: str) -> Any:
+        method = self._methods.get((kind, name))
+        if method is None:
+            make = getattr(self._channel, kind)
+            method = self._methods[kind, name] = make(name, request_serializer=None, response_deserializer=None)
+        return method
+
+    def _failed(self, error: grpc.aio.AioRpcError) -> Reply:
+        code, text = Code(error.code().value[0]), error.details() or ""
+        if code == Code.UNAVAILABLE:
+            if text.startswith(_NOT_REACHED):
+                raise NotReached(text) from None
+            if self._channel.get_state() != grpc.ChannelConnectivity.READY:
+                raise Lost(text) from None
+        return Reply(b"", grpc_code=code, message=text)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------- HTTP
+
+
+class HttpConnection:
+    """See Connection. Connections are kept and used again."""
+
+    def __init__(self, address: str, max_bytes: int) -> None:
+        self._base = address if "://" in address else f"http://{address}"
+        self._max_bytes = max_bytes
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_BYTES,
+            skip_auto_headers=("User-Agent",),
+            headers={"Accept-Encoding": "identity"},
+        )
+
+    async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        headers = dict(ask.headers)
+        if seconds is not None:
+            headers[_TIMEOUT_HEADER] = str(max(1, int(seconds * 1000)))
+        data: Any = None
+        if ask.body:
+            size = sum(map(len, ask.body))
+            headers["Content-Length"] = str(size)
+            data = b"".join(ask.body) if size < _LARGE_BYTES else _pieces(ask.body)
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECTS_WITHIN_S)
+        url = URL(self._base + ask.target, encoded=True)
+        try:
+            async with self._session.request(
+                ask.method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
+                body = await self._body(answer)
+                return Reply(body, answer.status, {name.lower(): value for name, value in answer.headers.items()})
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotReached(str(error)) from None
+        except TimeoutError:
+            return Reply(b"Deadline Exceeded", 504)
+        except aiohttp.ClientError as error:
+            raise Lost(f"{type(error).__name__} {error}") from None
+
+    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+        if (answer.content_length or 0) > self._max_bytes:
+            raise aiohttp.ClientPayloadError
+        if answer.content_length is not None:
+            return await answer.read()
+        parts, size = [], 0
+        async for part in answer.content.iter_any():
+            size += len(part)
+            if size > self._max_bytes:
+                raise aiohttp.ClientPayloadError
+            parts.append(part)
+        return b"".join(parts)
+
+    async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
+        yield await self.call(ask, seconds)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+async def _pieces(parts: Sequence[Buffer]) -> AsyncIterator[Buffer]:
+    for part in parts:
+        yield part

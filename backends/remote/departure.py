@@ -1,0 +1,55 @@
+"""Callers who leave while another server works for them: the call ends, so that the server can stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
+
+from gateway.canonical import InferRequest
+
+T = TypeVar("T")
+
+
+class Left(Exception):
+    """Nobody waits any more."""
+
+
+class Departure:
+    """Watches over the requests that share a call: once all their callers have left, what is waited for is cancelled.
+
+    A context manager, for the time of the call, within one task.
+    """
+
+    def __init__(self, requests: Sequence[InferRequest]) -> None:
+        self._lifelines = [request.lifeline for request in requests]
+        self._task: asyncio.Task[Any] | None = None
+        self._left = False
+
+    def __enter__(self) -> Departure:
+        for lifeline in self._lifelines:
+            lifeline.on_cut = self._note
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        for lifeline in self._lifelines:
+            lifeline.on_cut = None
+
+    def _note(self) -> None:
+        if not self._left and all(lifeline.cut for lifeline in self._lifelines):
+            self._left = True
+            if self._task is not None:
+                self._task.cancel()
+
+    async def wait(self, work: Awaitable[T]) -> T:
+        """What becomes of it. Raises Left as soon as nobody waits."""
+        self._task = task = asyncio.current_task()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self._left or task is None:
+                raise
+            task.uncancel()
+            raise Left from None
+        finally:
+            self._task = None

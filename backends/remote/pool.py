@@ -1,0 +1,188 @@
+"""The addresses of another server: which of them are well, and who is asked next.
+
+Every address is asked once a second whether the model is ready there. Requests go to the one with the fewest on their
+way, among those that are; if none is, to any, so that the caller gets the server's own words. An address that answers
+time and again that it cannot, or loses its connections, is left alone for a while where there are others. What never
+reached one address is sent to one other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.remote.connection import Connection, Lost, NotReached
+from gateway.errors import Code, GatewayError, Unavailable
+from gateway.ports import Ask, Client, Reply
+
+log = logging.getLogger(__name__)
+
+_PROBE_EVERY_S: Final = 1.0
+_PROBE_AGAIN_S: Final = 0.1
+_PROBE_WITHIN_S: Final = 0.9
+_FAILURES: Final = 5
+"""So many in a row make an outlier."""
+_LEFT_ALONE_S: Final = 5.0
+_BAD_STATUSES: Final = frozenset({502, 503})
+
+
+@dataclass(slots=True, eq=False)
+class Address:
+    """One address. `ready` is what the last probe said, `busy` counts calls, `failures` those in a row that failed for
+    the server's reasons; before `ejected_until` (seconds of time.monotonic()) others are preferred. `doubt` asks for
+    the next probe at once.
+    """
+
+    name: str
+    connection: Connection
+    ready: bool = False
+    busy: int = 0
+    failures: int = 0
+    ejected_until: float = 0.0
+    doubt: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, *, failed: bool) -> None:
+        """How a call went."""
+        self.failures = self.failures + 1 if failed else 0
+        if self.failures >= _FAILURES:
+            self.failures = 0
+            self.ejected_until = time.monotonic() + _LEFT_ALONE_S
+            log.warning("upstream %s failed %d times in a row: left alone for a while", self.name, _FAILURES)
+
+
+class Pool:
+    """All addresses of one model. Made, used and closed on the event loop."""
+
+    def __init__(self, client: Client, connect: Callable[[str], Connection], addresses: Sequence[str]) -> None:
+        self._client = client
+        self._addresses = [Address(name, connect(name)) for name in addresses]
+        self._turn = 0
+        self._probes = [asyncio.ensure_future(self._watch(address)) for address in self._addresses]
+
+    def is_ready(self) -> bool:
+        return any(address.ready for address in self._addresses)
+
+    async def close(self) -> None:
+        for probe in self._probes:
+            probe.cancel()
+        await asyncio.gather(*self._probes, return_exceptions=True)
+        await asyncio.gather(*(address.connection.close() for address in self._addresses))
+
+    # ----------------------------------------------------------------------------------------------------------- asking
+
+    async def call(self, ask: Ask, seconds: float | None, pin: str = "") -> Reply:
+        """One reply; what is pinned alike goes to the same address while that is well. Raises Unavailable."""
+        tried: Address | None = None
+        for _ in range(2):
+            address = self._choose(pin, tried)
+            if address is None:
+                break
+            address.busy += 1
+            try:
+                reply = await address.connection.call(ask, seconds)
+            except NotReached as error:
+                _doubt(address, error)
+                tried = address
+                continue
+            except Lost as error:
+                _doubt(address, error)
+                raise _broken() from None
+            finally:
+                address.busy -= 1
+            address.note(failed=_is_unwell(reply))
+            return reply
+        raise _nobody()
+
+    async def stream(self, ask: Ask, seconds: float | None, pin: str = "") -> AsyncGenerator[Reply, None]:
+        """The replies to one message. Raises Unavailable."""
+        tried: Address | None = None
+        for _ in range(2):
+            address = self._choose(pin, tried)
+            if address is None:
+                break
+            address.busy += 1
+            try:
+                async with contextlib.aclosing(address.connection.stream(ask, seconds)) as replies:
+                    async for reply in self._noted(address, replies):
+                        yield reply
+                return
+            except NotReached as error:
+                _doubt(address, error)
+                tried = address
+            except Lost as error:
+                _doubt(address, error)
+                raise _broken() from None
+            finally:
+                address.busy -= 1
+        raise _nobody()
+
+    async def _noted(self, address: Address, replies: AsyncIterator[Reply]) -> AsyncIterator[Reply]:
+        async for reply in replies:
+            address.note(failed=_is_unwell(reply))
+            yield reply
+
+    def _choose(self, pin: str, tried: Address | None) -> Address | None:
+        """The least loaded of the best; those that are alike take turns."""
+        if len(self._addresses) == 1:
+            return self._addresses[0] if tried is None else None
+        now = time.monotonic()
+        others = [address for address in self._addresses if address is not tried]
+        ready = [address for address in others if address.ready]
+        best = [address for address in ready if address.ejected_until <= now] or ready or others
+        if pin:
+            return max(best, key=lambda address: zlib.crc32(f"{address.name} {pin}".encode()))
+        self._turn += 1
+        turn = self._turn % len(best)
+        return min(best[turn:] + best[:turn], key=lambda address: address.busy)
+
+    # ----------------------------------------------------------------------------------------------------------- health
+
+    async def _watch(self, address: Address) -> None:
+        while True:
+            begun = time.monotonic()
+            try:
+                was, address.ready = address.ready, await self._probe(address)
+            except Exception:
+                log.exception("upstream %s cannot be probed", address.name)
+            else:
+                if was != address.ready:
+                    log.info("upstream %s is %s", address.name, "ready" if address.ready else "not ready")
+            pause = max(_PROBE_AGAIN_S, begun + _PROBE_EVERY_S - time.monotonic())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await address.doubt.wait()
+                    await asyncio.sleep(_PROBE_AGAIN_S)
+            address.doubt.clear()
+
+    async def _probe(self, address: Address) -> bool:
+        try:
+            async with asyncio.timeout(_PROBE_WITHIN_S):
+                return self._client.is_ready(await address.connection.call(self._client.probe(), _PROBE_WITHIN_S))
+        except (NotReached, Lost, TimeoutError, GatewayError):
+            return False
+
+
+def _is_unwell(reply: Reply) -> bool:
+    """Whether the server itself could not answer: no word on the request."""
+    return reply.grpc_code == Code.UNAVAILABLE or reply.http_status in _BAD_STATUSES
+
+
+def _doubt(address: Address, error: Exception) -> None:
+    """A connection broke, or could not be had: others are asked until a probe says that all is well."""
+    address.ready = False
+    address.doubt.set()
+    log.debug("upstream %s: %s", address.name, error)
+
+
+def _broken() -> Unavailable:
+    return Unavailable("the connection to the upstream server broke")
+
+
+def _nobody() -> Unavailable:
+    return Unavailable("the upstream server cannot be reached")

@@ -1,0 +1,95 @@
+"""What it costs to go through the gateway to a model on another server: Open Inference over gRPC, one caller.
+
+The upstream is a gateway with the identity; the relay is a gateway whose only model is remote. The same call goes to
+both in turns, and the table has the medians of a call's time. A ratio of 1 would be a relay that costs nothing.
+"""
+# ruff: noqa: T201 - a command speaks by print
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc
+import numpy as np
+import yaml
+
+from benchmarks.grpc_infer import CONFIGURATION, is_ready
+from benchmarks.grpc_wires import infer_read, infer_request
+from benchmarks.servers import HOST, Failed, running
+
+SIZES = (16, 150_528)  # a row of features; an image of 3 x 224 x 224, 600 KB
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+RELAY_PORT = 18040
+
+
+def relay_configuration(upstream_port: int) -> str:
+    upstream = {"dialect": "open_inference", "transport": "grpc", "address": f"{HOST}:{upstream_port}"}
+    model = {"backend": "remote", "upstream": upstream}
+    listen = {"http": [{"bind": f"{HOST}:0"}], "grpc": [{"bind": f"{HOST}:{RELAY_PORT}"}]}
+    return yaml.safe_dump({"listen": listen, "models": {"identity": model}})
+
+
+def measure(ask: Any, body: bytes, array: Any, seconds: float) -> list[float]:
+    """The times of calls, one after the other; the first answer is compared with what was sent."""
+    if infer_read(ask(body)).tobytes() != array.tobytes():
+        raise Failed("the answer has other numbers")
+    times: list[float] = []
+    until = time.perf_counter() + seconds
+    while (begun := time.perf_counter()) < until:
+        ask(body)
+        times.append(time.perf_counter() - begun)
+    return times
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each, of which the median counts; default: 5")
+    parser.add_argument("--seconds", type=float, default=2, help="length of one turn; default: 2")
+    parser.add_argument("--upstream-core", type=int, default=1, help="default: 1, the caller's")
+    parser.add_argument("--relay-core", type=int, default=0, help="default: 0")
+    options = parser.parse_args(arguments)
+    port = int(yaml.safe_load(CONFIGURATION.read_text())["listen"]["grpc"][0]["bind"].rpartition(":")[2])
+    serve = [sys.executable, "-m", "gateway", "serve"]
+    try:
+        with ExitStack() as stack:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "relay.yaml"
+            file.write_text(relay_configuration(port))
+            stack.enter_context(
+                running("upstream", [*serve, str(CONFIGURATION)], port, options.upstream_core, is_ready)
+            )
+            stack.enter_context(running("relay", [*serve, str(file)], RELAY_PORT, options.relay_core, is_ready))
+            compare(stack, {"direct": port, "relay": RELAY_PORT}, options)
+    except Failed as failure:
+        raise SystemExit(f"failed: {failure}") from None
+
+
+def compare(stack: ExitStack, ports: dict[str, int], options: argparse.Namespace) -> None:
+    sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    asks = {
+        name: stack.enter_context(
+            grpc.insecure_channel(f"{HOST}:{port}", [*sizes, ("grpc.enable_http_proxy", 0)])
+        ).unary_unary(METHOD)
+        for name, port in ports.items()
+    }
+    print(f"{'floats':>8}  {'direct µs':>10}  {'relay µs':>10}  ratio")
+    for size in SIZES:
+        array = np.random.default_rng(1).standard_normal((1, size), np.float32)
+        body = infer_request(array)
+        medians: dict[str, list[float]] = {name: [] for name in asks}
+        for _ in range(options.rounds):
+            for name, ask in asks.items():
+                medians[name].append(median(measure(ask, body, array, options.seconds)))
+        direct, relay = (median(medians[name]) * 1e6 for name in ("direct", "relay"))
+        print(f"{size:>8}  {direct:>10.0f}  {relay:>10.0f}  {relay / direct:.2f}")
+
+
+if __name__ == "__main__":
+    main()
