@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #if defined(__SSE2__)
@@ -957,16 +958,16 @@ PyObject* format_all(const Py_buffer& numbers) {
     return result;
 }
 
-// ---------------------------------------------------------------------------------- the shortest text, as Python has it
+// --------------------------------------------------------------------------------- the shortest text, as Python has it
 //
 // Of all decimals that a reader rounds to the number, c * 2^q, those with the fewest digits, and of these the nearest:
 // half of the distance to each neighbour is open to choice, 2^q in all. With 10^k the largest power of ten that is not
-// above 2^q, no two multiples of 10^(k+1) lie there, and one multiple of 10^k at least: so it is the former, if there is
-// one, or else the nearest of the latter, the even one of two.
+// above 2^q, two multiples of 10^(k+1) never lie there, and one multiple of 10^k at least does. So it is the one of the
+// former, or else the nearest of the latter, the even one of two.
 //
-// The number in units of 10^k is c * POWERS[-k], and half a distance POWERS[-k] itself where c was doubled. Both are kept
-// to 60 bits behind the point. That is exact up to 10^25, as 5^25 has 59 bits; beyond, both are a little too low, and
-// where that may decide, std::to_chars, which is exact, finds the digits.
+// The number in units of 10^k is c * POWERS[-k], and half a distance POWERS[-k] itself where c was doubled. Of both, 60
+// bits behind the point are kept. That is exact up to 10^25, as 5^25 has 59 bits; beyond, both are a little too low,
+// and where that may decide, std::to_chars, which is exact, finds the digits.
 
 constexpr int MOST_EXACT_POWER = 25;
 constexpr int POINT = 60;
@@ -1007,7 +1008,8 @@ inline bool may_decide(uint64_t one, uint64_t other, uint64_t unknown) {
     return (one > other ? one - other : other - one) <= unknown + 2;
 }
 
-inline uint64_t choose(bool first, uint64_t one, uint64_t other) {  // without a branch: it is hard to foretell
+// Without a branch, as what is asked here is hard to foretell.
+inline uint64_t either(bool first, uint64_t one, uint64_t other) {
     return other ^ ((one ^ other) & (0 - uint64_t{first}));
 }
 
@@ -1038,7 +1040,7 @@ inline bool to_shortest(Float value, Shortest& shortest) {
     }
     const bool up = rest + (whole & 1) > unit / 2;
     // There are 7 to 9 digits, or 16 or 17.
-    const uint64_t digits = choose(is_below || is_above, tens + (is_above ? 10 : 0), whole + up);
+    const uint64_t digits = either(is_below || is_above, tens + (is_above ? 10 : 0), whole + up);
     int missing = digits < TENS[most - 1];
     if (sizeof(Float) == 4) missing += digits < TENS[most - 2];
     shortest = {digits * TENS[static_cast<std::size_t>(missing)], k + most - 1 - missing};
@@ -1064,29 +1066,41 @@ Shortest to_shortest_exactly(Float value) {
     return shortest;
 }
 
-// At most WIDEST bytes that count -> behind them. What is not finite is a JSON string.
+constexpr int NO_DIGITS = 1000;  // the exponent of 0 and of what is not finite
+
+// Of any number, without its sign.
 template <class Float>
-inline char* write_python(char* out, Float value) {
+inline Shortest find_shortest(Float value) {
+    value = std::fabs(value);
+    if (!(value > 0 && value <= std::numeric_limits<Float>::max())) return {0, NO_DIGITS};
+    Shortest shortest;
+    return to_shortest(value, shortest) ? shortest : to_shortest_exactly(value);
+}
+
+// What is not finite is a JSON string.
+template <class Float>
+char* write_special(char* out, Float value) {
     if (std::isnan(value)) return write_word(out, "\"NaN\"");
-    if (std::isinf(value)) return value > 0 ? write_word(out, "\"Infinity\"") : write_word(out, "\"-Infinity\"");
+    if (value == 0) return std::signbit(value) ? write_word(out, "-0.0") : write_word(out, "0.0");
+    return value > 0 ? write_word(out, "\"Infinity\"") : write_word(out, "\"-Infinity\"");
+}
+
+// At most WIDEST bytes that count -> behind them.
+template <class Float>
+inline char* write_python(char* out, Float value, const Shortest& shortest) {
+    constexpr int most = ENOUGH_DIGITS<Float>;
+    const int exponent = shortest.exponent;
+    if (exponent == NO_DIGITS) return write_special(out, value);
     *out = '-';
     out += std::signbit(value);
-    value = std::fabs(value);
-    if (value == 0) return write_word(out, "0.0");
-    constexpr int most = ENOUGH_DIGITS<Float>;
-    Shortest shortest;
-    if (!to_shortest(value, shortest)) shortest = to_shortest_exactly(value);
     const Digits<most> digits(shortest.digits);
-    const int exponent = shortest.exponent;
     if (exponent >= LEAST_FIXED && exponent < most && exponent <= MOST_FIXED) return write_fixed(out, digits, exponent);
     if (exponent < LEAST_FIXED || exponent > MOST_FIXED) return write_scientific(out, digits, exponent);
-    digits.write(out);
-    std::memset(out + most, '0', MOST_FIXED + 1 - most + 2);
+    digits.write(out);  // a float of more whole digits than are known
+    std::memset(out + most, '0', static_cast<std::size_t>(exponent + 3 - most));
     out[exponent + 1] = '.';
     return out + exponent + 3;
 }
-
-inline char* write_python(char* out, int64_t value) { return std::to_chars(out, out + WIDEST, value).ptr; }
 
 // What stands between two numbers: seam 0, or at the end of some innermost arrays the seam of that many.
 struct Seams {
@@ -1133,18 +1147,36 @@ struct Seams {
     }
 };
 
-// Each number is read as Stored and written as Written.
-template <class Stored, class Written>
-char* write_all(char* out, const char* from, std::size_t count, const Seams& seams) {
-    const std::size_t row = seams.count > 1 ? seams.seams[1].every : count;
-    for (std::size_t done = 0; done < count; done += row) {
-        if (done) out = Seams::write(out, seams.behind(done));
-        for (std::size_t column = 0; column < row; ++column, from += sizeof(Stored)) {
-            if (column) out = Seams::write(out, seams.seams[0]);
+// A row of floats read as Stored and written as Float. The digits of several are found before any of them is written:
+// of two short loops a processor does more turns at once than of a long one.
+template <class Stored, class Float>
+char* write_floats(char* out, const char* from, std::size_t count, const Seams::Seam& seam) {
+    constexpr std::size_t several = 32;
+    Float values[several];
+    Shortest found[several];
+    for (std::size_t done = 0; done < count; done += several) {
+        const std::size_t some = count - done < several ? count - done : several;
+        for (std::size_t at = 0; at < some; ++at, from += sizeof(Stored)) {
             Stored value;
             std::memcpy(&value, from, sizeof value);
-            out = write_python(out, static_cast<Written>(value));
+            values[at] = static_cast<Float>(value);
+            found[at] = find_shortest(values[at]);
         }
+        for (std::size_t at = 0; at < some; ++at) {
+            if (done + at) out = Seams::write(out, seam);
+            out = write_python(out, values[at], found[at]);
+        }
+    }
+    return out;
+}
+
+template <class Integer>
+char* write_integers(char* out, const char* from, std::size_t count, const Seams::Seam& seam) {
+    for (std::size_t at = 0; at < count; ++at, from += sizeof(Integer)) {
+        if (at) out = Seams::write(out, seam);
+        Integer value;
+        std::memcpy(&value, from, sizeof value);
+        out = std::to_chars(out, out + WIDEST, int64_t{value}).ptr;
     }
     return out;
 }
@@ -1152,15 +1184,24 @@ char* write_all(char* out, const char* from, std::size_t count, const Seams& sea
 struct NumberKind {
     char name;
     std::size_t itemsize;
-    char* (*write)(char*, const char*, std::size_t, const Seams&);
+    char* (*write_row)(char* out, const char* from, std::size_t count, const Seams::Seam& seam);
 };
 
 constexpr NumberKind NUMBER_KINDS[] = {
-    {'f', 4, write_all<float, float>},           {'d', 8, write_all<double, double>},
-    {'w', 4, write_all<float, double>},          {'b', 1, write_all<std::int8_t, int64_t>},
-    {'B', 1, write_all<std::uint8_t, int64_t>},  {'h', 2, write_all<std::int16_t, int64_t>},
-    {'i', 4, write_all<std::int32_t, int64_t>},  {'q', 8, write_all<int64_t, int64_t>},
+    {'f', 4, write_floats<float, float>},     {'d', 8, write_floats<double, double>},
+    {'w', 4, write_floats<float, double>},    {'b', 1, write_integers<std::int8_t>},
+    {'B', 1, write_integers<std::uint8_t>},   {'h', 2, write_integers<std::int16_t>},
+    {'i', 4, write_integers<std::int32_t>},   {'q', 8, write_integers<int64_t>},
 };
+
+char* write_all(char* out, const char* from, std::size_t count, const NumberKind& kind, const Seams& seams) {
+    const std::size_t row = seams.count > 1 ? seams.seams[1].every : count;
+    for (std::size_t done = 0; done < count; done += row, from += row * kind.itemsize) {
+        if (done) out = Seams::write(out, seams.behind(done));
+        out = kind.write_row(out, from, row, seams.seams[0]);
+    }
+    return out;
+}
 
 const NumberKind* number_kind(const char* name) {
     for (const NumberKind& kind : NUMBER_KINDS) {
@@ -1313,7 +1354,7 @@ PyObject* format_kind(const Py_buffer& numbers, const NumberKind& kind, PyObject
     if (output.failed()) return nullptr;
     char* const begin = static_cast<char*>(output.begin());
     PyThreadState* const saved = numbers.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
-    const char* const end = kind.write(begin, static_cast<const char*>(numbers.buf), count, seams);
+    const char* const end = write_all(begin, static_cast<const char*>(numbers.buf), count, kind, seams);
     if (saved) PyEval_RestoreThread(saved);
     return output.take(static_cast<std::size_t>(end - begin));
 }
@@ -1351,10 +1392,10 @@ PyMethodDef METHODS[] = {
      "`numbers` is a buffer of float32. Whole numbers end in .0; NaN, Infinity and -Infinity are words."},
     {"format_nested", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(format_nested)), METH_FASTCALL,
      "format_nested(numbers, kind, shape, seams) -> the text of all numbers, row-major, as a bytearray.\n\n"
-     "`numbers` is a buffer of what `kind` says: f (float32), d (float64), w (float32, written as the doubles that equal\n"
-     "them), b, B, h, i or q (integers, as struct has them); one at least. Floats have Python's text, the fewest digits\n"
-     "that read back; those that are not finite are strings. seams[0] stands between two numbers of a row, seams[n]\n"
-     "where n innermost arrays end at once, so there are as many as dimensions."},
+     "`numbers` is a buffer of what `kind` says: f (float32), d (float64), w (float32, written as the doubles that\n"
+     "equal them), b, B, h, i or q (integers, as struct has them); one at least. Floats have Python's text, the\n"
+     "fewest digits that read back; those that are not finite are strings. seams[0] stands between two numbers of a\n"
+     "row, seams[n] where n innermost arrays end at once, so there are as many as dimensions."},
     {nullptr, nullptr, 0, nullptr},
 };
 
