@@ -26,6 +26,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -612,7 +614,78 @@ inline uint64_t eight_digits(uint64_t number) {
     return (pairs - high * 10) << 8 | high;
 }
 
-// The digits of a whole number that has 9 or 17 of them.
+// The digits of a whole number that has 9 or 17 of them. `count` leaves zeros at the end out; `first_eight` has them as
+// text, the first in the lowest byte; `write` writes them all, and up to seven more zeros.
+template <int most>
+class Digits;
+
+#if defined(__SSE2__)
+
+// Two numbers of eight digits each -> these, one a byte, found as eight_digits does it.
+inline __m128i sixteen_digits(uint64_t high, uint64_t low) {
+    const __m128i eights = _mm_set_epi64x(static_cast<int64_t>(low), static_cast<int64_t>(high));
+    const __m128i quotients = _mm_srli_epi64(_mm_mul_epu32(eights, _mm_set1_epi64x(0xD1B71759)), 45);
+    const __m128i rests = _mm_sub_epi64(eights, _mm_mul_epu32(quotients, _mm_set1_epi64x(10'000)));
+    const __m128i fours = _mm_or_si128(quotients, _mm_slli_epi64(rests, 32));
+    const __m128i hundreds = _mm_srli_epi16(_mm_mulhi_epu16(fours, _mm_set1_epi16(5243)), 3);
+    const __m128i below = _mm_sub_epi16(fours, _mm_mullo_epi16(hundreds, _mm_set1_epi16(100)));
+    const __m128i pairs = _mm_or_si128(hundreds, _mm_slli_epi32(below, 16));
+    const __m128i tens = _mm_srli_epi16(_mm_mullo_epi16(pairs, _mm_set1_epi16(103)), 10);
+    const __m128i ones = _mm_sub_epi16(pairs, _mm_mullo_epi16(tens, _mm_set1_epi16(10)));
+    return _mm_or_si128(tens, _mm_slli_epi16(ones, 8));
+}
+
+// The last of sixteen that is no zero, from 1 on; 0 if all are.
+inline int without_zeros(__m128i digits) {
+    const int zeros = _mm_movemask_epi8(_mm_cmpeq_epi8(digits, _mm_setzero_si128()));
+    return 31 - __builtin_clz((static_cast<unsigned>(zeros) ^ 0xFFFF) << 1 | 1);
+}
+
+inline uint64_t first_half(__m128i digits) {
+    uint64_t half;
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(&half), digits);
+    return half;
+}
+
+inline void write_sixteen(char* out, __m128i digits) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_or_si128(digits, _mm_set1_epi8('0')));
+}
+
+template <>
+class Digits<9> {
+  public:
+    explicit Digits(uint64_t number)
+        : digits_(_mm_srli_si128(sixteen_digits(number / TENS[8], number % TENS[8]), 7)) {}
+
+    int count() const { return without_zeros(digits_); }
+    uint64_t first_eight() const { return first_half(digits_) | 0x3030303030303030; }
+    void write(char* out) const { write_sixteen(out, digits_); }
+
+  private:
+    const __m128i digits_;
+};
+
+template <>
+class Digits<17> {
+  public:
+    explicit Digits(uint64_t number)
+        : first_(number / TENS[16]), others_(sixteen_digits(number / TENS[8] % TENS[8], number % TENS[8])) {}
+
+    int count() const { return without_zeros(others_) + 1; }
+    uint64_t first_eight() const { return (first_half(others_) << 8 | first_) | 0x3030303030303030; }
+
+    void write(char* out) const {
+        *out = static_cast<char>('0' + first_);
+        write_sixteen(out + 1, others_);
+    }
+
+  private:
+    const uint64_t first_;
+    const __m128i others_;
+};
+
+#else
+
 template <int most>
 class Digits {
   public:
@@ -620,17 +693,15 @@ class Digits {
         : first_(number / TENS[most - 1]), middle_(most == 17 ? eight_digits(number / TENS[8] % TENS[8]) : 0),
           last_(eight_digits(number % TENS[8])) {}
 
-    // Without zeros at the end.
     int count() const {
         if (last_) return most - __builtin_clzll(last_) / 8;
-        if (middle_) return most - 8 - __builtin_clzll(middle_) / 8;
-        return 1;
+        return middle_ ? most - 8 - __builtin_clzll(middle_) / 8 : 1;
     }
 
-    char first() const { return static_cast<char>('0' + first_); }
+    uint64_t first_eight() const { return ((most == 17 ? middle_ : last_) << 8 | first_) | 0x3030303030303030; }
 
     void write(char* out) const {
-        *out++ = first();
+        *out++ = static_cast<char>('0' + first_);
         if constexpr (most == 17) out = write_eight(out, middle_);
         write_eight(out, last_);
     }
@@ -647,21 +718,58 @@ class Digits {
     const uint64_t last_;
 };
 
+#endif
+
+// How the first eight bytes of a number without exponent follow from its first eight digits: some of these, then what
+// is constant, then the others, moved.
+struct Layout {
+    uint64_t before;
+    uint64_t constant;
+    uint64_t behind;
+    int move;  // bits
+    int zeros;  // between the point and the first digit, and the one before the point
+    int least;  // digits that are written
+};
+
+constexpr int LEAST_LAID = -6, MOST_LAID = 6;
+
+constexpr std::array<Layout, MOST_LAID - LEAST_LAID + 1> make_layouts() {
+    std::array<Layout, MOST_LAID - LEAST_LAID + 1> layouts{};
+    for (int exponent = LEAST_LAID; exponent <= MOST_LAID; ++exponent) {
+        Layout& layout = layouts[static_cast<std::size_t>(exponent - LEAST_LAID)];
+        if (exponent < 0) {
+            const int move = 8 * (1 - exponent);
+            const uint64_t zeros = 0x3030303030302E30;  // 0.000000
+            layout = {0, zeros & ((uint64_t{1} << move) - 1), ~uint64_t{0}, move, -exponent, 0};
+        } else {
+            const int whole = 8 * (exponent + 1);
+            const uint64_t before = (uint64_t{1} << whole) - 1;
+            layout = {before, uint64_t{'.'} << whole, ~before << 8, 8, 0, exponent + 2};
+        }
+    }
+    return layouts;
+}
+
+constexpr auto LAYOUTS = make_layouts();
+
 // At least one digit before and behind the point -> behind the last that is not 0. The exponent is from -6 to most - 1.
 // Some more bytes are written.
 template <int most>
 inline char* write_fixed(char* out, const Digits<most>& digits, int exponent) {
     const int count = digits.count();
-    if (exponent < 0) {
-        std::memcpy(out, "0.000000", 8);
-        digits.write(out + 1 - exponent);
-        return out + 1 - exponent + count;
+    if (exponent <= MOST_LAID) {  // without more branches: exponents are hard to foretell
+        const Layout& layout = LAYOUTS[static_cast<std::size_t>(exponent - LEAST_LAID)];
+        const uint64_t eight = digits.first_eight();
+        const uint64_t begin = (eight & layout.before) | layout.constant | ((eight << layout.move) & layout.behind);
+        char* const tail = out + 1 + layout.zeros;
+        digits.write(tail);
+        std::memcpy(out, &begin, sizeof begin);
+        return tail + (count > layout.least ? count : layout.least);
     }
     const int whole = exponent + 1;
     out[most + 1] = '0';
     digits.write(out + 1);
-    out[0] = digits.first();
-    for (int at = 1; at < whole; ++at) out[at] = out[at + 1];
+    for (int at = 0; at < whole; ++at) out[at] = out[at + 1];
     out[whole] = '.';
     return out + 1 + (count > whole ? count : whole + 1);
 }
@@ -676,17 +784,23 @@ inline char* write_exponent(char* out, int exponent) {
     return out;
 }
 
+// 1.5e-07, 1e+16; up to OVERRUN bytes are written behind what counts.
+template <int most>
+inline char* write_scientific(char* out, const Digits<most>& digits, int exponent) {
+    const int count = digits.count();
+    digits.write(out + 1);
+    out[0] = out[1];
+    out[1] = '.';
+    return write_exponent(out + count + (count > 1), exponent);
+}
+
 // As %g writes it, and with a point in any case. Up to OVERRUN bytes are written behind what counts.
 template <int most>
 inline char* write_decimal(char* out, const Decimal& decimal) {
     const Digits<most> digits(decimal.digits);
     const int exponent = decimal.exponent;
     if (exponent >= -4 && exponent < decimal.count) return write_fixed(out, digits, exponent);
-    const int count = digits.count();
-    digits.write(out + 1);
-    out[0] = digits.first();
-    out[1] = '.';
-    return write_exponent(out + count + (count > 1), exponent);
+    return write_scientific(out, digits, exponent);
 }
 
 template <class Float>
@@ -844,6 +958,258 @@ PyObject* format_all(const Py_buffer& numbers) {
     return result;
 }
 
+// --------------------------------------------------------------------------------- the shortest text, as Python has it
+//
+// Of all decimals that a reader rounds to the number, c * 2^q, those with the fewest digits, and of these the nearest:
+// half of the distance to each neighbour is open to choice, 2^q in all. With 10^k the largest power of ten that is not
+// above 2^q, two multiples of 10^(k+1) never lie there, and one multiple of 10^k at least does. So it is the one of the
+// former, or else the nearest of the latter, the even one of two.
+//
+// The number in units of 10^k is c * POWERS[-k], and half a distance POWERS[-k] itself where c was doubled. Of both, 60
+// bits behind the point are kept. That is exact up to 10^25, as 5^25 has 59 bits; beyond, both are a little too low,
+// and where that may decide, std::to_chars, which is exact, finds the digits.
+
+constexpr int MOST_EXACT_POWER = 25;
+constexpr int POINT = 60;
+constexpr int LEAST_FIXED = -4, MOST_FIXED = 15;  // exponents that Python writes as zeros
+
+template <class Float>
+constexpr int MANTISSA_BITS = sizeof(Float) == 4 ? 23 : 52;
+
+// The exponent of the largest power of ten that is not above 2^q, |q| up to 2620.
+inline int floor_log10(int q) { return (q * 315653) >> 20; }
+
+// A decimal with 9 or 17 digits, the last ones zeros where fewer do; the first stands for itself times 10^exponent.
+struct Shortest {
+    uint64_t digits;
+    int exponent;
+};
+
+// c * 2^q in units of 10^k: `whole` and, in 2^-POINT, `rest`; half of 2^q is `half` 2^-POINT.
+struct Scaled {
+    uint64_t whole;
+    uint64_t rest;
+    uint64_t half;
+    uint64_t unknown;  // what whole and rest, or half, may be too low by, in 2^-POINT
+};
+
+inline Scaled scale(uint64_t c, int q, int k) {
+    const Power power = POWERS[static_cast<std::size_t>(-k - LEAST_POWER)];
+    const int left = 63 + q + power.exponent;  // 0 to 3, as 1 <= 2^q / 10^k < 10
+    const uint64_t doubled = c << (left + 1);  // up to 57 bits
+    const uint128_t product = uint128_t{doubled} * power.bits;
+    const bool exact = k <= 0 && -k <= MOST_EXACT_POWER;
+    return {static_cast<uint64_t>(product >> 64), static_cast<uint64_t>(product) >> (64 - POINT),
+            power.bits >> (64 - POINT - left), exact ? 0 : (doubled >> (64 - POINT - 1)) + 2};
+}
+
+// Whether two values that are not known better than this may be equal or the other way round.
+inline bool may_decide(uint64_t one, uint64_t other, uint64_t unknown) {
+    return (one > other ? one - other : other - one) <= unknown + 2;
+}
+
+// Without a branch, as what is asked here is hard to foretell.
+inline uint64_t either(bool first, uint64_t one, uint64_t other) {
+    return other ^ ((one ^ other) & (0 - uint64_t{first}));
+}
+
+// A positive number -> its shortest decimal; false if that cannot be told here.
+template <class Float>
+inline bool to_shortest(Float value, Shortest& shortest) {
+    constexpr int bits = MANTISSA_BITS<Float>, most = ENOUGH_DIGITS<Float>;
+    constexpr uint64_t implicit = uint64_t{1} << bits, unit = uint64_t{1} << POINT;
+    std::conditional_t<sizeof(Float) == 4, std::uint32_t, uint64_t> pattern;
+    std::memcpy(&pattern, &value, sizeof pattern);
+    const uint64_t fraction = pattern & (implicit - 1);
+    const int biased = static_cast<int>(pattern >> bits);
+    const int q = biased - (sizeof(Float) == 4 ? 127 : 1023) - bits;
+    const int k = floor_log10(q);
+    if (!biased || -k > MOST_POWER) return false;  // subnormal, or nearly
+
+    const auto [whole, rest, full_half, unknown] = scale(fraction | implicit, q, k);
+    const uint64_t tens = whole / 10 * 10;
+    const uint64_t below = (whole - tens) << POINT | rest;  // from that many tens to the number
+    const uint64_t above = 10 * unit - below;
+    const uint64_t half = fraction ? full_half : full_half / 2;  // a power of two's lower neighbour is only half as far
+    const bool odd = fraction & 1;  // then a reader rounds what lies in the middle to the neighbours
+    const bool is_below = below + odd <= half, is_above = above + odd <= half;
+    if (!fraction && !is_below && !is_above) return false;
+    if (unknown && (may_decide(below, half, unknown) || may_decide(above, half, unknown) ||
+                    may_decide(rest, unit / 2, unknown))) {
+        return false;
+    }
+    const bool up = rest + (whole & 1) > unit / 2;
+    // There are 7 to 9 digits, or 16 or 17.
+    const uint64_t digits = either(is_below || is_above, tens + (is_above ? 10 : 0), whole + up);
+    int missing = digits < TENS[most - 1];
+    if (sizeof(Float) == 4) missing += digits < TENS[most - 2];
+    shortest = {digits * TENS[static_cast<std::size_t>(missing)], k + most - 1 - missing};
+    return true;
+}
+
+// The same for all positive numbers.
+template <class Float>
+Shortest to_shortest_exactly(Float value) {
+    char text[WIDEST + OVERRUN];
+    const char* const end = std::to_chars(text, text + sizeof text, value, std::chars_format::scientific).ptr;
+    Shortest shortest{0, 0};
+    int left = ENOUGH_DIGITS<Float>;
+    const char* at = text;
+    for (; *at != 'e'; ++at) {
+        if (*at == '.') continue;
+        shortest.digits = shortest.digits * 10 + static_cast<uint64_t>(*at - '0');
+        --left;
+    }
+    shortest.digits *= TENS[static_cast<std::size_t>(left)];
+    for (const char* digit = at + 2; digit < end; ++digit) shortest.exponent = shortest.exponent * 10 + (*digit - '0');
+    if (at[1] == '-') shortest.exponent = -shortest.exponent;
+    return shortest;
+}
+
+constexpr int NO_DIGITS = 1000;  // the exponent of 0 and of what is not finite
+
+// Of any number, without its sign.
+template <class Float>
+inline Shortest find_shortest(Float value) {
+    value = std::fabs(value);
+    if (!(value > 0 && value <= std::numeric_limits<Float>::max())) return {0, NO_DIGITS};
+    Shortest shortest;
+    return to_shortest(value, shortest) ? shortest : to_shortest_exactly(value);
+}
+
+// What is not finite is a JSON string.
+template <class Float>
+char* write_special(char* out, Float value) {
+    if (std::isnan(value)) return write_word(out, "\"NaN\"");
+    if (value == 0) return std::signbit(value) ? write_word(out, "-0.0") : write_word(out, "0.0");
+    return value > 0 ? write_word(out, "\"Infinity\"") : write_word(out, "\"-Infinity\"");
+}
+
+// At most WIDEST bytes that count -> behind them.
+template <class Float>
+inline char* write_python(char* out, Float value, const Shortest& shortest) {
+    constexpr int most = ENOUGH_DIGITS<Float>;
+    const int exponent = shortest.exponent;
+    if (exponent == NO_DIGITS) return write_special(out, value);
+    *out = '-';
+    out += std::signbit(value);
+    const Digits<most> digits(shortest.digits);
+    if (exponent >= LEAST_FIXED && exponent < most && exponent <= MOST_FIXED) return write_fixed(out, digits, exponent);
+    if (exponent < LEAST_FIXED || exponent > MOST_FIXED) return write_scientific(out, digits, exponent);
+    digits.write(out);  // a float of more whole digits than are known
+    std::memset(out + most, '0', static_cast<std::size_t>(exponent + 3 - most));
+    out[exponent + 1] = '.';
+    return out + exponent + 3;
+}
+
+// What stands between two numbers: seam 0, or at the end of some innermost arrays the seam of that many.
+struct Seams {
+    static constexpr std::size_t AT_ONCE = 16;
+
+    struct Seam {
+        std::size_t every;  // numbers
+        const char* text;
+        std::size_t width;
+        char padded[AT_ONCE];
+    };
+
+    std::size_t count = 0;
+    Seam seams[MAX_DIMENSIONS];
+
+    void add(std::size_t every, const char* text, std::size_t width) {
+        Seam& seam = seams[count++];
+        seam = {every, text, width, {}};
+        if (width <= AT_ONCE) std::memcpy(seam.padded, text, width);
+    }
+
+    // All that stands between so many numbers.
+    std::size_t widths(std::size_t numbers) const {
+        std::size_t sum = 0;
+        for (std::size_t at = 0; at < count; ++at) sum += numbers / seams[at].every * seams[at].width;
+        return sum;
+    }
+
+    // Up to AT_ONCE bytes are written behind what counts.
+    static char* write(char* out, const Seam& seam) {
+        if (seam.width <= AT_ONCE) {
+            std::memcpy(out, seam.padded, AT_ONCE);
+        } else {
+            std::memcpy(out, seam.text, seam.width);
+        }
+        return out + seam.width;
+    }
+
+    // The widest that fits behind the first so many numbers, where a row ends.
+    const Seam& behind(std::size_t numbers) const {
+        std::size_t at = 1;
+        while (at + 1 < count && numbers % seams[at + 1].every == 0) ++at;
+        return seams[at];
+    }
+};
+
+// A row of floats read as Stored and written as Float. The digits of several are found before any of them is written:
+// of two short loops a processor does more turns at once than of a long one.
+template <class Stored, class Float>
+char* write_floats(char* out, const char* from, std::size_t count, const Seams::Seam& seam) {
+    constexpr std::size_t several = 32;
+    Float values[several];
+    Shortest found[several];
+    for (std::size_t done = 0; done < count; done += several) {
+        const std::size_t some = count - done < several ? count - done : several;
+        for (std::size_t at = 0; at < some; ++at, from += sizeof(Stored)) {
+            Stored value;
+            std::memcpy(&value, from, sizeof value);
+            values[at] = static_cast<Float>(value);
+            found[at] = find_shortest(values[at]);
+        }
+        for (std::size_t at = 0; at < some; ++at) {
+            if (done + at) out = Seams::write(out, seam);
+            out = write_python(out, values[at], found[at]);
+        }
+    }
+    return out;
+}
+
+template <class Integer>
+char* write_integers(char* out, const char* from, std::size_t count, const Seams::Seam& seam) {
+    for (std::size_t at = 0; at < count; ++at, from += sizeof(Integer)) {
+        if (at) out = Seams::write(out, seam);
+        Integer value;
+        std::memcpy(&value, from, sizeof value);
+        out = std::to_chars(out, out + WIDEST, int64_t{value}).ptr;
+    }
+    return out;
+}
+
+struct NumberKind {
+    char name;
+    std::size_t itemsize;
+    char* (*write_row)(char* out, const char* from, std::size_t count, const Seams::Seam& seam);
+};
+
+constexpr NumberKind NUMBER_KINDS[] = {
+    {'f', 4, write_floats<float, float>},     {'d', 8, write_floats<double, double>},
+    {'w', 4, write_floats<float, double>},    {'b', 1, write_integers<std::int8_t>},
+    {'B', 1, write_integers<std::uint8_t>},   {'h', 2, write_integers<std::int16_t>},
+    {'i', 4, write_integers<std::int32_t>},   {'q', 8, write_integers<int64_t>},
+};
+
+char* write_all(char* out, const char* from, std::size_t count, const NumberKind& kind, const Seams& seams) {
+    const std::size_t row = seams.count > 1 ? seams.seams[1].every : count;
+    for (std::size_t done = 0; done < count; done += row, from += row * kind.itemsize) {
+        if (done) out = Seams::write(out, seams.behind(done));
+        out = kind.write_row(out, from, row, seams.seams[0]);
+    }
+    return out;
+}
+
+const NumberKind* number_kind(const char* name) {
+    for (const NumberKind& kind : NUMBER_KINDS) {
+        if (name[0] == kind.name && !name[1]) return &kind;
+    }
+    return nullptr;
+}
+
 // ------------------------------------------------------------------------------------------------------------- module
 
 template <class Number>
@@ -943,6 +1309,75 @@ PyObject* format_floats(PyObject*, PyObject* argument) {
     return result;
 }
 
+// The seams of numbers in this shape, whose texts live as long as `texts`; false with an exception.
+bool read_seams(PyObject* shape, PyObject* texts, std::size_t numbers, Seams& seams) {
+    if (!PyTuple_Check(shape) || !PyTuple_Check(texts)) {
+        PyErr_SetString(PyExc_TypeError, "shape and seams are tuples");
+        return false;
+    }
+    const Py_ssize_t rank = PyTuple_Size(shape);
+    if (rank < 1 || rank > MAX_DIMENSIONS || PyTuple_Size(texts) != rank) {
+        PyErr_SetString(PyExc_ValueError, "not as many seams as dimensions");
+        return false;
+    }
+    std::size_t every = 1;
+    for (Py_ssize_t level = 0; level < rank; ++level) {
+        char* text;
+        Py_ssize_t width;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(texts, level), &text, &width) < 0) return false;
+        if (width > 4096) {
+            PyErr_SetString(PyExc_ValueError, "too much between two numbers");
+            return false;
+        }
+        seams.add(every, text, static_cast<std::size_t>(width));
+        const Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GetItem(shape, rank - 1 - level));
+        if (size == -1 && PyErr_Occurred()) return false;
+        if (size < 1 || static_cast<std::size_t>(size) > numbers / every) break;
+        every *= static_cast<std::size_t>(size);
+        if (level == rank - 1 && every == numbers) return true;
+    }
+    PyErr_SetString(PyExc_ValueError, "not the shape of the numbers");
+    return false;
+}
+
+PyObject* format_kind(const Py_buffer& numbers, const NumberKind& kind, PyObject* shape, PyObject* texts) {
+    const auto bytes = static_cast<std::size_t>(numbers.len);
+    const std::size_t count = bytes / kind.itemsize;
+    Seams seams;
+    if (bytes % kind.itemsize) {
+        PyErr_SetString(PyExc_ValueError, "not numbers of this kind");
+        return nullptr;
+    }
+    if (!read_seams(shape, texts, count, seams)) return nullptr;
+    const std::size_t most = count * WIDEST + seams.widths(count) + OVERRUN;
+    Output output(most, most, 1);
+    if (output.failed()) return nullptr;
+    char* const begin = static_cast<char*>(output.begin());
+    PyThreadState* const saved = numbers.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
+    const char* const end = write_all(begin, static_cast<const char*>(numbers.buf), count, kind, seams);
+    if (saved) PyEval_RestoreThread(saved);
+    return output.take(static_cast<std::size_t>(end - begin));
+}
+
+PyObject* format_nested(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "format_nested takes 4 arguments: numbers, kind, shape, seams");
+        return nullptr;
+    }
+    const char* const name = PyUnicode_AsUTF8AndSize(arguments[1], nullptr);
+    if (!name) return nullptr;
+    const NumberKind* const kind = number_kind(name);
+    if (!kind) {
+        PyErr_Format(PyExc_ValueError, "no such kind: %s", name);
+        return nullptr;
+    }
+    Py_buffer numbers;
+    if (PyObject_GetBuffer(arguments[0], &numbers, PyBUF_SIMPLE) < 0) return nullptr;
+    PyObject* const result = format_kind(numbers, *kind, arguments[2], arguments[3]);
+    PyBuffer_Release(&numbers);
+    return result;
+}
+
 PyMethodDef METHODS[] = {
     {"scan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(scan)), METH_FASTCALL,
      "scan(text, start, kind) -> (numbers, shape, end), or None for all but a rectangular array of numbers.\n\n"
@@ -955,6 +1390,12 @@ PyMethodDef METHODS[] = {
     {"format_floats", format_floats, METH_O,
      "format_floats(numbers) -> a flat JSON array as bytes, each number in up to nine digits that read back as it.\n\n"
      "`numbers` is a buffer of float32. Whole numbers end in .0; NaN, Infinity and -Infinity are words."},
+    {"format_nested", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(format_nested)), METH_FASTCALL,
+     "format_nested(numbers, kind, shape, seams) -> the text of all numbers, row-major, as a bytearray.\n\n"
+     "`numbers` is a buffer of what `kind` says: f (float32), d (float64), w (float32, written as the doubles that\n"
+     "equal them), b, B, h, i or q (integers, as struct has them); one at least. Floats have Python's text, the\n"
+     "fewest digits that read back; those that are not finite are strings. seams[0] stands between two numbers of a\n"
+     "row, seams[n] where n innermost arrays end at once, so there are as many as dimensions."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -11,7 +11,8 @@ tensors.py   grps tensors <-> arrays: dtypes, data checks
 request.py   predict: body -> InferRequest
 streaming.py whether a caller wants a stream
 customized.py a model that sees the raw request and shapes the raw response
-printing.py  JSON as the Python server lays it out, number lists without a loop
+printing.py  JSON as the Python server lays it out
+number_text.py  the numbers of an array as its text has them, without a loop
 response.py  answers -> replies: envelope, gtensors, ndarray, str_data, bin_data
 monitor.py   the numbers of grps' own page
 errors.py    kind of failure -> status code, gRPC code and words

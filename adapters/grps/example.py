@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from adapters.grps.printing import compact
+from adapters.grps.number_text import compact
 from adapters.grps.tensors import Array, row_of
 from gateway.canonical import BYTES
 from gateway.ports import ModelView, Sample

@@ -1,37 +1,30 @@
 """JSON as the Python server lays it out: every member and every element on a line of its own, one space deeper per
 level (two inside a stream), what is not ASCII escaped, no newline at the end.
 
-Values are printed as lists of buffers, so that a megabyte of numbers is never copied into its envelope. The digits are
-orjson's, shortest that read back to the same value, set as Python does: 1e-05.
+Values are printed as lists of buffers, so that a megabyte of numbers is never copied into its envelope.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import orjson
 
+from adapters.grps.number_text import joined
 from gateway.ports import Buffer
 
 JSON: Final = "application/json;charset=utf-8"
 BYTES_TYPE: Final = "application/octet-stream"
 """The content type of raw bytes, and of a stream of anything."""
 
-Printed: TypeAlias = list[bytes]
+Printed: TypeAlias = list[Buffer]
 """Buffers that make one JSON value when joined."""
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _DEEPEST_KEPT: Final = 16
-_LEAST_PLAIN, _LEAST_EXPONENT = 1e-4, 1e16
-"""Between these Python writes no exponent."""
-_FIRST_SHORTENED: Final = 1e13
-"""From here on orjson does, for 32-bit floats."""
-_MOST_REWRITTEN: Final = 4096
 _NEWLINES: Final = {
     indent: tuple(b"\n" + b" " * (indent * level) for level in range(_DEEPEST_KEPT)) for indent in (1, 2)
 }
@@ -96,7 +89,7 @@ def numbers(flat: Array, level: int, indent: int, *, quoted: bool = False) -> Pr
     """A flat array of numbers, one or more; `quoted` writes them as strings, as JSON has 64-bit integers."""
     mark = b'"' if quoted else b""
     inner = newline(level + 1, indent)
-    lines = compact(flat)[1:-1].replace(b",", mark + b"," + inner + mark)
+    lines = joined(flat, (mark + b"," + inner + mark,))
     return [b"[" + inner + mark, lines, mark + newline(level, indent) + b"]"]
 
 
@@ -108,43 +101,22 @@ def strings(values: Sequence[str], level: int, indent: int) -> Printed:
 
 
 def nested(array: Array, level: int, indent: int) -> Printed:
-    """An array of any rank as nested lists; rank 0 is a bare number."""
+    """A float32 array of any rank as nested lists of the doubles that equal its numbers, 0.10000000149011612 for 0.1;
+    rank 0 is a bare number.
+    """
     rank = array.ndim
     if not rank:
-        return [compact(array.reshape(1))[1:-1]]
+        return [joined(array.reshape(1), (b"",), widened=True)]
     if not array.size:
         return [json.dumps(array.tolist(), indent=indent).encode().replace(b"\n", newline(level, indent))]
-    lines = _marked(array).replace(b",", b"," + newline(level + rank, indent))
-    for count in range(1, rank):
-        outer = level + rank - count
-        seam = _closing(level + rank, count, indent) + b"," + newline(outer, indent) + _opening(outer, count, indent)
-        lines = lines.replace(_mark(count), seam)
+    lines = joined(array, tuple(_seam(level + rank, count, indent) for count in range(rank)), widened=True)
     return [_opening(level, rank, indent), lines, _closing(level + rank, rank, indent)]
 
 
-def _mark(count: int) -> bytes:
-    """A byte that no number has, for the seam where that many arrays end and as many begin."""
-    return bytes([128 + count])
-
-
-def _marked(array: Array) -> bytes:
-    """The numbers of an array: a comma between two of a row, a mark between two rows. [[1,2],[3,4]] -> 1,2\\x813,4
-
-    bytes.replace is quick for single bytes alone, so each seam is made one: its bracket becomes the mark, which the
-    row's index tells, and the comma and bracket behind it go with all other brackets.
-    """
-    rows = compact(array.reshape(-1, array.shape[-1]))
-    if array.size == array.shape[-1]:
-        return rows[2:-2]
-    text = np.frombuffer(rows, np.uint8).copy()
-    ends = np.flatnonzero(text == ord("]"))[:-2]
-    index = np.arange(1, len(ends) + 1)
-    marks = np.full(len(ends), 129, np.uint8)
-    for axis in range(array.ndim - 2, 0, -1):
-        marks += index % math.prod(array.shape[axis:-1]) == 0
-    text[ends] = marks
-    text[ends + 1] = ord("[")
-    return text.tobytes().replace(b"[", b"")[:-2]
+def _seam(level: int, count: int, indent: int) -> bytes:
+    """What stands between two numbers of this level where that many arrays end, and as many begin."""
+    outer = level - count
+    return _closing(level, count, indent) + b"," + newline(outer, indent) + _opening(outer, count, indent)
 
 
 def _opening(level: int, count: int, indent: int) -> bytes:
@@ -155,49 +127,3 @@ def _opening(level: int, count: int, indent: int) -> bytes:
 def _closing(level: int, count: int, indent: int) -> bytes:
     """The end of that many arrays whose innermost values stand at `level`."""
     return b"".join(newline(level - each - 1, indent) + b"]" for each in range(count))
-
-
-def compact(array: Array) -> bytes:
-    """orjson's text of an array of rank 1 or more, with Python's where they differ; what is not finite as strings."""
-    if array.dtype.kind != "f":
-        return _dumped(array)
-    odd = _written_otherwise(array)
-    if not odd.any():
-        return _dumped(array)
-    known = array.copy()
-    known[odd] = np.nan  # null to orjson
-    text = _dumped(known)
-    view, begin = memoryview(text), 0
-    spliced: list[Buffer] = []
-    for name in _in_python(array[odd]):
-        null = text.index(b"n", begin)  # nothing else has this letter, and one byte is found quickly
-        spliced += (view[begin:null], name)
-        begin = null + 4
-    return b"".join((*spliced, view[begin:]))
-
-
-def _dumped(array: Array) -> bytes:
-    return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _written_otherwise(array: Array) -> Array:
-    """Where orjson's text is not Python's: 0.00001 is 1e-05 there, and 1e+13 of 32 bits has all of its digits. Each
-    costs a third of a microsecond, so very many stay as they are, equal numbers.
-    """
-    size = np.abs(array)
-    odd = (size < _LEAST_PLAIN) & (size > 0)
-    if array.dtype == np.float32:
-        odd |= (size >= _FIRST_SHORTENED) & (size < _LEAST_EXPONENT)
-    if np.count_nonzero(odd) > _MOST_REWRITTEN:
-        odd[:] = False
-    return odd | ~np.isfinite(array)
-
-
-def _in_python(values: Array) -> list[bytes]:
-    """The texts of some values: their shortest digits, as Python sets them."""
-    finite = np.isfinite(values)
-    names = np.where(np.isnan(values), b'"NaN"', np.where(values > 0, b'"Infinity"', b'"-Infinity"')).astype(np.object_)
-    if finite.any():
-        names[finite] = json.dumps(orjson.loads(_dumped(values[finite])))[1:-1].encode().split(b", ")
-    texts: list[bytes] = names.tolist()
-    return texts

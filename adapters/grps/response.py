@@ -17,12 +17,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from adapters.grps.number_text import joined
 from adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
 from adapters.grps.printing import (
     BYTES_TYPE,
     JSON,
     Printed,
-    compact,
     elements,
     envelope,
     members,
@@ -178,7 +178,7 @@ def filled(answer: InferResponse, form: ReplyForm) -> dict[MapName, dict[str, An
 
 
 def _gmap(maps: Mapping[MapName, Mapping[str, Any]], indent: int) -> Printed:
-    printed = {
+    printed: dict[str, list[tuple[str, Printed]]] = {
         name: [(json.dumps(key)[1:-1], [_value(name, value)]) for key, value in entries.items()]
         for name, entries in maps.items()
     }
@@ -190,15 +190,14 @@ def _value(name: MapName, value: Any) -> bytes:
         return printed_text(value.decode())
     if name == "s_b":
         return b'"%b"' % base64.b64encode(value)
-    number = compact(value)[1:-1]
+    number = bytes(joined(value, (b"",)))
     return b'"%b"' % number if name == "s_i64" else number
 
 
 def _ndarray(array: Array, indent: int) -> Printed:
-    """Each value as the double that equals it: 0.1 -> 0.10000000149011612."""
     if array.dtype != _FLOAT32:
         raise EncodingFailed("No float32 tensors in output. Cannot convert to ndarray.")
-    return nested(array.astype(np.float64), 1, indent)
+    return nested(array, 1, indent)
 
 
 def _gtensors(outputs: Tensors, indent: int) -> Printed:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from adapters import json_body
+from adapters.grps import number_text as grps_text
 from adapters.tf_serving import number_text
 from gateway.canonical import DTYPES
 
@@ -470,6 +471,219 @@ def test_what_are_no_rows(kind: Any, columns: int, between: str) -> None:
     with pytest.raises(ValueError, match=r"not rows|too much"):
         _numbers.format_rows(np.ones(3, np.float32), kind, columns, between)
     assert _numbers.format_rows(np.ones(0, np.float32), "f", 3, ", ") == []
+
+
+# ------------------------------------------------------------------------------------------------------- Python's text
+
+PYTHONS: list[tuple[Any, str]] = [
+    (1.0, "1.0"),
+    (-0.0, "-0.0"),
+    (0.1, "0.1"),
+    (-123456.75, "-123456.75"),
+    (1e-4, "0.0001"),
+    (1.5e-4, "0.00015"),
+    (9.999e-5, "9.999e-05"),
+    (1e-5, "1e-05"),
+    (5e-324, "5e-324"),
+    (2.2250738585072014e-308, "2.2250738585072014e-308"),
+    (1e-100, "1e-100"),
+    (9007199254740993.0, "9007199254740992.0"),
+    (1234567890123456.7, "1234567890123456.8"),
+    (9999999999999998.0, "9999999999999998.0"),
+    (1e15, "1000000000000000.0"),
+    (1e16, "1e+16"),
+    (1.5e22, "1.5e+22"),
+    (-1.7976931348623157e308, "-1.7976931348623157e+308"),
+    (math.nan, '"NaN"'),
+    (-math.nan, '"NaN"'),
+    (math.inf, '"Infinity"'),
+    (-math.inf, '"-Infinity"'),
+]
+PYTHONS_OF_FLOAT32: list[tuple[Any, str]] = [
+    (0.1, "0.1"),
+    (1 / 3, "0.33333334"),
+    (16777216.0, "16777216.0"),
+    (1e10, "10000000000.0"),
+    (123456789.0, "123456790.0"),
+    (1.25e14, "125000000000000.0"),
+    (1e15, "1000000000000000.0"),
+    (1e16, "1e+16"),
+    (1.00390625, "1.0039062"),  # the even one of two as near
+    (1.01171875, "1.0117188"),
+    (3.4028234663852886e38, "3.4028235e+38"),
+    (1.1754943508222875e-38, "1.1754944e-38"),
+    (1.401298464324817e-45, "1e-45"),
+    (-math.inf, '"-Infinity"'),
+]
+NUMBER_TYPES = [np.float32, np.float64, np.int8, np.uint8, np.int16, np.int32, np.int64]
+
+
+def python_texts(array: np.ndarray[Any, Any], kind: Any) -> list[str]:
+    from adapters import _numbers
+
+    text = _numbers.format_nested(array, kind, array.shape, (b" ",))
+    assert type(text) is bytearray
+    return text.decode().split(" ")
+
+
+@needs_helper
+def test_pythons_text_to_the_byte() -> None:
+    for table, dtype, kind in ((PYTHONS, np.float64, "d"), (PYTHONS_OF_FLOAT32, np.float32, "f")):
+        values, want = zip(*table, strict=True)
+        assert python_texts(np.array(values, dtype), kind) == [*want]
+    assert python_texts(np.array([0.1, 1e-5, 0.5], np.float32), "w") == [
+        "0.10000000149011612",
+        "9.999999747378752e-06",
+        "0.5",
+    ]
+
+
+@needs_helper
+@pytest.mark.parametrize("seed", [6, 7])
+def test_text_of_doubles_is_pythons(seed: int) -> None:
+    for array in _floats(np.random.default_rng(seed), np.float64):
+        finite = np.ascontiguousarray(array[np.isfinite(array)])
+        assert python_texts(finite, "d") == [*map(repr, finite.tolist())]
+
+
+@needs_helper
+@pytest.mark.parametrize("seed", [6, 7])
+def test_text_of_widened_floats_is_pythons(seed: int) -> None:
+    for array in _floats(np.random.default_rng(seed), np.float32):
+        finite = np.ascontiguousarray(array[np.isfinite(array)])
+        assert python_texts(finite, "w") == [*map(repr, finite.tolist())]
+
+
+@needs_helper
+def test_text_of_floats_has_numpys_digits() -> None:
+    """The shortest of 32 bits, set as Python sets those of 64."""
+    for array in _floats(np.random.default_rng(6), np.float32):
+        finite = np.ascontiguousarray(array[np.isfinite(array)])
+        assert python_texts(finite, "f") == [repr(float(text)) for text in finite.astype(np.str_).tolist()]
+
+
+@needs_helper
+def test_decimals_next_to_where_digits_are_chosen() -> None:
+    """Halves between two decimals, decimals at the ends of what reads back, and powers of two."""
+    rng = np.random.default_rng(8)
+    halves = (rng.integers(0, 2**20, 20_000) * 2 + 1) / 2.0 ** rng.integers(1, 60, 20_000)
+    even = rng.integers(0, 2**53, 20_000).astype(np.float64) * 2.0 ** rng.integers(-300, 300, 20_000)
+    large = np.array([float(number << shift) for number in (3, 5**9, 5**22, 5**22 + 1) for shift in range(900)])
+    powers = 2.0 ** np.arange(-1074, 1024)
+    for array in (halves, even, large, powers):
+        assert python_texts(array, "d") == [*map(repr, array.tolist())]
+        with np.errstate(over="ignore"):
+            singles = array.astype(np.float32)
+        singles = np.ascontiguousarray(singles[np.isfinite(singles)])
+        assert python_texts(singles, "f") == [repr(float(text)) for text in singles.astype(np.str_).tolist()]
+
+
+def _joined_without_helper(array: Any, seams: tuple[bytes, ...], *, widened: bool) -> bytes:
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(grps_text, "_format_nested", None)
+        return bytes(grps_text.joined(array, seams, widened=widened))
+
+
+@needs_helper
+@given(
+    st.sampled_from(NUMBER_TYPES).flatmap(
+        lambda dtype: st_numpy.arrays(dtype, st_numpy.array_shapes(max_dims=5, max_side=4))
+    ),
+    st.sampled_from([b",", b",\n     ", b'",\n     "', b",\n" + b" " * 50]),
+    st.booleans(),
+)
+def test_seams_stand_where_they_do_without_the_helper(array: Any, first: bytes, widened: bool) -> None:
+    seams = (first, *(b"]" * count + b"\n" * (5 * count) + b"[" * count for count in range(1, array.ndim)))
+    widened = widened and array.dtype == np.float32
+    for values in (array, array.T):
+        got = grps_text.joined(values, seams, widened=widened)
+        assert got == _joined_without_helper(values, seams, widened=widened)
+
+
+@needs_helper
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("widened", [False, True])
+def test_pythons_text_is_that_of_the_way_without_the_helper(dtype: Any, widened: bool) -> None:
+    for array in _floats(np.random.default_rng(9), dtype):
+        for part in np.array_split(array, array.size // 4000 + 1):  # more are written otherwise without it
+            widen = widened and dtype is np.float32
+            assert grps_text.joined(part, (b",",), widened=widen) == _joined_without_helper(
+                part, (b",",), widened=widen
+            )
+
+
+@needs_helper
+def test_integers_are_pythons() -> None:
+    for dtype in NUMBER_TYPES[2:]:
+        limits = np.iinfo(dtype)
+        values = np.array([limits.min, limits.min + 1, 0, 1, 9, 10, 99, 100, limits.max - 1, limits.max], dtype)
+        assert grps_text.joined(values, (b" ",)) == " ".join(map(str, values.tolist())).encode()
+
+
+@needs_helper
+@pytest.mark.parametrize(
+    ("kind", "shape", "seams", "want"),
+    [
+        ("x", (4,), (b",",), "no such kind: x"),
+        ("ff", (4,), (b",",), "no such kind: ff"),
+        ("d", (4,), (b",",), "not the shape"),
+        ("f", (3,), (b",",), "not the shape"),
+        ("f", (5,), (b",",), "not the shape"),
+        ("f", (0, 4), (b",", b""), "not the shape"),
+        ("f", (-1, -4), (b",", b""), "not the shape"),
+        ("f", (2**40, 2**40), (b",", b""), "not the shape"),
+        ("f", (2, 2), (b",",), "not as many seams"),
+        ("f", (4,), (b",", b""), "not as many seams"),
+        ("f", (), (), "not as many seams"),
+        ("f", (1,) * 64 + (4,), (b",",) * 65, "not as many seams"),
+        ("f", (4,), (b"," * 5000,), "too much between"),
+    ],
+)
+def test_what_is_no_nesting(kind: Any, shape: Any, seams: Any, want: str) -> None:
+    from adapters import _numbers
+
+    with pytest.raises(ValueError, match=want):
+        _numbers.format_nested(np.ones(4, np.float32), kind, shape, seams)
+
+
+@needs_helper
+def test_what_are_no_arguments_of_a_nesting() -> None:
+    from adapters import _numbers
+
+    four: Any = np.ones(4, np.float32)
+    wrong: list[tuple[Any, ...]] = [
+        (four, "f", (4,)),
+        (four, 1, (4,), (b",",)),
+        (four, "f", [4], (b",",)),
+        (four, "f", (4.0,), (b",",)),
+        (four, "f", (4,), [b","]),
+        (four, "f", (4,), (",",)),
+        ("text", "f", (4,), (b",",)),
+    ]
+    for arguments in wrong:
+        with pytest.raises(TypeError):
+            _numbers.format_nested(*arguments)
+    with pytest.raises(ValueError, match="not numbers of this kind"):
+        _numbers.format_nested(np.ones(3, np.uint8), "f", (3,), (b",",))
+    with pytest.raises(ValueError, match="not the shape"):
+        _numbers.format_nested(np.ones(0, np.float32), "f", (0,), (b",",))
+
+
+@needs_helper
+def test_threads_write_side_by_side() -> None:
+    arrays = [np.full((100, 200), part + 0.1, np.float32) for part in range(4)]
+    want = [_joined_without_helper(array, (b",", b";"), widened=True) for array in arrays]
+    wrong = []
+
+    def write(part: int) -> None:
+        wrong.extend([part] * (grps_text.joined(arrays[part], (b",", b";"), widened=True) != want[part]))
+
+    threads = [threading.Thread(target=write, args=(part,)) for part in [*range(4)] * 10]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 # ------------------------------------------------------------------------------------------------------------ the twin

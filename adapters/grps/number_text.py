@@ -1,0 +1,136 @@
+"""The text of numbers: orjson's digits, the fewest that read back as the same number, set as Python sets them: 1e-05.
+What is not finite is a string.
+
+The compiled helper writes it where it is installed; what follows it here does the same without.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import orjson
+
+from adapters.grps.tensors import Array
+from gateway.canonical import DTYPES
+from gateway.ports import Buffer
+
+try:
+    from adapters._numbers import format_nested
+except ImportError:  # built where there is a compiler; or it is of an older source
+    _format_nested = None
+else:
+    _format_nested = format_nested
+
+_Kind: TypeAlias = Literal["f", "d", "w", "b", "B", "h", "i", "q"]
+
+_KINDS: Final[Mapping[np.dtype[Any], _Kind]] = {
+    DTYPES["FP32"]: "f",
+    DTYPES["FP64"]: "d",
+    DTYPES["INT8"]: "b",
+    DTYPES["UINT8"]: "B",
+    DTYPES["INT16"]: "h",
+    DTYPES["INT32"]: "i",
+    DTYPES["INT64"]: "q",
+}
+"""The dtypes of grps' numbers, as the compiled helper calls them."""
+
+_LEAST_PLAIN, _LEAST_EXPONENT = 1e-4, 1e16
+"""Between these Python writes no exponent."""
+_FIRST_SHORTENED: Final = 1e13
+"""From here on orjson does, for 32-bit floats."""
+_MOST_REWRITTEN: Final = 4096
+
+
+def joined(array: Array, seams: tuple[bytes, ...], *, widened: bool = False) -> Buffer:
+    """The numbers of an array of rank 1 or more, one at least, in row-major order. seams[0] stands between two numbers
+    of a row, seams[n] where n innermost arrays end at once; there are as many as dimensions. `widened` writes float32
+    as the doubles that equal them.
+    """
+    if _format_nested is not None:
+        kind: _Kind = "w" if widened else _KINDS[array.dtype]
+        return _format_nested(np.ascontiguousarray(array), kind, array.shape, seams)
+    lines = _marked(_doubles(array) if widened else array).replace(b",", seams[0])
+    for count in range(1, array.ndim):
+        lines = lines.replace(_mark(count), seams[count])
+    return lines
+
+
+@np.errstate(invalid="ignore")
+def _doubles(array: Array) -> Array:
+    """Some bit patterns of NaN would be warned of."""
+    return array.astype(np.float64)
+
+
+def _mark(count: int) -> bytes:
+    """A byte that no number has, for the seam where that many arrays end and as many begin."""
+    return bytes([128 + count])
+
+
+def _marked(array: Array) -> bytes:
+    """The numbers of an array: a comma between two of a row, a mark between two rows. [[1,2],[3,4]] -> 1,2\\x813,4
+
+    bytes.replace is quick for single bytes alone, so each seam is made one: its bracket becomes the mark, which the
+    row's index tells, and the comma and bracket behind it go with all other brackets.
+    """
+    rows = compact(array.reshape(-1, array.shape[-1]))
+    if array.size == array.shape[-1]:
+        return rows[2:-2]
+    text = np.frombuffer(rows, np.uint8).copy()
+    ends = np.flatnonzero(text == ord("]"))[:-2]
+    index = np.arange(1, len(ends) + 1)
+    marks = np.full(len(ends), 129, np.uint8)
+    for axis in range(array.ndim - 2, 0, -1):
+        marks += index % math.prod(array.shape[axis:-1]) == 0
+    text[ends] = marks
+    text[ends + 1] = ord("[")
+    return text.tobytes().replace(b"[", b"")[:-2]
+
+
+def compact(array: Array) -> bytes:
+    """orjson's text of an array of rank 1 or more, with Python's where they differ; what is not finite as strings."""
+    if array.dtype.kind != "f":
+        return _dumped(array)
+    odd = _written_otherwise(array)
+    if not odd.any():
+        return _dumped(array)
+    known = array.copy()
+    known[odd] = np.nan  # null to orjson
+    text = _dumped(known)
+    view, begin = memoryview(text), 0
+    spliced: list[Buffer] = []
+    for name in _in_python(array[odd]):
+        null = text.index(b"n", begin)  # nothing else has this letter, and one byte is found quickly
+        spliced += (view[begin:null], name)
+        begin = null + 4
+    return b"".join((*spliced, view[begin:]))
+
+
+def _dumped(array: Array) -> bytes:
+    return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _written_otherwise(array: Array) -> Array:
+    """Where orjson's text is not Python's: 1e-05 is 0.00001 there, and 1e+13 of 32 bits has an exponent. Each costs a
+    third of a microsecond, so very many stay as they are, equal numbers.
+    """
+    size = np.abs(array)
+    odd = (size < _LEAST_PLAIN) & (size > 0)
+    if array.dtype == np.float32:
+        odd |= (size >= _FIRST_SHORTENED) & (size < _LEAST_EXPONENT)
+    if np.count_nonzero(odd) > _MOST_REWRITTEN:
+        odd[:] = False
+    return odd | ~np.isfinite(array)
+
+
+def _in_python(values: Array) -> list[bytes]:
+    """The texts of some values: their shortest digits, as Python sets them."""
+    finite = np.isfinite(values)
+    names = np.where(np.isnan(values), b'"NaN"', np.where(values > 0, b'"Infinity"', b'"-Infinity"')).astype(np.object_)
+    if finite.any():
+        names[finite] = json.dumps(orjson.loads(_dumped(values[finite])))[1:-1].encode().split(b", ")
+    texts: list[bytes] = names.tolist()
+    return texts
