@@ -20,8 +20,10 @@ from typing import Any, cast
 import numpy as np
 
 from backends.device import Device
+from backends.fitting import input_specs, output_specs, with_rows
 from backends.regions import place_outputs
-from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
+from backends.rows import Outcome, all_rows, check_rows, join_rows, split_rows, wanted_whole
+from backends.top_k import asks_for_classes, best_classes, largest_k
 from gateway.canonical import (
     NOTHING,
     Array,
@@ -29,26 +31,20 @@ from gateway.canonical import (
     InferResponse,
     Signature,
     Tensors,
-    TensorSpec,
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed, OutputRows, text_of
+from gateway.errors import GatewayError, ModelFailed, text_of
 from gateway.ports import (
     Backend,
     BackendKind,
     Computation,
-    LoadedModel,
     ModelSource,
     Observe,
     Op,
     RequestBackend,
     SignatureBackend,
 )
-
-Specs = Mapping[str, TensorSpec]
-Outcome = InferResponse | GatewayError
-"""What becomes of a request: what cannot be done for one is no concern of the others in the batch."""
 
 
 def load(
@@ -61,9 +57,9 @@ def load(
             backends.append(kind.load(source))
             undo.callback(backends[-1].close)
         first = backends[0]
-        source = _with_rows(source, first.max_batch_size)
-        inputs, required = _input_specs(source, first, preprocess)
-        outputs = _output_specs(source, first, postprocess)
+        source = with_rows(source, first.max_batch_size)
+        inputs, required = input_specs(source, first, preprocess)
+        outputs = output_specs(source, first, postprocess)
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
         if signatures and (preprocess or postprocess):
             # What comes before and after the default function makes it another, and knows nothing of the rest.
@@ -229,11 +225,11 @@ class Pipeline:
             raw = op(raw, self._device.xp)
         tensors = {name: raw[name] for name in wanted}
         if self._max_batch_size:
-            check_rows(tensors, _all_rows(requests))
+            check_rows(tensors, all_rows(requests))
         get = self._device.get
         classes = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
         placed = any(request.into for request in requests)
-        whole = _wanted_whole(requests) if classes or placed else None
+        whole = wanted_whole(requests) if classes or placed else None
         outputs = {name: get(array) for name, array in tensors.items() if whole is None or name in whole}
         outcomes = split_rows(outputs, requests, classes)
         if placed:
@@ -312,161 +308,3 @@ def _next(steps: Iterator[Tensors]) -> Tensors | None:
         raise
     except Exception as error:
         raise ModelFailed(last_line(error)) from error
-
-
-def join_rows(requests: Sequence[InferRequest]) -> Tensors:
-    """Concatenate every input on axis 0, on the host: [rows_i, *rest] -> [sum(rows_i), *rest], dtype kept, one copy
-    each.
-
-    One request is passed through without a copy. Source: Triton model configuration, dynamic batching.
-    """
-    if len(requests) == 1:
-        return requests[0].inputs
-    return {name: np.concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
-
-
-def split_rows(
-    outputs: Tensors, requests: Sequence[InferRequest], classes: Mapping[str, TopK | GatewayError] = NOTHING
-) -> list[Outcome]:
-    """Give every request its own rows of every output that it asked for, as views: [sum(rows_i), *rest] -> [rows_i,
-    *rest]; of an output whose best `classes` it asked for, those.
-
-    A lone request gets all rows, whatever their number. What an output cannot give is the outcome of who asked for it.
-    """
-    if len(requests) == 1:
-        return [_own(outputs, classes, requests[0], None)]
-    outcomes, start = [], 0
-    for request in requests:
-        end = start + cast("int", common_rows(request.inputs))
-        outcomes.append(_own(outputs, classes, request, slice(start, end)))
-        start = end
-    return outcomes
-
-
-def _own(
-    outputs: Tensors, classes: Mapping[str, TopK | GatewayError], request: InferRequest, rows: slice | None
-) -> Outcome:
-    found: dict[str, TopK] = {}
-    if classes:
-        for output in request.outputs:
-            if output.top_k:
-                best = classes[output.name]
-                if isinstance(best, TopK):
-                    best = classes_of(output.name, best, output.top_k, rows)
-                if isinstance(best, GatewayError):
-                    return best
-                found[output.name] = best
-    own = _asked(outputs, request)
-    return InferResponse(own if rows is None else {name: array[rows] for name, array in own.items()}, classes=found)
-
-
-def _wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
-    """The outputs that somebody wants whole and on the host; None: all of them."""
-    if not all(request.outputs for request in requests):
-        return None
-    return {
-        output.name
-        for request in requests
-        for output in request.outputs
-        if not output.top_k and output.name not in (request.into or ())
-    }
-
-
-def _all_rows(requests: Sequence[InferRequest]) -> int | None:
-    """Of a batch; None for a request that cannot be batched."""
-    total = 0
-    for request in requests:
-        rows = common_rows(request.inputs)
-        if rows is None:
-            return None
-        total += rows
-    return total
-
-
-def check_rows(outputs: Tensors, total: int | None) -> None:
-    """A request that cannot be batched may give anything; a batch gives as many rows as it got."""
-    if total is None:
-        return
-    for name, array in outputs.items():
-        if array.shape[:1] != (total,):
-            raise OutputRows(name, array.shape, total)
-
-
-def _asked(outputs: Tensors, request: InferRequest) -> Tensors:
-    if not request.outputs:
-        return outputs
-    elsewhere = request.into or ()
-    names = {output.name for output in request.outputs if not output.top_k and output.name not in elsewhere}
-    return outputs if len(names) == len(outputs) else {name: array for name, array in outputs.items() if name in names}
-
-
-# ---------------------------------------------------------------------------------------------- fitting specifications
-
-
-def _with_rows(source: ModelSource, max_batch_size: int) -> ModelSource:
-    """The source with whole shapes: those that were declared before it was known whether there is a batch dimension
-    get it in front, if there is.
-    """
-    if source.max_batch_size != "auto" or not max_batch_size:
-        return source
-    inputs, outputs = (
-        tuple(replace(spec, shape=None if spec.shape is None else (-1, *spec.shape)) for spec in specs)
-        for specs in (source.inputs, source.outputs)
-    )
-    return replace(source, inputs=inputs, outputs=outputs)
-
-
-def _input_specs(source: ModelSource, backend: LoadedModel, preprocess: Sequence[Op]) -> tuple[Specs, Specs]:
-    """What callers see, and what is required of them: the declared inputs, or the model's own where nothing is
-    declared.
-
-    The operators are tried on the specifications, and what they give must be what the model takes.
-    """
-    takes = {spec.name: spec for spec in backend.inputs}
-    seen = {spec.name: spec for spec in source.inputs} or takes
-    given: Specs = seen
-    for op in preprocess:
-        given = op.specs(given)
-    for name, spec in takes.items():
-        if name not in given:
-            if spec.optional:
-                continue
-            raise ValueError(f"the model takes an input '{name}', but got {_listed(given)} (see inputs and preprocess)")
-        _fits(f"input '{name}'", given[name], spec)
-    for name in given:
-        if name not in takes:
-            raise ValueError(f"the model takes {_listed(takes)}, but no input '{name}' (see inputs and preprocess)")
-    return seen, (seen if preprocess else takes)
-
-
-def _output_specs(source: ModelSource, backend: LoadedModel, postprocess: Sequence[Op]) -> Specs:
-    given: Specs = {spec.name: spec for spec in backend.outputs}
-    for op in postprocess:
-        given = op.specs(given)
-    if not source.outputs:
-        return given
-    for spec in source.outputs:
-        if spec.name not in given:
-            raise ValueError(f"outputs declares '{spec.name}', but the model gives {_listed(given)}")
-        _fits(f"output '{spec.name}'", given[spec.name], spec)
-    return {
-        spec.name: replace(spec, shape=spec.shape if spec.shape is not None else given[spec.name].shape)
-        for spec in source.outputs
-    }
-
-
-def _fits(what: str, given: TensorSpec, wanted: TensorSpec) -> None:
-    """Both ends of a joint agree in dtype, rank, and every dimension that neither leaves open."""
-    if given.dtype != wanted.dtype:
-        raise ValueError(f"{what} is {given.datatype} at one end and {wanted.datatype} at the other")
-    if given.shape is None or wanted.shape is None:
-        return
-    agree = len(given.shape) == len(wanted.shape) and all(
-        -1 in pair or pair[0] == pair[1] for pair in zip(given.shape, wanted.shape, strict=True)
-    )
-    if not agree:
-        raise ValueError(f"{what} has shape {list(given.shape)} at one end and {list(wanted.shape)} at the other")
-
-
-def _listed(specs: Specs) -> str:
-    return ", ".join(f"'{name}'" for name in specs) or "nothing"
