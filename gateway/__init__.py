@@ -8,6 +8,7 @@ What everybody speaks
     questions.py      what can be asked besides an inference: health, metadata, statistics, load and unload …
     errors.py         everything that can go wrong, one class per kind, facts only
     ports.py          what can be plugged in: dialects, backends, operators; the messages Call and Reply
+    files.py          files that the YAML names
 
 The life of a request
     http_server.py    HTTP <-> Call and Reply             grpc_server.py    grpc.aio <-> Call and Reply

@@ -12,11 +12,17 @@ from typing import Any, Literal
 from pydantic import Field
 
 from backends.ops.base import one
+from backends.ops.checks import dense
 from gateway.canonical import BYTES, DTYPES, Tensors, TensorSpec
 from gateway.ports import OpKind, Options
 
 
 class CastOptions(Options):
+    """Another datatype; values beyond its range follow NumPy's casting.
+
+    Example: {op: cast, input: image, to: FP32}
+    """
+
     op: Literal["cast"]
     input: str = Field(description="Name of the tensor.")
     to: Literal[
@@ -38,7 +44,7 @@ class Cast:
         return {**specs, self._name: replace(spec, dtype=self._dtype)}
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        return {**tensors, self._name: tensors[self._name].astype(self._dtype)}
+        return {**tensors, self._name: dense("cast", self._name, tensors).astype(self._dtype)}
 
 
 KIND = OpKind(CastOptions, Cast)

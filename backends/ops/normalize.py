@@ -17,6 +17,11 @@ from gateway.ports import OpKind, Options
 
 
 class NormalizeOptions(Options):
+    """Values shifted and scaled: (x - mean) / std, for all alike or per channel.
+
+    Example: {op: normalize, input: image, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}
+    """
+
     op: Literal["normalize"]
     input: str = Field(description="Name of the tensor.")
     mean: tuple[float, ...] = Field(min_length=1, description="One number for all, or one per entry of `axis`.")

@@ -24,7 +24,8 @@ from gateway.config.options import (
 )
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
-from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
+from gateway.config.values import MAX_VERSION, VersionPolicy
+from gateway.files import FileRef
 
 __all__ = [
     "MAX_VERSION",

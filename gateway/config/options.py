@@ -25,8 +25,6 @@ from gateway.config.values import (
     PUBLIC_NAMES,
     Bind,
     Device,
-    Existing,
-    FileRef,
     OneOfClasses,
     OneOfNames,
     PublicName,
@@ -35,6 +33,7 @@ from gateway.config.values import (
     parse_bind,
     refuse,
 )
+from gateway.files import Existing, FileRef
 from gateway.ports import BackendKind, Options, Registries
 
 # ----------------------------------------------------------------------------------------------------------- listeners

@@ -19,7 +19,8 @@ from gateway.canonical import TensorSpec
 from gateway.config.control import ModelControl
 from gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
 from gateway.config.options import Config, config_class, json_schema, write_json_schema
-from gateway.config.values import FileRef, VersionPolicy, parse_bind
+from gateway.config.values import VersionPolicy, parse_bind
+from gateway.files import FileRef
 from gateway.ports import BackendKind, DialectKind, OpKind, Options, Registries
 
 # ---------------------------------------------------------------------------------------------------------- registries
