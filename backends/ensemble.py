@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
 from backends.chain import Chain, chain_of, check_room
 from backends.device import Device
+from backends.ensemble_joints import joints
 from gateway.canonical import Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
 from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound, UnknownOutput
-from gateway.ports import BackendKind, ModelSource, ModelView, Options, Resolve
+from gateway.ports import BackendKind, Described, ModelSource, ModelView, Options, Resolve
 
 
 class EnsembleStep(Options):
@@ -52,20 +53,16 @@ class EnsembleBackend:
 
     def __init__(self, source: ModelSource) -> None:
         options: EnsembleOptions = source.options
-        if source.resolve is None or not source.inputs or not source.outputs:
-            raise ValueError("an ensemble needs its inputs and outputs declared")
-        if not isinstance(source.max_batch_size, int):
-            raise ValueError("an ensemble's max_batch_size must be a number: it has no file that could tell")
-        self.max_batch_size = source.max_batch_size
-        self.inputs = source.inputs
-        self.outputs = source.outputs
+        described = _describe(source)
+        self.max_batch_size = described.max_batch_size
+        self.inputs = described.inputs
+        self.outputs = described.outputs
         self.device = Device()
         self.decoupled = options.decoupled
         self.in_flight = options.in_flight
         self._name = source.name
-        self._resolve: Resolve = source.resolve
+        self._resolve = cast("Resolve", source.resolve)
         self._steps = options.steps
-        _check(options.steps, {spec.name for spec in self.inputs}, {spec.name for spec in self.outputs})
 
     async def infer(
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
@@ -212,6 +209,17 @@ async def _together(runs: Sequence[Coroutine[Any, Any, Mapping[str, Array]]]) ->
     return [task.result() for task in tasks]
 
 
+def _describe(source: ModelSource) -> Described:
+    """What the YAML declares. Raises ValueError where the steps do not make it."""
+    options: EnsembleOptions = source.options
+    if not source.inputs or not source.outputs:
+        raise ValueError("an ensemble needs its inputs and outputs declared")
+    if not isinstance(source.max_batch_size, int):
+        raise ValueError("an ensemble's max_batch_size must be a number: it has no file that could tell")
+    _check(options.steps, {spec.name for spec in source.inputs}, {spec.name for spec in source.outputs})
+    return Described(source.inputs, source.outputs, source.max_batch_size, options.decoupled)
+
+
 def _check(steps: Sequence[EnsembleStep], inputs: set[str], outputs: set[str]) -> None:
     """Every tensor is made once, before it is needed, and every output is made."""
     made = set(inputs)
@@ -236,5 +244,10 @@ def _check(steps: Sequence[EnsembleStep], inputs: set[str], outputs: set[str]) -
 
 
 KIND = BackendKind(
-    EnsembleOptions, EnsembleBackend, versioned=False, parts=lambda options: [step.model for step in options.steps]
+    EnsembleOptions,
+    EnsembleBackend,
+    versioned=False,
+    parts=lambda options: [step.model for step in options.steps],
+    describe=_describe,
+    joints=joints,
 )

@@ -21,13 +21,13 @@ from pydantic import Field
 from backends.completion import max_batch_size
 from backends.device import CudaDevice, Device, cuda_devices, open_device
 from backends.onnx_binding import Bindings
-from backends.onnx_file import unknown_ranks
+from backends.onnx_description import describe
+from backends.onnx_file import MODEL_FILE, model_file, unknown_ranks
 from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed
 from gateway.ports import BackendKind, ModelSource, Options
 
-MODEL_FILE: Final = "model.onnx"
 _BF16_ELEMENT_TYPE: Final = 16  # onnx.TensorProto.BFLOAT16
 _OPTIMIZATION_LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
@@ -86,11 +86,7 @@ class OnnxBackend:
 
     def __init__(self, source: ModelSource) -> None:
         options: OnnxOptions = source.options
-        path = source.path / options.file
-        if path.is_dir():
-            path = path / MODEL_FILE
-        if not path.is_file():
-            raise ValueError(f"no such file: {path}")
+        path = model_file(source.path, options.file)
         self._ort = _import_onnxruntime()
         self.device = self._open_device(source.device)
         self._session = self._open_session(path, options)
@@ -292,4 +288,4 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-KIND = BackendKind(OnnxOptions, OnnxBackend)
+KIND = BackendKind(OnnxOptions, OnnxBackend, describe=describe)

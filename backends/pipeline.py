@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from backends.device import Device
-from backends.fitting import input_specs, output_specs, with_rows
+from backends.fitting import NO_OPERATORS, input_specs, output_specs, with_rows
 from backends.regions import place_outputs
 from backends.rows import Outcome, all_rows, check_rows, join_rows, split_rows, wanted_whole
 from backends.top_k import asks_for_classes, best_classes, largest_k
@@ -70,7 +70,7 @@ def load(
         # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
         executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
         if executor is RequestPipeline and (preprocess or postprocess):
-            raise ValueError("this backend takes requests as they are: preprocess and postprocess have no place here")
+            raise ValueError(NO_OPERATORS)
         executors = tuple(
             executor(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, further, number == 0)
             for number in range(first.in_flight)

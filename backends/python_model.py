@@ -36,7 +36,7 @@ from backends.device import open_device
 from gateway.canonical import BYTES, Array, InferRequest, ParameterValue, Tensors, TensorSpec, datatype_of
 from gateway.canonical import Sequence as RequestSequence
 from gateway.errors import GatewayError, ModelFailed, ShapeMismatch
-from gateway.ports import BackendKind, ModelSource, Options
+from gateway.ports import BackendKind, Described, ModelSource, Options
 
 _loaded: Final = itertools.count()
 
@@ -112,16 +112,11 @@ class PythonBackend:
     platform = "python"
 
     def __init__(self, source: ModelSource) -> None:
-        if not source.inputs or not source.outputs:
-            raise ValueError("a python model needs its inputs and outputs declared: the class does not tell them")
-        if source.max_batch_size == "auto":
-            raise ValueError("a python model needs max_batch_size as a number: the class does not tell it")
-        self.inputs = source.inputs
-        self.outputs = source.outputs
-        self.max_batch_size = source.max_batch_size
+        described = _describe(source)
+        self.inputs = described.inputs
+        self.outputs = described.outputs
+        self.max_batch_size = described.max_batch_size
         self.device = open_device(source.device)
-        if not source.member:
-            raise ValueError(f"{source.path} must name a class in the file, too: {source.path.name}:Cosine")
         context = ModelContext(
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
@@ -203,6 +198,17 @@ class PythonBackend:
         return array
 
 
+def _describe(source: ModelSource) -> Described:
+    """What the YAML declares: the class is not imported for it."""
+    if not source.inputs or not source.outputs:
+        raise ValueError("a python model needs its inputs and outputs declared: the class does not tell them")
+    if source.max_batch_size == "auto":
+        raise ValueError("a python model needs max_batch_size as a number: the class does not tell it")
+    if not source.member:
+        raise ValueError(f"{source.path} must name a class in the file, too: {source.path.name}:Cosine")
+    return Described(source.inputs, source.outputs, source.max_batch_size)
+
+
 def _name(dtype: np.dtype[Any]) -> str:
     name = datatype_of(dtype)
     return str(dtype) if name == "<invalid>" else name
@@ -242,4 +248,4 @@ def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:
     return model
 
 
-KIND = BackendKind(PythonOptions, PythonBackend, versioned=False)
+KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, describe=_describe)

@@ -41,6 +41,7 @@ What can be seen
     tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
     monitor.py        the last seconds, hours and days      overview.py       what the operator's page shows
     page/             the page itself                       client.py         what the command line asks a gateway
+    check.py          what a configuration shows to be wrong, without loading a model
     __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,

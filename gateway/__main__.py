@@ -305,7 +305,7 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from gateway import app
+    from gateway import app, check
     from gateway.config import ConfigError, load_config
 
     kinds = app.registries()
@@ -313,13 +313,17 @@ def _check(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             config = load_config(file, kinds)
-            failures = app.try_loading(config, kinds) if options.load else app.unreadable(config, kinds)
         except ConfigError as error:
             _complain(str(error))
             status = 2
             continue
+        found = check.misfits(config, file, kinds)
+        failures = [str(problem) for _, problem in found]
+        if options.load:
+            told = {name for name, _ in found}
+            failures += [f"{file}: models.{text}" for name, text in app.try_loading(config, kinds) if name not in told]
         for failure in failures:
-            _complain(f"{file}: models.{failure}")
+            _complain(failure)
         count = len(app.catalog(config, kinds).names())
         _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)

@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from adapters.triton_repository import read_model
 from backends import BACKENDS, cuda_memory
 from backends import pipeline as pipelines
 from backends.device import gpu_memory
+from backends.fitting import make_ops
 from backends.ops import OPS
 from gateway.admin import AdminKey
 from gateway.canonical import ModelRef
@@ -92,6 +94,24 @@ def client_of(dialect: str, transport: str) -> MakeClient | None:
     return None if line is None else _attribute(line)
 
 
+def model_source(config: ModelConfig, name: str, version: int, path: Path) -> ModelSource:
+    """What a backend has to know of a model, but for what else there is here."""
+    member = config.path.member if config.path else ""
+    inputs, outputs = config.input_specs(), config.output_specs()
+    return ModelSource(
+        name,
+        version,
+        path,
+        config.device,
+        inputs,
+        outputs,
+        config.max_batch_size,
+        config,
+        config.parameters,
+        member,
+    )
+
+
 def loader(
     kinds: Registries, resolve: Resolve, on_loop: Await | None = None
 ) -> Callable[[ModelConfig, str, int, Path], Computation]:
@@ -101,23 +121,9 @@ def loader(
     """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
-        source = ModelSource(
-            name,
-            version,
-            path,
-            config.device,
-            config.input_specs(),
-            config.output_specs(),
-            config.max_batch_size,
-            config,
-            config.parameters,
-            config.path.member if config.path else "",
-            resolve,
-            client_of,
-            on_loop,
-        )
-        before = [kinds.ops[step.op].make(step) for step in config.preprocess]
-        after = [kinds.ops[step.op].make(step) for step in config.postprocess]
+        source = replace(model_source(config, name, version, path), resolve=resolve, clients=client_of, on_loop=on_loop)
+        before = make_ops(kinds.ops, config.preprocess, "preprocess")
+        after = make_ops(kinds.ops, config.postprocess, "postprocess")
         return pipelines.load(kinds.backends[config.backend], source, config.instances, before, after)
 
     return load
@@ -397,29 +403,17 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
     return 0
 
 
-def unreadable(config: Config, kinds: Registries) -> list[str]:
-    """What is wrong with models that lie in repositories, one line each."""
-    models = catalog(config, kinds)
-    problems = []
-    for name in models.names():
-        try:
-            models.read(name)
-        except (ValueError, OSError) as error:
-            problems.append(f"{name}: {error}")
-    return problems
+def try_loading(config: Config, kinds: Registries) -> list[tuple[str, str]]:
+    """Load every model and give it back; what went wrong, each with the model's name."""
 
-
-def try_loading(config: Config, kinds: Registries) -> list[str]:
-    """Load every model and give it back; what went wrong, one line each."""
-
-    async def load() -> list[str]:
+    async def load() -> list[tuple[str, str]]:
         reports: list[LoadReport] = []
         on_loop = _waits_for(asyncio.get_running_loop())
         repository = _repository(config, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref), on_loop)
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()
-        return [f"{_named(report)}: {report.error}" for report in reports if report.error]
+        return [(report.name, f"{_named(report)}: {report.error}") for report in reports if report.error]
 
     return asyncio.run(load())
 

@@ -462,6 +462,27 @@ class RequestBackend(LoadedModel, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a model takes and gives, as far as that can be told without loading it; see LoadedModel. `as_requests`: it
+    is a RequestBackend, which has no operators around it.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch_size: int
+    decoupled: bool = False
+    as_requests: bool = False
+
+
+Describe: TypeAlias = Callable[[ModelSource], Described | None]
+"""Nothing where it cannot be told. Raises ValueError for what could not be loaded, either."""
+Joint: TypeAlias = tuple[tuple[str | int, ...], str]
+"""Keys and indices that lead to a part of a model's entry in the YAML, and what is wrong there."""
+FindJoints: TypeAlias = Callable[[ModelSource, Callable[[str, int | None], Described | None]], Iterable[Joint]]
+"""(model, (name, version) -> another model as its callers see it, None where that is not known) -> what does not fit.
+The lookup raises ModelNotFound."""
+
 LoadBackend: TypeAlias = Callable[[ModelSource], Backend | RequestBackend]
 
 
@@ -470,7 +491,8 @@ class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
     `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
-    `collect` gives what its models count, as Prometheus' families; called in any thread.
+    `collect` gives what its models count, as Prometheus' families; called in any thread. `describe` and `joints` are
+    for a check of the configuration, before anything is loaded.
     """
 
     options: type[Options]
@@ -478,10 +500,16 @@ class BackendKind:
     versioned: bool = True
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
     collect: Callable[[], Iterable[Any]] | None = None
+    describe: Describe = lambda source: None
+    joints: FindJoints = lambda source, find: ()
 
 
 class Op(Protocol):
-    """A step before or after the model, written once against `xp` (numpy or cupy)."""
+    """A step before or after the model, written once against `xp` (numpy or cupy).
+
+    One whose results along an axis depend on each other may have `along(specs)`, which names (tensor, axis from the
+    front), None if that is not known: where there is a batch dimension, it must not be that.
+    """
 
     def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
         """The specifications after this step, given those before it. Raises ValueError if it cannot work on them."""

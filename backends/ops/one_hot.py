@@ -28,10 +28,10 @@ class OneHotOptions(Options):
     output: str | None = Field(None, description="Its name afterwards; the same if not given.")
     depth: int = Field(ge=1, le=1 << 24, description="Length of the vectors: indices are 0 to depth - 1.")
     axis: int = Field(-1, description="Where the new axis stands in the result, -1 for last.")
-    on: float = Field(1, allow_inf_nan=False, description="The value at the index.")
-    off: float = Field(0, allow_inf_nan=False, description="The value elsewhere.")
-    out_of_range: Literal["off", "error"] = Field(
-        "off", description="What becomes of other indices: a vector that is off everywhere, or an error."
+    on_value: float = Field(1, allow_inf_nan=False, description="The value at the index.")
+    off_value: float = Field(0, allow_inf_nan=False, description="The value elsewhere.")
+    out_of_range: Literal["ignore", "error"] = Field(
+        "ignore", description="What becomes of other indices: a vector that is off everywhere, or an error."
     )
     datatype: Literal["FP32", "FP16", "FP64", "BOOL", "UINT8", "INT8", "INT32", "INT64"] = Field(
         "FP32", description="Datatype of the vectors."
@@ -48,10 +48,10 @@ class OneHot:
         self._axis = options.axis
         self._error = options.out_of_range == "error"
         self._dtype = DTYPES[options.datatype]
-        for value in (options.on, options.off):
+        for value in (options.on_value, options.off_value):
             if not holds(self._dtype, value):
                 raise ValueError(f"one_hot: {value:g} is no {options.datatype}")
-        self._on, self._off = (self._dtype.type(value) for value in (options.on, options.off))
+        self._on, self._off = (self._dtype.type(value) for value in (options.on_value, options.off_value))
 
     def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
         spec = one("one_hot", self._input, specs)

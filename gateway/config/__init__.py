@@ -12,7 +12,16 @@ file.py        all of it in order: load_config; one model's entry alone: model_v
 """
 
 from gateway.config.control import Admin, ModelControl
-from gateway.config.file import ConfigError, load_config, model_validator, parse_config, read_plain, with_model_control
+from gateway.config.file import (
+    ConfigError,
+    Problem,
+    load_config,
+    locator,
+    model_validator,
+    parse_config,
+    read_plain,
+    with_model_control,
+)
 from gateway.config.options import (
     Config,
     Listener,
@@ -39,6 +48,7 @@ __all__ = [
     "MetricsListener",
     "ModelConfig",
     "ModelControl",
+    "Problem",
     "QueueConfig",
     "RouteTarget",
     "SignatureConfig",
@@ -47,6 +57,7 @@ __all__ = [
     "config_class",
     "json_schema",
     "load_config",
+    "locator",
     "model_validator",
     "parse_config",
     "read_plain",

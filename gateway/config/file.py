@@ -18,7 +18,7 @@ from gateway.config.checks import contradictions
 from gateway.config.control import ModelControl
 from gateway.config.options import Config, ModelConfig, config_class, some_model
 from gateway.config.words import Translator
-from gateway.config.yaml_tree import Finding, NotYaml, Spot, key_path, read_tree
+from gateway.config.yaml_tree import Finding, Loc, NotYaml, Spot, key_path, read_tree
 from gateway.ports import Registries
 
 MAX_BYTES: Final = 4 << 20
@@ -114,6 +114,21 @@ def with_model_control(
         text = "; ".join(f"{key_path(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors)
         raise ConfigError((Problem(config.source, 0, 0, "model_control", text),)) from None
     return config.model_copy(update={"model_control": control})
+
+
+def locator(path: Path) -> Callable[[Loc, str], Problem]:
+    """(keys and indices, remark) -> the problem with its line in this file, as far as it has these keys."""
+    try:
+        places = read_tree(_read_text(path)).places
+    except (NotYaml, ConfigError):
+        places = {}
+
+    def locate(loc: Loc, text: str) -> Problem:
+        known = next((loc[:length] for length in range(len(loc), 0, -1) if loc[:length] in places), ())
+        spot = places[known].key if known else Spot(0, 0)
+        return Problem(path, spot.line, spot.column, key_path(loc), text)
+
+    return locate
 
 
 def read_plain(path: Path) -> dict[str, Any]:

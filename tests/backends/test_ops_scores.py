@@ -194,7 +194,9 @@ def test_top_k_takes_nan_last_and_refuses() -> None:
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 def test_one_hot(dtype: Any, axis: int) -> None:
     x = np.array([[0, 1, 4], [2, 3, 0]], dtype)
-    op = make(ONE_HOT, op="one_hot", input="x", output="y", depth=5, axis=axis, on=3, off=-1, datatype="INT32")
+    op = make(
+        ONE_HOT, op="one_hot", input="x", output="y", depth=5, axis=axis, on_value=3, off_value=-1, datatype="INT32"
+    )
     datatype = next(name for name in DTYPES if DTYPES[name] == dtype)
     got = checked(op, spec(datatype, -1, 3), {"x": x})["y"]
     (want,) = by_onnx("OneHot", x, np.int64(5), np.array([-1, 3], np.int32), axis=axis)
@@ -219,7 +221,7 @@ def test_one_hot_refuses() -> None:
     with pytest.raises(ValueError, match="is FP32, expected integers"):
         op.specs(spec("FP32", -1))
     with pytest.raises(ValueError, match=r"0\.5 is no UINT8"):
-        make(ONE_HOT, op="one_hot", input="x", depth=2, on=0.5, datatype="UINT8")
+        make(ONE_HOT, op="one_hot", input="x", depth=2, on_value=0.5, datatype="UINT8")
     with pytest.raises(ValueError, match="has no axis 3"):
         make(ONE_HOT, op="one_hot", input="x", depth=2, axis=3).specs(spec("INT64", -1))
 
