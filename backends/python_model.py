@@ -21,24 +21,20 @@ line.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import itertools
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from backends.device import open_device
+from backends.user_class import load_class
 from gateway.canonical import BYTES, Array, InferRequest, ParameterValue, Tensors, TensorSpec, datatype_of
 from gateway.canonical import Sequence as RequestSequence
 from gateway.errors import GatewayError, ModelFailed, ShapeMismatch
 from gateway.ports import BackendKind, Described, ModelSource, Options
-
-_loaded: Final = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,20 +225,7 @@ def _as_bytes(name: str, array: Array) -> Array:
 
 
 def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:
-    """Import the file under a name of its own, so that two models may come from files of the same name."""
-    specification = importlib.util.spec_from_file_location(f"tensorgate_model_{next(_loaded)}_{file.stem}", file)
-    if specification is None or specification.loader is None:
-        raise ValueError(f"{file} is no Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[module.__name__] = module
-    try:
-        specification.loader.exec_module(module)
-        model: Callable[[ModelContext], Any] = getattr(module, name)
-    except BaseException as error:
-        del sys.modules[module.__name__]
-        if isinstance(error, AttributeError) and not hasattr(module, name):
-            raise ValueError(f"{file} has no class {name}") from None
-        raise
+    model: Callable[[ModelContext], Any] = load_class(file, name)
     if not callable(getattr(model, "infer", None)):
         raise ValueError(f"{name} in {file} has no method infer(self, inputs, request)")
     return model

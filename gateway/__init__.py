@@ -42,6 +42,7 @@ What can be seen
     monitor.py        the last seconds, hours and days      overview.py       what the operator's page shows
     page/             the page itself                       client.py         what the command line asks a gateway
     check.py          what a configuration shows to be wrong, without loading a model
+    op_list.py        what the command line says of operators
     __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,

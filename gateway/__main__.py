@@ -87,8 +87,19 @@ def _parser() -> argparse.ArgumentParser:
         _schema,
         "schema",
         "Print the JSON schema of the configuration, for editors that complete and check YAML.",
-        "tensorgate schema > schema.json",
+        "tensorgate schema > schema.json\n  tensorgate schema gateway.yaml > schema.json",
     )
+    verb.add_argument("file", type=Path, nargs="?", help="a configuration whose own operators are to be in it, too")
+
+    verb = _verb(
+        verbs,
+        _ops,
+        "ops",
+        "List the operators for preprocess and postprocess, or say all about some of them.",
+        "tensorgate ops\n  tensorgate ops softmax nms\n  tensorgate ops --config gateway.yaml my_op",
+    )
+    verb.add_argument("names", nargs="*", metavar="NAME", help="of operators to explain, with their keys")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
 
     verb = _verb(
         verbs, _models, "models", "List what a running gateway serves.", "tensorgate models --url http://gpu1:8000"
@@ -324,7 +335,7 @@ def _check(options: argparse.Namespace) -> int:
             failures += [f"{file}: models.{text}" for name, text in app.try_loading(config, kinds) if name not in told]
         for failure in failures:
             _complain(failure)
-        count = len(app.catalog(config, kinds).names())
+        count = len(app.catalog(config, config.extended(kinds)).names())
         _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
@@ -354,11 +365,41 @@ def _import_grps(options: argparse.Namespace) -> int:
 
 
 def _schema(options: argparse.Namespace) -> int:
-    from gateway import app
     from gateway.config import json_schema
 
-    _say(json.dumps(json_schema(app.registries()), indent=2))
+    kinds = _kinds(options.file)
+    if kinds is None:
+        return 2
+    _say(json.dumps(json_schema(kinds), indent=2))
     return 0
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from gateway import op_list
+
+    kinds = _kinds(options.config)
+    if kinds is None:
+        return 2
+    try:
+        lines = op_list.explained(kinds.ops, options.names) if options.names else op_list.listed(kinds.ops)
+        _say("\n".join(lines).rstrip())
+    except KeyError as error:
+        _complain(error.args[0])
+        return 2
+    return 0
+
+
+def _kinds(file: Path | None) -> Any:
+    """The registries, with the operators that a configuration brings; None if that cannot be read."""
+    from gateway import app
+    from gateway.config import ConfigError, load_config
+
+    kinds = app.registries()
+    try:
+        return kinds if file is None else load_config(file, kinds).extended(kinds)
+    except ConfigError as error:
+        _complain(str(error))
+        return None
 
 
 def _models(options: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from adapters import CLIENTS, DIALECTS
 from adapters import pb as descriptors
 from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
-from backends import BACKENDS, cuda_memory
+from backends import BACKENDS, cuda_memory, user_ops
 from backends import pipeline as pipelines
 from backends.device import gpu_memory
 from backends.fitting import make_ops
@@ -75,7 +75,7 @@ def version() -> str:
 
 def registries() -> Registries:
     """The three tables with their lines imported. None of these modules imports a heavy library by itself."""
-    return Registries(_imported(DIALECTS), _imported(BACKENDS), _imported(OPS))
+    return Registries(_imported(DIALECTS), _imported(BACKENDS), _imported(OPS), user_ops.load)
 
 
 def _imported(table: dict[str, str]) -> dict[str, Any]:
@@ -186,6 +186,7 @@ class App:
 
     def __init__(self, config: Config, kinds: Registries, say: Say = lambda line: None) -> None:
         self.config = config
+        kinds = config.extended(kinds)
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
@@ -405,6 +406,8 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
 
 def try_loading(config: Config, kinds: Registries) -> list[tuple[str, str]]:
     """Load every model and give it back; what went wrong, each with the model's name."""
+
+    kinds = config.extended(kinds)
 
     async def load() -> list[tuple[str, str]]:
         reports: list[LoadReport] = []

@@ -26,7 +26,7 @@ from gateway.ports import Computation, Described, Joint, ModelSource, Registries
 
 def misfits(config: Config, file: Path, kinds: Registries) -> list[tuple[str, Problem]]:
     """What does not fit, each with its model's name and the place in the file where it can be changed."""
-    found = _Checks(config, kinds).run()
+    found = _Checks(config, config.extended(kinds)).run()
     places = _Places(config, file)
     return [(name, places.problem(name, key, text)) for name, (key, text) in found]
 

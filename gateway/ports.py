@@ -520,6 +520,8 @@ class Op(Protocol):
         ...
 
 
+LoadOp: TypeAlias = Callable[[str, Path, str], "OpKind"]
+"""(name, file, class in it) -> an operator of the user's own. Raises ValueError."""
 OpFactory: TypeAlias = Callable[[Any], Op]
 
 
@@ -593,3 +595,5 @@ class Registries:
     dialects: Mapping[str, DialectKind] = field(default_factory=dict)
     backends: Mapping[str, BackendKind] = field(default_factory=dict)
     ops: Mapping[str, OpKind] = field(default_factory=dict)
+    load_op: LoadOp | None = None
+    """For the operators that a configuration brings along."""

@@ -6,6 +6,7 @@ control.py     who may change a running server: model control, administrators
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
 values.py      the small values in them, and their checks
+own_ops.py     operators that a file brings along
 checks.py      contradictions between parts of a file
 words.py       pydantic's errors -> an operator's words
 file.py        all of it in order: load_config; one model's entry alone: model_validator

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -27,6 +28,7 @@ from gateway.config.values import (
     Device,
     OneOfClasses,
     OneOfNames,
+    OwnOp,
     PublicName,
     Section,
     VersionPolicy,
@@ -34,7 +36,7 @@ from gateway.config.values import (
     refuse,
 )
 from gateway.files import Existing, FileRef
-from gateway.ports import BackendKind, Options, Registries
+from gateway.ports import BackendKind, OpKind, Options, Registries
 
 # ----------------------------------------------------------------------------------------------------------- listeners
 
@@ -309,6 +311,8 @@ class Config(Section):
     """Where requests come in."""
     models: dict[PublicName, ModelConfig] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """The models, by name; may be left out where there are repositories."""
+    ops: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], OwnOp] = Field(default_factory=dict)
+    """Operators of your own for preprocess and postprocess: a name -> file.py:Class, relative to this file."""
     repositories: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
     """Folders of further models: a folder each, named like the model."""
     model_control: ModelControl = ModelControl()
@@ -332,6 +336,7 @@ class Config(Section):
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)
     """How long running requests may go on after the signal to stop."""
     _source: Path = PrivateAttr(default_factory=Path)
+    _own_ops: Mapping[str, OpKind] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any) -> None:
         """Keep where the configuration comes from: the validation's context."""
@@ -342,6 +347,15 @@ class Config(Section):
     def source(self) -> Path:
         """The YAML file, absolute."""
         return self._source
+
+    def bring(self, ops: Mapping[str, OpKind]) -> Config:
+        """The same, with the operators that its section `ops` names."""
+        self._own_ops = ops
+        return self
+
+    def extended(self, registries: Registries) -> Registries:
+        """The registries with the operators that the file brings."""
+        return replace(registries, ops={**registries.ops, **self._own_ops})
 
     def dialects(self) -> dict[str, Options]:
         """The section of each dialect, by name, with its defaults where the YAML has none."""

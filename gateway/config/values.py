@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from gateway.files import Existing, FileRef
 from gateway.ports import Options
 
 MAX_VERSION: Final = 2**63 - 1
@@ -159,6 +160,9 @@ PublicName = Annotated[str, AfterValidator(_check_name)]
 
 PUBLIC_NAMES: Final[dict[str, JsonValue]] = {"propertyNames": {"pattern": f"^{NAME}$"}}
 """What the JSON schema says of a mapping with such names as keys."""
+
+OwnOp = Annotated[FileRef, Existing("member")]
+"""file.py:Class"""
 
 Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^{BIND}$"})]
 """HOST:PORT, an IPv6 host in brackets."""

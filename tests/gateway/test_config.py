@@ -224,7 +224,8 @@ def test_defaults(folder: Path) -> None:
                 "grps": None,
             }
         },
-        "repositories": [],
+        "ops": {},
+            "repositories": [],
         "model_control": {"mode": "none", "load": [], "poll_seconds": 15, "allow_uploads": False, "model_roots": []},
         "admin": None,
         "routes": {},
