@@ -92,7 +92,9 @@ def _is_safe(step: Affine) -> bool:
 def arithmetic(source: DType, dtype: DType, rank: int, scale: Array, shift: Array, axis: int = 0) -> Affine:
     """A step that computes. Where float32 does not hold the source, or the result wants more, it is done in float64."""
     wide = _FP64 in (source, dtype) or not holds(_FP32, source)
-    return Affine(dtype, None, _FP64 if wide else _FP32, scale, shift, axis % rank if len(scale) > 1 else 0)
+    return Affine(
+        dtype, None, _FP64 if wide else _FP32, scale, shift, axis + rank * (axis < 0) if len(scale) > 1 else 0
+    )
 
 
 def float_spec(op: str, name: str, specs: Mapping[str, TensorSpec], to: DType | None) -> TensorSpec:
@@ -117,7 +119,7 @@ class Pass:
         if step.compute is None:
             return view.astype(step.dtype, order="C", copy=False)
         channels = len(step.scale)
-        if channels > 1 and (step.axis >= view.ndim or view.shape[step.axis] != channels):
+        if channels > 1 and (not 0 <= step.axis < view.ndim or view.shape[step.axis] != channels):
             raise InvalidArgument(
                 f"'{self._name}' has shape {list(array.shape)}, of which one axis must have {channels} entries, "
                 "a mean and a std each"
@@ -194,6 +196,10 @@ class AffineOp:
 
     def affine(self, dtype: DType, rank: int) -> Affine:
         """What it does to a tensor of this dtype and number of axes, of which its `specs` has approved."""
+        raise NotImplementedError
+
+    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+        """See Op."""
         raise NotImplementedError
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:

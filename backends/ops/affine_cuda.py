@@ -40,7 +40,8 @@ extern "C" __global__ void tensorgate_planar(
     const Word* __restrict__ x, Pack* __restrict__ y, const float* __restrict__ scale, const float* __restrict__ shift,
     unsigned int groups, unsigned int images) {
     for (unsigned int image = blockIdx.y; image < images; image += gridDim.y) {
-        for (unsigned int group = blockIdx.x * blockDim.x + threadIdx.x; group < groups; group += gridDim.x * blockDim.x) {
+        for (unsigned int group = blockIdx.x * blockDim.x + threadIdx.x; group < groups;
+             group += gridDim.x * blockDim.x) {
             const Word* from = x + ((unsigned long long)image * groups + group) * CHANNELS;
             Word words[CHANNELS];
             #pragma unroll

@@ -47,7 +47,7 @@ class DecodeImageOptions(Options):
 
 
 class DecodeImage:
-    """BYTES on the host -> pixels on the device. An image that cannot be read is InvalidArgument, which names its row."""
+    """BYTES on the host -> pixels on the device. What cannot be read is InvalidArgument, which names its row."""
 
     ragged = "makes"
 

@@ -34,7 +34,7 @@ class PadOptions(Options):
     mode: Literal["constant", "edge", "reflect"] = Field(
         "constant", description="What is added: `value`, the nearest pixel, or the image mirrored without its edge."
     )
-    value: float = Field(0, allow_inf_nan=False, description="The number that is added, in the tensor's own scale.")
+    value: float = Field(0.0, allow_inf_nan=False, description="The number that is added, in the tensor's own scale.")
     layout: Layout = LAYOUT
 
     @model_validator(mode="after")

@@ -135,7 +135,7 @@ def _bands(
     for start in range(0, new, _BAND):
         stop = min(start + _BAND, new)
         low, high = int(made.first[start:stop].min()), int(ends[start:stop].max())
-        matrix = np.zeros((stop - start, high - low), dtype)
+        matrix: Array = np.zeros((stop - start, high - low), dtype)
         for row, entry in enumerate(range(start, stop)):
             at, end = int(made.first[entry]), int(ends[entry])
             matrix[row, at - low : end - low] = made.weights[entry, : end - at]

@@ -28,6 +28,7 @@ _UINT8: Final = np.dtype(np.uint8)
 _KEPT_TABLES: Final = 64
 _MODES: Final = {1: "L", 3: "RGB", 4: "CMYK"}  # those whose channels Pillow resizes each by itself
 _MANY_PIXELS: Final = 1 << 16
+_TURNS_SINCE: Final = 13
 
 
 class ResizeOptions(Options):
@@ -129,8 +130,11 @@ class Resize:
         return xp.zeros(with_size(images.shape, self._layout, size), images.dtype)
 
     def _both_ways(self, images: Array, new: Size, xp: Any) -> Array:
-        """First along the width, then along the height, each if it changes."""
-        for axis, length in zip((-2, -3) if self._layout == "NHWC" else (-1, -2), reversed(new), strict=True):
+        """Along the width and along the height, each if it changes, in Pillow's order."""
+        passes = [*zip((-3, -2) if self._layout == "NHWC" else (-2, -1), new, strict=True)]
+        if not _height_first(size_in(images.shape, self._layout), new):
+            passes.reverse()
+        for axis, length in passes:
             if images.shape[axis] != length:
                 images = self._one_way(images, axis % images.ndim, length, xp)
         return images
@@ -180,6 +184,17 @@ def _pillow(images: Array, new: Size, options: ResizeOptions) -> Array | None:
 
     spread(work, range(len(batch)), pays=prod(images.shape[-3:-1]) + prod(new) > _MANY_PIXELS)
     return result.reshape(*images.shape[:-3], *new, channels)
+
+
+def _height_first(old: Size, new: Size) -> bool:
+    """Whether the height shrinks by more than twice as many pixels as the width. Pillow goes that way since 13."""
+    return old[0] - new[0] > max(0, 2 * (old[1] - new[1])) and _pillow_version() >= _TURNS_SINCE
+
+
+@functools.cache
+def _pillow_version() -> int:
+    """The first number of the version that is here, or else of the latest that is known."""
+    return _TURNS_SINCE if _pillow_image() is None else int(importlib.import_module("PIL").__version__.split(".")[0])
 
 
 @functools.cache

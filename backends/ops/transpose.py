@@ -41,9 +41,7 @@ class TransposeOptions(Options):
         if self.layout is None:
             return self.axes or ()
         before, _, after = self.layout.partition("->")
-        if len(before) != len(after):
-            return ()
-        return tuple(before.find(letter) for letter in after)
+        return tuple(before.find(letter) for letter in after.ljust(len(before)))
 
 
 class Transpose(AffineOp):
