@@ -188,8 +188,6 @@ def blocks(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[slice, ...]]
 class AffineOp:
     """Base of operators that are an Affine on one tensor."""
 
-    op = ""
-
     def __init__(self, tensor: str) -> None:
         self.tensor = tensor
         self._passes: dict[tuple[DType, int], Pass] = {}

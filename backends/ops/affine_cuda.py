@@ -54,8 +54,8 @@ extern "C" __global__ void tensorgate_planar(
                 #pragma unroll
                 for (int pixel = 0; pixel < PIXELS; ++pixel) {
                     const int byte = pixel * CHANNELS + channel;
-                    const float value = (float)((words[byte / PIXELS] >> (byte % PIXELS * 8)) & 255);
-                    pack.of[pixel] = rounded(value * scale[channel] + shift[channel]);
+                    const unsigned int value = (unsigned int)(words[byte / PIXELS] >> (byte % PIXELS * 8)) & 255;
+                    pack.of[pixel] = rounded((float)value * scale[channel] + shift[channel]);
                 }
                 y[((unsigned long long)image * CHANNELS + channel) * groups + group] = pack;
             }

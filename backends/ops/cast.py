@@ -29,8 +29,6 @@ class CastOptions(Options):
 class Cast(AffineOp):
     """Any shape, any numeric dtype -> the same shape in `to`, on the same device."""
 
-    op = "cast"
-
     def __init__(self, options: CastOptions) -> None:
         super().__init__(options.input)
         self._dtype = DTYPES[options.to]

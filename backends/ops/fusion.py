@@ -8,6 +8,7 @@ the step, or the model, that cannot take them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from backends.ops.affine import Affine, AffineOp, Pass
@@ -98,7 +99,7 @@ def _checked(ops: Iterable[Op], specs: Specs) -> Iterable[Op]:
         if not kind:
             touched = sorted(name for name in ragged if _touches(op, specs, name))
             if touched:
-                yield SameSize(touched, getattr(op, "op", type(op).__name__.lower()))
+                yield SameSize(touched, name_of(op))
                 ragged.difference_update(touched)
         specs = op.specs(specs)
         ragged &= specs.keys()
@@ -110,6 +111,11 @@ def _checked(ops: Iterable[Op], specs: Specs) -> Iterable[Op]:
         yield op
     if ragged:
         yield SameSize(sorted(ragged), "")
+
+
+def name_of(op: Op) -> str:
+    """What an op is called in YAML: CenterCrop is center_crop."""
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", type(op).__name__).lower()
 
 
 def _touches(op: Op, specs: Specs, name: str) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import io
+import logging
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from gateway.canonical import Array
+
+log = logging.getLogger(__name__)
 
 Mode = Literal["RGB", "GRAY"]
 _ORIENTATION: Final = 0x0112  # EXIF 2.3, 4.6.4
@@ -106,10 +108,12 @@ class GpuDecoder:
 
     @functools.cached_property
     def installed(self) -> bool:
+        """Whether it can be asked. One that is there and does not work is told of in the log, once."""
         try:
-            return importlib.util.find_spec("nvidia.nvimgcodec") is not None
+            importlib.import_module("nvidia.nvimgcodec")
         except ImportError:
             return False
+        return True
 
     def decode(self, headers: Sequence[Header], place: Hashable, xp: Any) -> list[Array | None]:
         """Pixels [H, W, C] on the GPU as they lie in the file, None for what is left to Pillow."""
@@ -117,7 +121,12 @@ class GpuDecoder:
         found: list[Array | None] = [None] * len(headers)
         if not rows:
             return found
-        codec, decoder, parameters = self._decoder(place)
+        try:
+            codec, decoder, parameters = self._decoder(place)
+        except Exception as error:  # no library of CUDA's that it wants, a driver that is too old, and so on
+            log.warning("nvImageCodec cannot be used, and Pillow decodes all images: %s", _words(error))
+            self.installed = False
+            return found
         stream = xp.cuda.get_current_stream()
         images = decoder.decode(
             [codec.CodeStream(headers[row].data) for row in rows], params=parameters, cuda_stream=stream.ptr

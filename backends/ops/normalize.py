@@ -41,8 +41,6 @@ class Normalize(AffineOp):
     is FP64 or of more than 16-bit integers, rounded to the datatype at the end.
     """
 
-    op = "normalize"
-
     def __init__(self, options: NormalizeOptions) -> None:
         super().__init__(options.input)
         self._axis = options.axis

@@ -38,8 +38,6 @@ class Scale(AffineOp):
     is FP64 or of more than 16-bit integers, rounded to the datatype at the end.
     """
 
-    op = "scale"
-
     def __init__(self, options: ScaleOptions) -> None:
         super().__init__(options.input)
         self._scale = np.array([options.factor / options.divide])

@@ -47,8 +47,6 @@ class TransposeOptions(Options):
 class Transpose(AffineOp):
     """[n0, n1, ...] -> the same sizes in another order, on the same device, contiguous."""
 
-    op = "transpose"
-
     def __init__(self, options: TransposeOptions) -> None:
         super().__init__(options.input)
         self._order = options.order

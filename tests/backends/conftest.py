@@ -107,11 +107,12 @@ class World:
         return self.executor(name)._backend._instance._model
 
 
-@pytest.fixture(scope="session", params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+WITH = ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)] if cuda_devices() else ["numpy"]
+
+
+@pytest.fixture(scope="session", params=WITH)
 def xp(request: pytest.FixtureRequest) -> Any:
     """What operators compute with: NumPy, and CuPy where there is a GPU."""
-    if request.param == "cupy" and not cuda_devices():
-        pytest.skip("no CUDA device, or no CuPy")
     return importlib.import_module(request.param)
 
 
