@@ -1,7 +1,7 @@
 """Batches on a device answer as each request alone would on the host, by one copy in and one copy out.
 
-The device is a stand-in that does everything as late, as early or in as odd an order as a GPU may, and a GPU where there
-is one.
+The device is a stand-in that does everything as late, as early or in as odd an order as a GPU may, and a GPU where
+there is one.
 """
 
 import importlib
