@@ -20,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from backends.device import Device
+from backends.failures import device_failures, failure_of, relieve
 from backends.regions import place_outputs
 from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
 from gateway.canonical import (
@@ -33,7 +34,7 @@ from gateway.canonical import (
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed, OutputRows, text_of
+from gateway.errors import GatewayError, ModelFailed, OutputRows
 from gateway.ports import (
     Backend,
     BackendKind,
@@ -144,7 +145,7 @@ class Pipeline:
         except GatewayError:
             raise
         except Exception as error:
-            raise ModelFailed(last_line(error)) from error
+            raise failure_of(error, request.view.name) from error
         observe("infer", time.perf_counter() - begun)
         if self._max_batch_size:
             check_rows(outputs, common_rows(request.inputs))
@@ -152,16 +153,22 @@ class Pipeline:
 
     def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         """Whatever happens on a device happens on its stream."""
+        relieve()
         with self._device.active():
             yield from self._run(requests, observe)
 
     def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
+        """Memory may run out anywhere, and a device speak of its end when results are fetched."""
+        with device_failures(requests[0].view.name):
+            yield from self._steps(requests, observe)
+
+    def _steps(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         wanted = self._wanted(requests)
         tensors = self._before(requests, observe)
         begun = time.perf_counter()
         steps = iter(cast("Iterable[Tensors]", self._infer(tensors, wanted, requests)))
         try:
-            while (raw := _next(steps)) is not None:
+            while (raw := _next(steps, requests[0].view.name)) is not None:
                 observe("infer", time.perf_counter() - begun)
                 yield self._after(raw, wanted, requests, observe)
                 begun = time.perf_counter()
@@ -184,7 +191,7 @@ class Pipeline:
                 except GatewayError:
                     raise
                 except Exception as error:
-                    raise ModelFailed(last_line(error)) from error
+                    raise failure_of(error, requests[0].view.name) from error
                 observe("infer", time.perf_counter() - begun)
                 yield self._after(raw, wanted, requests, observe)
                 begun = time.perf_counter()
@@ -296,13 +303,7 @@ def _not_final(outcome: Outcome) -> Outcome:
     return replace(outcome, final=False) if isinstance(outcome, InferResponse) else outcome
 
 
-def last_line(error: BaseException) -> str:
-    """What a user's exception says for itself, without a traceback: "ValueError: no such word"."""
-    text = text_of(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _next(steps: Iterator[Tensors]) -> Tensors | None:
+def _next(steps: Iterator[Tensors], model: str) -> Tensors | None:
     """The model's next answer, None after the last. Whatever the model raises becomes ModelFailed; errors that it
     raises in our terms keep their meaning.
     """
@@ -311,7 +312,7 @@ def _next(steps: Iterator[Tensors]) -> Tensors | None:
     except GatewayError:
         raise
     except Exception as error:
-        raise ModelFailed(last_line(error)) from error
+        raise failure_of(error, model) from error
 
 
 def join_rows(requests: Sequence[InferRequest]) -> Tensors:
