@@ -49,6 +49,11 @@ class World:
         self.null = Stream(self)
 
     @property
+    def pending(self) -> int:
+        """Copies and kernels that have not happened yet."""
+        return sum(item[0] == "do" for stream in self.streams for item in stream.queue)
+
+    @property
     def current(self) -> Stream:
         stack = getattr(self.host, "streams", None)
         stream: Stream = stack[-1] if stack else self.null
@@ -88,7 +93,7 @@ class World:
     def _step(self, stream: Stream) -> None:
         kind, what = stream.queue.popleft()
         self.clock += 1.0
-        if kind == "do":
+        if kind in ("do", "free"):
             with np.errstate(all="ignore"):
                 what()
         elif kind == "record":
@@ -177,7 +182,7 @@ class Memory:
             if block.stream is None:
                 block.bytes[:] = POISON
             else:
-                world.enqueue(block.stream, ("do", lambda: block.bytes.fill(POISON)))
+                world.enqueue(block.stream, ("free", lambda: block.bytes.fill(POISON)))
 
 
 class Pointer:
