@@ -28,6 +28,7 @@ from backends.crossing import Crossing
 from backends.device import Device
 from backends.failures import device_failures, failure_of, relieve
 from backends.fitting import input_specs, output_specs, with_rows
+from backends.instances import load_instances
 from backends.regions import place_outputs
 from backends.rows import Outcome, all_rows, check_rows, split_rows, wanted_whole
 from backends.top_k import asks_for_classes, best_classes, largest_k
@@ -56,14 +57,18 @@ from gateway.ports import (
 
 
 def load(
-    kind: BackendKind, source: ModelSource, instances: int, preprocess: Sequence[Op], postprocess: Sequence[Op]
+    kind: BackendKind,
+    source: ModelSource,
+    instances: int,
+    preprocess: Sequence[Op],
+    postprocess: Sequence[Op],
+    placement: Sequence[str] = (),
 ) -> Computation:
-    """Load every instance and fit its operators to it. Raises ValueError naming what does not fit."""
+    """Load every instance and fit its operators to it. `placement` is where, in place of the source's device: see
+    backends.instances. Raises ValueError naming what does not fit.
+    """
     with contextlib.ExitStack() as undo:
-        backends = []
-        for _ in range(instances):
-            backends.append(kind.load(source))
-            undo.callback(backends[-1].close)
+        backends = load_instances(kind, source, placement or (source.device,), instances, undo)
         first = backends[0]
         source = with_rows(source, first.max_batch_size)
         inputs, required = input_specs(source, first, preprocess)
@@ -85,7 +90,7 @@ def load(
             for backend in backends
         )
         undo.pop_all()
-    devices = [cast("Device", backend.device) for backend in backends]
+    crossed = [cast("Device", backend.device).traffic for backend in backends]
     return Computation(
         executors,
         tuple(inputs.values()),
@@ -97,7 +102,9 @@ def load(
         signatures,
         any_shape=getattr(first, "any_shape", False) and not preprocess,
         is_ready=getattr(first, "is_ready", lambda: True),
-        traffic=lambda: sum([device.traffic.read() for device in devices], Traffic()),
+        traffic=lambda: sum([each.read() for each in crossed], Traffic()),
+        devices=tuple(each.device for each in executors),
+        instances=len(backends),
     )
 
 
@@ -145,6 +152,11 @@ class Pipeline:
         self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
         self.decoupled = backend.decoupled
         self.merges = backend.merges
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._device.name
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         """See Executor."""
