@@ -152,6 +152,7 @@ class Pipeline:
         self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
         self.decoupled = backend.decoupled
         self.merges = backend.merges
+        self.turn = None if self._device.xp is np else self._device
 
     @property
     def device(self) -> str:
