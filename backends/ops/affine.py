@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from backends.ops import affine_cuda
-from backends.ops.base import here, one
+from backends.ops.base import here, one, present
 from gateway.canonical import Array, Tensors, TensorSpec
 from gateway.errors import InvalidArgument
 
@@ -201,7 +201,7 @@ class AffineOp:
         raise NotImplementedError
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = tensors[self.tensor]
+        array = present(self, self.tensor, tensors)
         key = (array.dtype, array.ndim)
         if key not in self._passes:
             self._passes[key] = Pass(self.tensor, self.affine(*key))

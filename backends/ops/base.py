@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 
-from gateway.canonical import TensorSpec
+from gateway.canonical import Array, Tensors, TensorSpec
+from gateway.errors import InvalidArgument
+from gateway.ports import Op
 
 
 def one(op: str, name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:
@@ -15,6 +18,18 @@ def one(op: str, name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:
     if name not in specs:
         raise ValueError(f"{op}: there is no tensor '{name}' at this point, but {', '.join(specs) or 'none at all'}")
     return specs[name]
+
+
+def present(op: Op, name: str, tensors: Tensors) -> Array:
+    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out."""
+    if name not in tensors:
+        raise InvalidArgument(f"{name_of(op)} needs '{name}', which is missing")
+    return tensors[name]
+
+
+def name_of(op: Op) -> str:
+    """What an op is called in YAML: CenterCrop is center_crop."""
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", type(op).__name__).lower()
 
 
 def renamed(op: str, specs: Mapping[str, TensorSpec], old: str, new: TensorSpec) -> dict[str, TensorSpec]:

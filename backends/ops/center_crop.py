@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from backends.ops.base import present
 from backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
 from gateway.canonical import Array, Tensors, TensorSpec
 from gateway.ports import OpKind, Options
@@ -42,7 +43,8 @@ class CenterCrop:
         return {**specs, self.tensor: replace(spec, shape=with_size(spec.shape, self._layout, self._size))}
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        return {**tensors, self.tensor: each(tensors[self.tensor], lambda images: self._cropped(images, xp), xp)}
+        images = present(self, self.tensor, tensors)
+        return {**tensors, self.tensor: each(images, lambda some: self._cropped(some, xp), xp)}
 
     def _cropped(self, images: Array, xp: Any) -> Array:
         old = size_in(images.shape, self._layout)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from backends.ops import image_files
-from backends.ops.base import here, one, renamed
+from backends.ops.base import here, one, present, renamed
 from backends.ops.image_files import Header, Mode
 from backends.ops.images import is_ragged, joined, spread
 from gateway.canonical import BYTES, DTYPES, Array, Tensors, TensorSpec
@@ -80,7 +80,7 @@ class DecodeImage:
         return renamed("decode_image", specs, self._input, decoded)
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        pixels = self._decoded(tensors[self._input].reshape(-1).tolist(), xp)
+        pixels = self._decoded(present(self, self._input, tensors).reshape(-1).tolist(), xp)
         rest = {name: array for name, array in tensors.items() if name != self._input}
         return {**rest, self.tensor: pixels}
 

@@ -8,10 +8,10 @@ the step, or the model, that cannot take them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from backends.ops.affine import Affine, AffineOp, Pass
+from backends.ops.base import name_of, present
 from backends.ops.images import SameSize
 from gateway.canonical import Tensors, TensorSpec
 from gateway.ports import Op
@@ -34,7 +34,7 @@ class Fused:
         return specs
 
     def __call__(self, tensors: Tensors, xp: object) -> Tensors:
-        return {**tensors, self.tensor: self._run(tensors[self.tensor], xp)}
+        return {**tensors, self.tensor: self._run(present(self.parts[0], self.tensor, tensors), xp)}
 
 
 def fuse(ops: Iterable[Op], specs: Specs) -> tuple[Op, ...]:
@@ -111,11 +111,6 @@ def _checked(ops: Iterable[Op], specs: Specs) -> Iterable[Op]:
         yield op
     if ragged:
         yield SameSize(sorted(ragged), "")
-
-
-def name_of(op: Op) -> str:
-    """What an op is called in YAML: CenterCrop is center_crop."""
-    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", type(op).__name__).lower()
 
 
 def _touches(op: Op, specs: Specs, name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from backends.ops.base import present
 from backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
 from gateway.canonical import Array, Tensors, TensorSpec
 from gateway.errors import InvalidArgument
@@ -73,7 +74,8 @@ class Pad:
         return {**specs, self.tensor: replace(spec, shape=with_size(spec.shape, self._layout, new))}
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        return {**tensors, self.tensor: each(tensors[self.tensor], lambda images: self._padded(images, xp), xp)}
+        images = present(self, self.tensor, tensors)
+        return {**tensors, self.tensor: each(images, lambda some: self._padded(some, xp), xp)}
 
     def _with_borders(self, old: Size) -> Size:
         top, bottom, left, right = self._options.borders or (0, 0, 0, 0)

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from backends.ops import resampling
-from backends.ops.base import here
+from backends.ops.base import here, present
 from backends.ops.images import LAYOUT, Layout, Size, each, image_spec, size_in, spread, with_size
 from backends.ops.resampling import Method
 from gateway.canonical import Array, Tensors, TensorSpec
@@ -83,7 +83,8 @@ class Resize:
         return {**specs, self.tensor: replace(spec, shape=with_size(spec.shape, self._layout, size))}
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        return {**tensors, self.tensor: each(tensors[self.tensor], lambda images: self._resized(images, xp), xp)}
+        images = present(self, self.tensor, tensors)
+        return {**tensors, self.tensor: each(images, lambda some: self._resized(some, xp), xp)}
 
     def _new_size(self, old: Size) -> Size:
         """Source: torchvision.transforms.Resize, which cuts off what is behind the point."""

@@ -12,8 +12,9 @@ from hypothesis.extra import numpy as arrays
 from pydantic import ValidationError
 
 from backends.ops.affine import Affine, Pass, blocks, holds
+from backends.ops.base import name_of
 from backends.ops.cast import KIND as CAST
-from backends.ops.fusion import Fused, fuse, name_of
+from backends.ops.fusion import Fused, fuse
 from backends.ops.normalize import KIND as NORMALIZE
 from backends.ops.reshape import KIND as RESHAPE
 from backends.ops.scale import KIND as SCALE
@@ -339,3 +340,10 @@ def check(fused: Fused, array: Any) -> None:
     bound = 2 * float(compute.eps) * size + float(result.eps) * np.abs(exact) + float(result.tiny)
     for each, times in ((got, 1), (one_by_one, len(fused.parts))):
         assert (np.abs(each.astype(np.float64) - exact)[finite] <= times * bound[finite]).all()
+
+
+def test_an_optional_input_that_is_missing() -> None:
+    ops = [make("cast", to="FP32"), make("scale")]
+    for each in (ops, fuse(ops, spec("UINT8", -1, 3))):
+        with pytest.raises(InvalidArgument, match="cast needs 'x', which is missing"):
+            each[0]({}, np)
