@@ -94,6 +94,10 @@ def client_of(dialect: str, transport: str) -> MakeClient | None:
     return None if line is None else _attribute(line)
 
 
+def _placement(config: ModelConfig) -> tuple[str, ...]:
+    return (config.device,) if isinstance(config.device, str) else config.device
+
+
 def model_source(config: ModelConfig, name: str, version: int, path: Path) -> ModelSource:
     """What a backend has to know of a model, but for what else there is here."""
     member = config.path.member if config.path else ""
@@ -102,7 +106,7 @@ def model_source(config: ModelConfig, name: str, version: int, path: Path) -> Mo
         name,
         version,
         path,
-        config.device,
+        _placement(config)[0],
         inputs,
         outputs,
         config.max_batch_size,
@@ -124,7 +128,9 @@ def loader(
         source = replace(model_source(config, name, version, path), resolve=resolve, clients=client_of, on_loop=on_loop)
         before = make_ops(kinds.ops, config.preprocess, "preprocess")
         after = make_ops(kinds.ops, config.postprocess, "postprocess")
-        return pipelines.load(kinds.backends[config.backend], source, config.instances, before, after)
+        return pipelines.load(
+            kinds.backends[config.backend], source, config.instances, before, after, _placement(config)
+        )
 
     return load
 
@@ -300,7 +306,7 @@ class App:
         return {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
-        devices = {model.device for model in self.repository.serving()}
+        devices = {device for model in self.repository.serving() for device in model.devices}
         found = ((device, gpu_memory(device)) for device in sorted(devices))
         return [Gpu(device, memory[1], memory[2]) for device, memory in found if memory is not None]
 

@@ -108,13 +108,6 @@ def holds(dtype: np.dtype[Any], value: float) -> bool:
     return value == int(value) and int(limits.min) <= value <= int(limits.max)
 
 
-def place(xp: Any) -> tuple[int, int]:
-    """Where constants for this call belong: the device and the stream that orders what happens there."""
-    if xp is np:
-        return -1, 0
-    return int(xp.cuda.runtime.getDevice()), int(xp.cuda.get_current_stream().ptr)
-
-
 def on_host(array: Array) -> Array:
     """A NumPy array, copied from the device if it was there."""
     return array if isinstance(array, np.ndarray) else array.get()

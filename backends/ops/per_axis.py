@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from backends.ops.checks import axis_in, place
+from backends.ops.base import here
+from backends.ops.checks import axis_in
 from gateway.canonical import Array, TensorSpec
 from gateway.errors import InvalidArgument
 
@@ -42,7 +43,7 @@ class PerAxis:
                     f"{op}: axis {self._axis} of '{name}' has {array.shape[axis]} entries, expected {len(self)}"
                 )
             shape[axis] = -1
-        key = (array.ndim, *place(xp))
+        key = (array.ndim, here(xp))
         if key not in self._ready:
             self._ready[key] = xp.asarray(self._numbers.reshape(shape))
         return self._ready[key]
