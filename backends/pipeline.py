@@ -29,6 +29,7 @@ from backends.device import Device
 from backends.failures import device_failures, failure_of, relieve
 from backends.fitting import input_specs, output_specs, with_rows
 from backends.instances import load_instances
+from backends.ops.fusion import fuse
 from backends.regions import place_outputs
 from backends.rows import Outcome, all_rows, check_rows, split_rows, wanted_whole
 from backends.top_k import asks_for_classes, best_classes, largest_k
@@ -73,6 +74,10 @@ def load(
         source = with_rows(source, first.max_batch_size)
         inputs, required = input_specs(source, first, preprocess)
         outputs = output_specs(source, first, postprocess)
+        preprocess, postprocess = (
+            fuse(preprocess, inputs),
+            fuse(postprocess, {each.name: each for each in first.outputs}),
+        )
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
         if signatures and (preprocess or postprocess):
             # What comes before and after the default function makes it another, and knows nothing of the rest.
@@ -149,7 +154,9 @@ class Pipeline:
         self._max_batch_size = max_batch_size
         self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
         self.runs_on = backend.runs_on
-        self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
+        # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
+        steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
+        self.inline = backend.inline and self._device.xp is np and steady
         self.decoupled = backend.decoupled
         self.merges = backend.merges
         self.turn = None if self._device.xp is np else self._device
