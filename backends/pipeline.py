@@ -154,7 +154,9 @@ class Pipeline:
         self._max_batch_size = max_batch_size
         self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
         self.runs_on = backend.runs_on
-        self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
+        # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
+        steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
+        self.inline = backend.inline and self._device.xp is np and steady
         self.decoupled = backend.decoupled
         self.merges = backend.merges
         self.turn = None if self._device.xp is np else self._device

@@ -55,6 +55,7 @@ class DecodeImage:
     """BYTES on the host -> pixels on the device. What cannot be read is InvalidArgument, which names its row."""
 
     ragged = "makes"
+    steady = False  # how long it takes is a matter of what is in the files
 
     def __init__(self, options: DecodeImageOptions) -> None:
         """Raises ValueError if what decodes is not installed."""

@@ -133,7 +133,7 @@ class GpuDecoder:
         )
         for row, image in zip(rows, images, strict=True):
             if image is not None:
-                found[row] = xp.array(xp.asarray(image))
+                found[row] = xp.array(xp.asarray(image), order="C")
         stream.synchronize()  # the images are copied; their own memory may go
         width = 3 if self._mode == "RGB" else 1
         for row in rows:

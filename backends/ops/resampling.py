@@ -152,8 +152,9 @@ def on_host(x: Array, new: int, method: Method, antialias: bool) -> Array:
     work = np.float64 if whole or x.dtype == np.float64 else np.float32
     bands = _bands(old, new, method, antialias, whole, work)
     result = np.empty((outer, new, inner), x.dtype)
-    wide = max(1, min(inner, _BLOCK_BYTES // (old * np.dtype(work).itemsize)))
-    high = max(1, _BLOCK_BYTES // (old * wide * np.dtype(work).itemsize))
+    line_bytes = max(old, new) * np.dtype(work).itemsize
+    wide = max(1, min(inner, _BLOCK_BYTES // line_bytes))
+    high = max(1, _BLOCK_BYTES // (line_bytes * wide))
     for top in range(0, outer, high):
         for left in range(0, inner, wide):
             block = x[top : top + high, :, left : left + wide].transpose(1, 0, 2)

@@ -28,6 +28,7 @@ _UINT8: Final = np.dtype(np.uint8)
 _KEPT_TABLES: Final = 64
 _MODES: Final = {1: "L", 3: "RGB", 4: "CMYK"}  # those whose channels Pillow resizes each by itself
 _MANY_PIXELS: Final = 1 << 16
+_FLOATS: Final = 4 << 20
 _TURNS_SINCE: Final = 13
 
 
@@ -64,7 +65,7 @@ class ResizeOptions(Options):
 class Resize:
     """Images -> images on the same device; those of different sizes -> one array where they are of one size then.
 
-    Temporaries stay below some tens of megabytes, whatever the size of the batch.
+    Temporaries stay below some tens of megabytes, or a few times one image if that is larger.
     """
 
     ragged = "takes"
@@ -120,13 +121,22 @@ class Resize:
             return self._both_ways(images, new, xp)
         if self._options.method == "nearest":
             return self._both_ways(images, new, xp)
-        if images.dtype == np.float16:
-            return self._both_ways(images.astype(np.float32), new, xp).astype(np.float16)
-        if self._options.antialias:
-            by_pillow = _pillow(images, new, self._options) if xp is np else None
-            return self._both_ways(images, new, xp) if by_pillow is None else by_pillow
-        smooth = self._both_ways(images.astype(np.float32), new, xp)
-        return xp.rint(smooth, out=smooth).clip(0, 255).astype(np.uint8)
+        if images.dtype == np.float16 or not self._options.antialias:
+            return self._in_float32(images, new, xp)
+        by_pillow = _pillow(images, new, self._options) if xp is np else None
+        return self._both_ways(images, new, xp) if by_pillow is None else by_pillow
+
+    def _in_float32(self, images: Array, new: Size, xp: Any) -> Array:
+        """A few images at a time, rounded at the end."""
+        batch = images.reshape(-1, *images.shape[-3:])
+        result = xp.empty((len(batch), *with_size(batch.shape[1:], self._layout, new)), images.dtype)
+        step = max(1, _FLOATS // max(prod(batch.shape[1:]), prod(result.shape[1:])))
+        for start in range(0, len(batch), step):
+            smooth = self._both_ways(batch[start : start + step].astype(np.float32), new, xp)
+            if images.dtype == _UINT8:
+                smooth = xp.rint(smooth, out=smooth).clip(0, 255)
+            result[start : start + step] = smooth
+        return result.reshape(*images.shape[:-3], *result.shape[1:])
 
     def _of_nothing(self, images: Array, xp: Any) -> Array:
         """No image at all has no size yet."""

@@ -358,7 +358,9 @@ class Cupy(ModuleType):
                 memcpyDeviceToHost=2,
                 memcpyDeviceToDevice=3,
                 getDeviceCount=lambda: 1,
+                getDevice=lambda: 0,
             ),
+            get_current_stream=lambda: world.current,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -376,6 +378,18 @@ class Cupy(ModuleType):
         self.world.copies.append(("in", now.nbytes))
         self.world.enqueue(self.world.current, ("do", lambda: np.copyto(made._v, now)))
         return made
+
+    def ElementwiseKernel(self, inputs: str, outputs: str, operation: str, name: str) -> Any:  # noqa: N802 - its name
+        """The kernel of `affine_cuda`, in Python."""
+        assert operation == "y = (Y)((F)x * scale + shift)"
+
+        def run(x: Any, scale: Any, shift: Any, y: Any) -> None:
+            def work() -> None:
+                np.copyto(y._v, x._v.astype(scale.dtype) * scale._v + shift._v, casting="unsafe")
+
+            self.world.enqueue(self.world.current, ("do", work))
+
+        return run
 
     def asnumpy(self, array: Any, out: Any = None) -> Any:
         got = array.get()

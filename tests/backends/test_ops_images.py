@@ -6,6 +6,7 @@ import contextlib
 import io
 import struct
 import sys
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -467,6 +468,19 @@ def test_resize_refuses() -> None:
         op({"x": np.zeros((1, 1, 60_000, 1), np.uint8)}, np)
     with pytest.raises(InvalidArgument, match="images without pixels"):
         op({"x": np.zeros((2, 0, 5, 3), np.uint8)}, np)
+
+
+@pytest.mark.usefixtures("with_pillow")
+@pytest.mark.parametrize(("datatype", "antialias"), [("UINT8", True), ("UINT8", False), ("FP16", True), ("FP32", True)])
+def test_resize_needs_little_memory_beside_its_result(datatype: str, antialias: bool) -> None:
+    images = np.zeros((24, 500, 600, 3), DTYPES[datatype])  # float64 of all would be 173 MB
+    op = make(RESIZE, op="resize", size=(64, 64), antialias=antialias)
+    op({"x": images[:1]}, np)
+    tracemalloc.start()
+    got = op({"x": images}, np)["x"]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most - got.nbytes < 64 << 20
 
 
 # ---------------------------------------------------------------------------------------------------- center_crop, pad

@@ -1,134 +1,124 @@
-"""The texts of the GPU's kernels, compiled as C++ for this machine's processor and run thread by thread.
+"""The texts of the GPU's kernels, compiled as C++ for this machine's processor and run thread by thread, with all that
+leads to their launch.
 
 That they are right is shown here wherever there is a C++ compiler; how they do on a GPU is for tests marked gpu.
 """
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
-from collections.abc import Callable
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cuda_stand_in import OnGpu, StandIn
+from PIL import Image
 
 from backends.ops import affine_cuda, resampling
 from backends.ops.affine import Affine, Pass
+from backends.ops.center_crop import KIND as CENTER_CROP
+from backends.ops.decode_image import KIND as DECODE
+from backends.ops.fusion import fuse
+from backends.ops.normalize import KIND as NORMALIZE
+from backends.ops.pad import KIND as PAD
+from backends.ops.resize import KIND as RESIZE
+from backends.ops.transpose import KIND as TRANSPOSE
+from gateway.canonical import DTYPES, TensorSpec
+from gateway.ports import Op, OpKind
 
 pytestmark = pytest.mark.heavy
 RANDOM = np.random.default_rng(5)
-CUDA = """
-#include <cstddef>
-#include <cstring>
-#define __global__
-#define __device__
-#define __restrict__
-#define __align__(bytes) alignas(bytes)
-struct Place { unsigned int x, y; };
-static Place blockIdx, blockDim, gridDim, threadIdx;
-"""
-ROUNDED = """
-static unsigned short rounded(float value) {  // to the nearest half, ties to even
-    unsigned int bits;
-    std::memcpy(&bits, &value, 4);
-    const unsigned int sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    if (size >= 0x7f800000u) {
-        return sign | (size > 0x7f800000u ? 0x7e00u : 0x7c00u);
-    }
-    float small;
-    std::memcpy(&small, &size, 4);
-    if (size < 0x38800000u) {  // below the normal halves: the sum's last bit is theirs
-        small += 0.5f;
-        std::memcpy(&bits, &small, 4);
-        return sign | (bits - 0x3f000000u);
-    }
-    const unsigned int half = (size + 0xfffu + (size >> 13 & 1u)) >> 13;
-    const unsigned int moved = half - (112u << 10);
-    return sign | (moved > 0x7c00u ? 0x7c00u : moved);
-}
-"""
-LAUNCH = """
-extern "C" void launch(const Word* x, Pack* y, const float* scale, const float* shift, unsigned int groups,
-                       unsigned int images, unsigned int wide, unsigned int high, unsigned int threads) {
-    gridDim = {wide, high};
-    blockDim = {threads, 1};
-    for (blockIdx.y = 0; blockIdx.y < high; ++blockIdx.y)
-        for (blockIdx.x = 0; blockIdx.x < wide; ++blockIdx.x)
-            for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x)
-                tensorgate_planar(x, y, scale, shift, groups, images);
-}
-"""
-
-Compile = Callable[[str], Any]
+PLANAR = (0, 3, 1, 2)
 
 
 @pytest.fixture
-def compiled(tmp_path: Path) -> Compile:
-    """A text -> the library that it becomes."""
-
-    def compile_(text: str) -> Any:
-        source, library = tmp_path / "kernel.cpp", tmp_path / "kernel.so"
-        source.write_text(text)
-        flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
-        subprocess.run(["g++", *flags, "-shared", "-fPIC", "-o", library, source], check=True)
-        return ctypes.CDLL(str(library))
-
-    return compile_
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    for cached in (affine_cuda._planar_kernel, affine_cuda._generic_kernel, resampling._kernel):
+        cached.cache_clear()
+    return StandIn(tmp_path)
 
 
-def pointer(array: Any) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+def host(array: Any) -> Any:
+    return np.asarray(array)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_planar(channels: int, dtype: Any, compiled: Compile) -> None:
-    result = np.dtype(dtype)
-    rounded = ROUNDED if result == np.float16 else ""
-    library = compiled(CUDA + affine_cuda.source(result, channels, rounded) + LAUNCH)
-    scale, shift = RANDOM.normal(0, 3, (2, channels)).astype(np.float32)
+@pytest.mark.parametrize("alike", [True, False])
+def test_planar(channels: int, dtype: Any, alike: bool, gpu: StandIn) -> None:
+    scale, shift = RANDOM.normal(0, 3, (2, 1 if alike else channels)).astype(np.float32)
     scale[0], shift[-1] = 1e-7, 1e5  # halves below the normal ones, and infinite ones
-    for images, height, width in [(1, 1, 16), (3, 24, 31), (5, 8, 40)]:
-        x = RANDOM.integers(0, 256, (images, height, width, channels)).astype(np.uint8)
-        groups = height * width // affine_cuda.pixels_per_thread(result)
-        y = np.zeros((images, channels, height, width), result)
-        for wide, high, threads in [(-(-groups // 256), images, 256), (2, 2, 3)]:  # one element each, and several
-            y[:] = 0
-            library.launch(*map(pointer, (x, y, scale, shift)), groups, images, wide, high, threads)
-            step = Affine(result, (0, 3, 1, 2), np.dtype(np.float32), scale, shift, 1)
-            with np.errstate(all="ignore"):
-                np.testing.assert_array_equal(y, Pass("x", step)(x, np))
+    step = Pass("x", Affine(np.dtype(dtype), PLANAR, np.dtype(np.float32), scale, shift, 1))
+    for shape in [(1, 1, 16), (3, 24, 31), (5, 8, 40), (2, 64, 64)]:
+        x = RANDOM.integers(0, 256, (*shape, channels)).astype(np.uint8)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(host(step(gpu.asarray(x), gpu)), step(x, np))
+    assert gpu.launched == ["tensorgate_planar"] * 4
 
 
-@pytest.mark.parametrize("method", ["bilinear", "bicubic", "lanczos"])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
-def test_resampling(method: resampling.Method, dtype: Any, compiled: Compile) -> None:
-    whole = dtype == np.uint8
-    types = {np.uint8: ("unsigned char", "int"), np.float32: ("float", "float"), np.float64: ("double", "double")}
-    element, accumulator = types[dtype]
-    library = compiled(
-        f"""{CUDA}
-        typedef {element} T;
-        typedef {accumulator} A;
-        extern "C" void run(const T* x, const int* first, const int* counts, const A* weights, long long old,
-                            long long fresh, long long inner, long long most, T* result, std::ptrdiff_t size) {{
-            for (std::ptrdiff_t i = 0; i < size; ++i) {{
-                T& y = result[i];
-                {resampling.body(whole)}
-            }}
-        }}"""
-    )
-    for outer, old, new, inner in [(2, 40, 16, 3), (1, 7, 20, 5), (3, 1, 4, 1), (2, 30, 1, 2)]:
-        x = (RANDOM.random((outer, old, inner)) * 255).astype(dtype)
-        x[0, : old // 2] = 255 if whole else 1e3  # edges ring, and are clipped
-        first, counts, weights = resampling.host_tables(old, new, method, True, x.dtype)
-        y = np.zeros((outer, new, inner), dtype)
-        sizes = map(ctypes.c_longlong, (old, new, inner, weights.shape[1]))
-        library.run(*map(pointer, (x, first, counts, weights)), *sizes, pointer(y), ctypes.c_longlong(y.size))
-        want = resampling.on_host(x, new, method, True)
-        if whole:
-            np.testing.assert_array_equal(y, want)
+@pytest.mark.parametrize("source", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "FP64", "INT64"])
+@pytest.mark.parametrize("target", ["FP16", "FP32", "FP64"])
+def test_what_is_not_the_usual_case(source: str, target: str, gpu: StandIn) -> None:
+    compute = np.dtype(np.float64 if source in ("FP64", "INT64") or target == "FP64" else np.float32)
+    scale, shift = np.array([0.5, -3.0, 1e-3]), np.array([1.0, 2.5, -7.0])
+    for shape, order, axis in [((2, 5, 7, 3), PLANAR, 1), ((2, 5, 3), None, 2), ((4, 3), (1, 0), 0)]:
+        x = (RANDOM.random(shape) * 200).astype(DTYPES[source])
+        step = Pass("x", Affine(DTYPES[target], order, compute, scale, shift, axis))
+        got = step(gpu.asarray(x), gpu)
+        assert isinstance(got, OnGpu)
+        np.testing.assert_array_equal(host(got), step(x, np))
+    assert set(gpu.launched) == {"tensorgate_affine"}
+
+
+def make(kind: OpKind, **options: Any) -> Op:
+    return kind.make(kind.options(input="x", **options))
+
+
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("antialias", [True, False])
+def test_resize(method: str, dtype: Any, layout: str, antialias: bool, gpu: StandIn) -> None:
+    if method == "lanczos" and not antialias:
+        return
+    for old, new in [((40, 30), (16, 50)), ((90, 20), (20, 20)), ((1, 7), (4, 1))]:
+        shape = (2, *old, 3) if layout == "NHWC" else (2, 3, *old)
+        x = (RANDOM.random(shape) * 255).astype(dtype)
+        x[0].reshape(-1)[: x[0].size // 2] = 255  # edges ring, and are clipped
+        op = make(RESIZE, op="resize", size=new, method=method, layout=layout, antialias=antialias)
+        got, want = op({"x": gpu.asarray(x)}, gpu)["x"], op({"x": x}, np)["x"]
+        assert isinstance(got, OnGpu)
+        assert got.dtype == want.dtype
+        if dtype == np.uint8 and antialias:
+            np.testing.assert_array_equal(host(got), want)
         else:
-            np.testing.assert_allclose(y, want, rtol=0, atol=1e3 * 8 * np.finfo(dtype).eps)
+            within = {np.uint8: 1, np.float16: 0.5}.get(dtype, 1e-4)
+            np.testing.assert_allclose(host(got).astype(float), want.astype(float), rtol=0, atol=within)
+
+
+def test_the_usual_pipeline(gpu: StandIn) -> None:
+    contents = np.empty(3, object)
+    for row, size in enumerate([(60, 80), (90, 50), (40, 40)]):
+        stream = io.BytesIO()
+        Image.fromarray(RANDOM.integers(0, 256, (*size, 3)).astype(np.uint8)).save(stream, "JPEG")
+        contents[row] = stream.getvalue()
+    mean, std = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+    ops = [
+        make(DECODE, op="decode_image", decoder="pillow"),
+        make(RESIZE, op="resize", shorter=48),
+        make(CENTER_CROP, op="center_crop", size=(44, 50)),
+        make(PAD, op="pad", size=(48, 52), mode="edge"),
+        make(NORMALIZE, op="normalize", mean=mean, std=std, axis=-1, to="FP16"),
+        make(TRANSPOSE, op="transpose", layout="NHWC->NCHW"),
+    ]
+    results = []
+    for xp in (np, gpu):
+        tensors: Any = {"x": contents}
+        for op in fuse(ops, {"x": TensorSpec("x", DTYPES["BYTES"], (-1,))}):
+            tensors = op(tensors, xp)
+        results.append(tensors["x"])
+    assert isinstance(results[1], OnGpu)
+    assert results[1].shape == (3, 3, 48, 52)
+    np.testing.assert_array_equal(host(results[1]), results[0])
+    assert gpu.launched[-1] == "tensorgate_planar"
