@@ -1,11 +1,16 @@
 """One instance of a model on its device: rows joined, preprocessed, inferred, postprocessed, split again.
 
-    join_rows -> put on the device -> preprocess ops -> Backend.infer -> postprocess ops -> back to the host ->
-    split_rows
+    bring -> preprocess ops -> Backend.infer -> postprocess ops -> pack -> fetch -> split_rows
+    |        '-------- computing, on the device ------------------'         |
+    '-- requests' rows onto the device                        what they asked for back to the host
 
-Two crossings per batch, no more: the joined rows go in once, and only outputs that somebody in the batch asked for
-come out, or their best classes where nothing else is wanted of them. A batch of one is neither joined nor split: its
-arrays pass through as they are.
+Two crossings per batch, no more: the rows go in at once, and only outputs that somebody in the batch asked for come
+out, or their best classes where nothing else is wanted of them; see crossing for how, and for how two batches are on
+their way through one instance. On the host nothing crosses: a batch of one is neither joined nor split, and its arrays
+pass through as they are.
+
+Who asks for its outputs `on_device` gets them there, to be another model's inputs: complete, so that whoever is next
+may use them on any stream.
 """
 
 from __future__ import annotations
@@ -15,15 +20,17 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from backends.crossing import Crossing
 from backends.device import Device
 from backends.fitting import input_specs, output_specs, with_rows
 from backends.instances import load_instances
+from backends.padding import Padded, Padder
 from backends.regions import place_outputs
-from backends.rows import Outcome, all_rows, check_rows, join_rows, split_rows, wanted_whole
+from backends.rows import Outcome, all_rows, check_rows, split_rows, wanted_whole
 from backends.top_k import asks_for_classes, best_classes, largest_k
 from gateway.canonical import (
     NOTHING,
@@ -37,6 +44,7 @@ from gateway.canonical import (
 )
 from gateway.errors import GatewayError, ModelFailed, text_of
 from gateway.ports import (
+    NO_PADDING,
     Backend,
     BackendKind,
     Computation,
@@ -45,6 +53,7 @@ from gateway.ports import (
     Op,
     RequestBackend,
     SignatureBackend,
+    Traffic,
 )
 
 
@@ -62,7 +71,9 @@ def load(
     with contextlib.ExitStack() as undo:
         backends = load_instances(kind, source, placement or (source.device,), instances, undo)
         first = backends[0]
-        source = with_rows(source, first.max_batch_size)
+        padding = source.padding
+        max_batch_size = min(first.max_batch_size, *padding.sizes[-1:] or (first.max_batch_size,))
+        source = with_rows(source, max_batch_size)
         inputs, required = input_specs(source, first, preprocess)
         outputs = output_specs(source, first, postprocess)
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
@@ -76,18 +87,22 @@ def load(
         executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
         if executor is RequestPipeline and (preprocess or postprocess):
             raise ValueError("this backend takes requests as they are: preprocess and postprocess have no place here")
+        if executor is RequestPipeline and padding != NO_PADDING:
+            raise ValueError("this backend takes requests as they are: pad_batches_to and ragged have no place here")
+        padder = Padder(padding, inputs, outputs, max_batch_size) if padding != NO_PADDING else None
         executors = tuple(
-            executor(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, further, number == 0)
+            executor(backend, preprocess, postprocess, tuple(outputs), max_batch_size, further, number == 0, padder)
             for number in range(first.in_flight)
             for backend in backends
         )
         undo.pop_all()
+    devices = [cast("Device", backend.device) for backend in backends]
     return Computation(
         executors,
         tuple(inputs.values()),
         tuple(outputs.values()),
         tuple(required.values()),
-        first.max_batch_size,
+        max_batch_size,
         first.platform,
         cast("Device", first.device).name,
         signatures,
@@ -95,7 +110,21 @@ def load(
         is_ready=getattr(first, "is_ready", lambda: True),
         devices=tuple(each.device for each in executors),
         instances=len(backends),
+        ragged={name: each.axes for name, each in padding.ragged.items()},
+        traffic=lambda: sum([device.traffic.read() for device in devices], Traffic()),
     )
+
+
+class Results(NamedTuple):
+    """What the batch's callers asked for, on the device: all of it as `tensors`; `packed` has those of `names` that
+    somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory.
+    """
+
+    tensors: Tensors
+    names: list[str]
+    best: Mapping[str, TopK | GatewayError]
+    packed: Any
+    placed: bool
 
 
 class Pipeline:
@@ -114,16 +143,20 @@ class Pipeline:
         max_batch_size: int,
         further: Sequence[str] = (),
         owner: bool = True,
+        padder: Padder | None = None,
     ) -> None:
         self._backend = cast("Backend", backend)
         self._owner = owner
         self._device: Device = backend.device
+        self._crossing: Crossing = self._device.crossing()
         self._preprocess = preprocess
         self._postprocess = postprocess
         self._outputs = outputs
         self._order = tuple(dict.fromkeys((*outputs, *further)))
         self._raw_outputs = tuple(spec.name for spec in backend.outputs)
         self._max_batch_size = max_batch_size
+        self._padder = padder
+        self._padded: Padded | None = None  # the batch that runs, if anything was added to it
         self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
         self.runs_on = backend.runs_on
         self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
@@ -137,11 +170,15 @@ class Pipeline:
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         """See Executor."""
-        if self._bare:
-            if len(requests) == 1 and requests[0].into is None and not asks_for_classes(requests[0]):
-                return (self._run_bare(requests[0], observe),)
-            return self._run(requests, observe)
-        return self._run_on_device(requests, observe)
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
+        if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
+            return (self._run_bare(requests[0], observe),)
+        return self._run(requests, observe)
+
+    def _is_alone(self, requests: Sequence[InferRequest]) -> bool:
+        """A request that nothing has to be done with before or after."""
+        return len(requests) == 1 and self._padded is None and requests[0].into is None
 
     def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
         """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
@@ -158,46 +195,58 @@ class Pipeline:
             check_rows(outputs, common_rows(request.inputs))
         return (InferResponse(outputs),)
 
-    def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
-        """Whatever happens on a device happens on its stream."""
-        with self._device.active():
-            yield from self._run(requests, observe)
-
     def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         wanted = self._wanted(requests)
-        tensors = self._before(requests, observe)
-        begun = time.perf_counter()
-        steps = iter(cast("Iterable[Tensors]", self._infer(tensors, wanted, requests)))
-        try:
-            while (raw := _next(steps)) is not None:
-                observe("infer", time.perf_counter() - begun)
-                yield self._after(raw, wanted, requests, observe)
-                begun = time.perf_counter()
-        finally:
-            close = getattr(steps, "close", None)
-            if close is not None:
-                close()
+        crossing = self._crossing
+        steps: Iterator[Tensors] | None = None
+        with crossing.batch(observe):
+            crossing.bring(requests if self._padded is None else self._padded.requests)
+            try:
+                while True:
+                    with crossing.computing():
+                        if steps is None:
+                            steps = iter(cast("Iterable[Tensors]", self._infer(self._prepared(), wanted, requests)))
+                        raw = _next(steps)
+                        if raw is None:
+                            return
+                        crossing.lap("infer")
+                        results = self._results(raw, wanted, requests)
+                    yield self._outcomes(results, requests)
+                    if not self.decoupled:
+                        return
+            finally:
+                self._end(steps)
+                self._padded = None
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
+        """What the model awaits, and on which stream it computes then, nobody knows: so the device's work is finished
+        before it is called, and after it has answered.
+        """
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
         wanted = self._wanted(requests)
-        tensors = self._before(requests, observe)
-        begun = time.perf_counter()
-        steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
-        try:
-            while True:
-                try:
-                    raw = await anext(steps)
-                except StopAsyncIteration:
-                    return
-                except GatewayError:
-                    raise
-                except Exception as error:
-                    raise ModelFailed(last_line(error)) from error
-                observe("infer", time.perf_counter() - begun)
-                yield self._after(raw, wanted, requests, observe)
-                begun = time.perf_counter()
-        finally:
-            await cast("Any", steps).aclose()
+        crossing = self._crossing
+        with crossing.batch(observe):
+            crossing.bring(requests if self._padded is None else self._padded.requests)
+            with crossing.computing():
+                tensors = self._prepared()
+            crossing.finish()
+            begun = time.perf_counter()
+            steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
+            try:
+                while True:
+                    raw = await _anext(steps)
+                    if raw is None:
+                        return
+                    self._device.finish_all()
+                    observe("infer", time.perf_counter() - begun)
+                    with crossing.computing():
+                        results = self._results(raw, wanted, requests)
+                    yield self._outcomes(results, requests)
+                    begun = time.perf_counter()
+            finally:
+                await cast("Any", steps).aclose()
+                self._padded = None
 
     def close(self) -> None:
         if self._owner:
@@ -217,36 +266,51 @@ class Pipeline:
         """Postprocessing may need outputs that nobody asked for; without it, only the wanted ones are computed."""
         return self._backend.infer(tensors, self._raw_outputs if self._postprocess else wanted, requests)
 
-    def _before(self, requests: Sequence[InferRequest], observe: Observe) -> Tensors:
-        begun = time.perf_counter()
-        put = self._device.put
-        if all(request.into is None for request in requests):
-            tensors: Tensors = {name: put(array) for name, array in join_rows(requests).items()}
-        else:
-            tensors = {name: self._device.join([each.inputs[name] for each in requests]) for name in requests[0].inputs}
+    def _prepared(self) -> Tensors:
+        """What was brought, as the model takes it."""
+        tensors = self._crossing.arrived()
         for op in self._preprocess:
             tensors = op(tensors, self._device.xp)
-        observe("preprocess", time.perf_counter() - begun)
+        self._crossing.lap("preprocess")
         return tensors
 
-    def _after(
-        self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest], observe: Observe
-    ) -> Sequence[Outcome]:
-        begun = time.perf_counter()
+    def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> Results:
+        """Of what the model gave, what somebody asked for, ready to leave the device."""
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
-        tensors = {name: raw[name] for name in wanted}
-        if self._max_batch_size:
+        tensors: Tensors = {name: raw[name] for name in wanted}
+        if self._padded is not None:
+            tensors = self._padded.without_rows(tensors)
+        elif self._max_batch_size:
             check_rows(tensors, all_rows(requests))
-        get = self._device.get
-        classes = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
+        best = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
+        stays = any(request.on_device for request in requests)
         placed = any(request.into for request in requests)
-        whole = wanted_whole(requests) if classes or placed else None
-        outputs = {name: get(array) for name, array in tensors.items() if whole is None or name in whole}
-        outcomes = split_rows(outputs, requests, classes)
-        if placed:
-            outcomes = self._place(tensors, requests, outcomes)
-        observe("postprocess", time.perf_counter() - begun)
+        whole = wanted_whole(requests) if best or placed or stays else None
+        names = [name for name in tensors if whole is None or name in whole]
+        found = [each for each in best.values() if isinstance(each, TopK)]
+        leaving = [
+            *[tensors[name] for name in names],
+            *[array for each in found for array in (each.values, each.indices)],
+        ]
+        packed = self._crossing.pack(leaving)
+        self._crossing.lap("postprocess")
+        return Results(tensors, names, best, packed, placed)
+
+    def _outcomes(self, results: Results, requests: Sequence[InferRequest]) -> Sequence[Outcome]:
+        """Everybody's own rows, on the host or where they are wanted."""
+        arrays = iter(self._crossing.fetch(results.packed))
+        outputs = dict(zip(results.names, arrays, strict=False))
+        classes = {
+            name: TopK(next(arrays), next(arrays)) if isinstance(best, TopK) else best
+            for name, best in results.best.items()
+        }
+        outcomes = split_rows(outputs, requests, classes, results.tensors)
+        if self._padded is not None and self._padded.cuts:
+            outcomes = self._padded.own_lengths(outcomes, requests)
+        if results.placed:
+            with self._device.selected():
+                outcomes = self._place(results.tensors, requests, outcomes)
         return [_not_final(outcome) for outcome in outcomes] if self.decoupled else outcomes
 
     def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: list[Outcome]) -> list[Outcome]:
@@ -262,11 +326,16 @@ class Pipeline:
         return placed
 
     def _best(self, name: str, array: Array, k: int) -> TopK | GatewayError:
-        """The best classes of an output, found on the device, on the host."""
-        best = best_classes(name, array, k, self._max_batch_size > 0, self._device.xp)
-        if isinstance(best, GatewayError):
-            return best
-        return TopK(self._device.get(best.values), self._device.get(best.indices))
+        """The best classes of an output, found where it is."""
+        xp = np if isinstance(array, np.ndarray) else self._device.xp
+        return best_classes(name, array, k, self._max_batch_size > 0, xp)
+
+    def _end(self, steps: Iterator[Tensors] | None) -> None:
+        """A generator that is left before its end may still have to clean up, on its device."""
+        close = getattr(steps, "close", None)
+        if close is not None:
+            with self._device.active():
+                close()
 
 
 class RequestPipeline(Pipeline):
@@ -291,7 +360,10 @@ class RequestPipeline(Pipeline):
         if missing:
             return ModelFailed(f"the model gave no output '{missing[0]}'")
         try:
-            (own,) = self._after(outcome.outputs, tuple(outcome.outputs), (request,), observe)
+            with self._crossing.batch(observe):
+                with self._crossing.computing():
+                    results = self._results(outcome.outputs, tuple(outcome.outputs), (request,))
+                (own,) = self._outcomes(results, (request,))
         except GatewayError as error:
             return error
         if isinstance(own, GatewayError):
@@ -308,6 +380,18 @@ def last_line(error: BaseException) -> str:
     """What a user's exception says for itself, without a traceback: "ValueError: no such word"."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def _anext(steps: AsyncIterator[Tensors]) -> Tensors | None:
+    """The same of a model on the event loop."""
+    try:
+        return await anext(steps)
+    except StopAsyncIteration:
+        return None
+    except GatewayError:
+        raise
+    except Exception as error:
+        raise ModelFailed(last_line(error)) from error
 
 
 def _next(steps: Iterator[Tensors]) -> Tensors | None:

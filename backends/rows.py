@@ -27,19 +27,22 @@ def join_rows(requests: Sequence[InferRequest]) -> Tensors:
 
 
 def split_rows(
-    outputs: Tensors, requests: Sequence[InferRequest], classes: Mapping[str, TopK | GatewayError] = NOTHING
+    outputs: Tensors,
+    requests: Sequence[InferRequest],
+    classes: Mapping[str, TopK | GatewayError] = NOTHING,
+    on_device: Tensors = NOTHING,
 ) -> list[Outcome]:
     """Give every request its own rows of every output that it asked for, as views: [sum(rows_i), *rest] -> [rows_i,
-    *rest]; of an output whose best `classes` it asked for, those.
+    *rest]; of an output whose best `classes` it asked for, those. Who wants them `on_device` gets views of those.
 
     A lone request gets all rows, whatever their number. What an output cannot give is the outcome of who asked for it.
     """
     if len(requests) == 1:
-        return [_own(outputs, classes, requests[0], None)]
+        return [_own(on_device if requests[0].on_device else outputs, classes, requests[0], None)]
     outcomes, start = [], 0
     for request in requests:
         end = start + cast("int", common_rows(request.inputs))
-        outcomes.append(_own(outputs, classes, request, slice(start, end)))
+        outcomes.append(_own(on_device if request.on_device else outputs, classes, request, slice(start, end)))
         start = end
     return outcomes
 
@@ -63,11 +66,12 @@ def _own(
 
 def wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
     """The outputs that somebody wants whole and on the host; None: all of them."""
-    if not all(request.outputs for request in requests):
+    if not all(request.outputs or request.on_device for request in requests):
         return None
     return {
         output.name
         for request in requests
+        if not request.on_device
         for output in request.outputs
         if not output.top_k and output.name not in (request.into or ())
     }

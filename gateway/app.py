@@ -116,6 +116,7 @@ def loader(
             resolve,
             client_of,
             on_loop,
+            config.padding(),
         )
         before = [kinds.ops[step.op].make(step) for step in config.preprocess]
         after = [kinds.ops[step.op].make(step) for step in config.postprocess]

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -376,6 +376,39 @@ Await: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class RaggedInput:
+    """An input whose shapes may differ between the requests of a batch: along `axes`, where all become as long as the
+    longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or empty text.
+    """
+
+    axes: tuple[int, ...] = (1,)
+    value: float | str | None = None
+    to_multiple_of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An output that is as long along `axis` as an input along `input_axis`: each request gets its own length."""
+
+    output: str
+    axis: int
+    input: str
+    input_axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number."""
+
+    sizes: tuple[int, ...] = ()
+    ragged: Mapping[str, RaggedInput] = NOTHING
+    cuts: tuple[Cut, ...] = ()
+
+
+NO_PADDING: Final = Padding()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """Where a version comes from and how it is wanted: all that a backend needs to load it.
 
@@ -384,6 +417,7 @@ class ModelSource:
     it leaves that to the model file. `options` is the backend's own Options object. `resolve` finds other models, for
     a backend that is composed of them: to be called per request, on the event loop, for models come and go. `clients`
     are for a backend that asks other servers, `on_loop` is for what it has to do on the event loop while it loads.
+    `padding` is done around the backend.
     """
 
     name: str
@@ -399,6 +433,7 @@ class ModelSource:
     resolve: Resolve | None = None
     clients: Clients | None = None
     on_loop: Await | None = None
+    padding: Padding = NO_PADDING
 
 
 class LoadedModel(Protocol):
@@ -533,6 +568,21 @@ class Executor(Protocol):
         ...
 
 
+class Traffic(NamedTuple):
+    """What has crossed between the host and a model's device since it was loaded: copies and bytes each way, and the
+    batches that they were for. All of it is 0 where the model is on the host.
+    """
+
+    copies_in: int = 0
+    bytes_in: int = 0
+    copies_out: int = 0
+    bytes_out: int = 0
+    batches: int = 0
+
+    def __add__(self, other: tuple[Any, ...]) -> Traffic:
+        return Traffic(*[own + others for own, others in zip(self, other, strict=True)])
+
+
 @dataclass(frozen=True, slots=True)
 class Computation:
     """A loaded version, ready to be scheduled: an executor for every run that may overlap with others, and what it
@@ -542,9 +592,10 @@ class Computation:
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
-    `is_ready`: whether requests should come now; a version that is loaded answers in any case. `device` is that of the
-    first executor, `devices` are those of all, in their order; empty: one device for all. `instances` is how many
-    copies of the model are behind the executors.
+    `is_ready`: whether requests should come now; a version that is loaded answers in any case. `traffic` is counted in
+    all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
+    their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
+    `ragged` are the axes of inputs in which requests that share a run may differ.
     """
 
     executors: tuple[Executor, ...]
@@ -557,8 +608,10 @@ class Computation:
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
     is_ready: Callable[[], bool] = lambda: True
+    traffic: Callable[[], Traffic] = Traffic
     devices: tuple[str, ...] = ()
     instances: int = 1
+    ragged: Mapping[str, tuple[int, ...]] = NOTHING
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -212,6 +212,8 @@ def test_defaults(folder: Path) -> None:
                 "priorities": None,
                 "inputs": [],
                 "outputs": [],
+                "pad_batches_to": [],
+                "ragged": None,
                 "sequences": None,
                 "class_labels": {},
                 "preprocess": [],

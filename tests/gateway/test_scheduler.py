@@ -520,8 +520,9 @@ async def test_the_device_where_least_runs_takes_the_next_batch(ask: Any) -> Non
     models = {name: [Echo() for _ in places] for name in "ab"}
     for executor in (*models["a"], *models["b"]):
         executor.gate.clear()
+    quiet = Meter(lambda stage, seconds: None, lambda rows: None)
     schedulers = {
-        name: Scheduler(name, executors, QueuePolicy(), lambda request: Admission(1, None), Meter(), devices=places)
+        name: Scheduler(name, executors, QueuePolicy(), lambda _: Admission(1, None), quiet, devices=places)
         for name, executors in models.items()
     }
     jobs: list[Any] = []
@@ -541,6 +542,7 @@ async def test_the_device_where_least_runs_takes_the_next_batch(ask: Any) -> Non
     assert await start("a") == 2, "two run on each: the last of its own"
     models["a"][3].gate.set()
     assert await answer(jobs[0]) == [1]
+    models["a"][3].gate.clear()
     assert await start("a") == 3, "it was busy last"
     for executor in (*models["a"], *models["b"]):
         executor.gate.set()
