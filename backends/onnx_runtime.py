@@ -20,11 +20,12 @@ from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import CudaDevice, Device, cuda_devices, open_device
+from backends.failures import failure_of
 from backends.onnx_binding import Bindings
 from backends.onnx_file import unknown_ranks
 from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed
+from gateway.errors import InvalidArgument
 from gateway.ports import BackendKind, ModelSource, Options
 
 MODEL_FILE: Final = "model.onnx"
@@ -86,6 +87,7 @@ class OnnxBackend:
 
     def __init__(self, source: ModelSource) -> None:
         options: OnnxOptions = source.options
+        self._name = source.name
         path = source.path / options.file
         if path.is_dir():
             path = path / MODEL_FILE
@@ -178,7 +180,9 @@ class OnnxBackend:
         """A runtime's objection to its inputs is the caller's fault, anything else the model's."""
         text = str(error).replace("\n", " ").strip()
         state = self._ort.capi.onnxruntime_pybind11_state
-        return InvalidArgument(text) if isinstance(error, state.InvalidArgument) else ModelFailed(text)
+        if isinstance(error, state.InvalidArgument):
+            return InvalidArgument(text)
+        return failure_of(error, self._name, text)
 
     def _infer_strings(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused."""

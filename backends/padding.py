@@ -26,6 +26,7 @@ those of their very shapes alone, and are not lengthened.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -151,10 +152,9 @@ def _more(requests: Sequence[InferRequest], rows: int) -> InferRequest:
 
 
 def _repeated(array: Array, rows: int) -> Array:
-    """[n, *rest] -> [rows, *rest] without memory of its own, of NumPy or CuPy."""
-    if isinstance(array, np.ndarray):
-        return np.broadcast_to(array[-1:], (rows, *array.shape[1:]))
-    return array[-1:].repeat(rows, axis=0)
+    """[n, *rest] -> [rows, *rest] without memory of its own: a view, for which no GPU has to do anything."""
+    xp: Any = np if isinstance(array, np.ndarray) else importlib.import_module("cupy")
+    return xp.broadcast_to(array[-1:], (rows, *array.shape[1:]))
 
 
 # ---------------------------------------------------------------------------------------------- does it fit the model?
