@@ -93,9 +93,11 @@ NAMES = ("y", "same", "flag", "count", "text", "turned")
 VIEW: Any = SimpleNamespace(name="m", version=1, outputs=dict.fromkeys(NAMES))
 
 
-def load(device: str, before: Sequence[Any] = (), after: Sequence[Any] = (), **parameters: Any) -> Computation:
+def load(
+    device: str, before: Sequence[Any] = (), after: Sequence[Any] = (), kind: Any = Various, **parameters: Any
+) -> Computation:
     source = ModelSource("m", 1, Path(), device, (), (), 64, None, parameters)
-    return pipeline.load(BackendKind(Options, Various), source, 1, before, after)
+    return pipeline.load(BackendKind(Options, kind), source, 1, before, after)
 
 
 def ask(rows: int, seed: int, outputs: Sequence[str] = (), *, more: str = "", **facts: Any) -> InferRequest:
@@ -107,6 +109,20 @@ def ask(rows: int, seed: int, outputs: Sequence[str] = (), *, more: str = "", **
         inputs["t"] = np.array([b"%d" % seed] * rows, object).reshape(rows, 1)
     wanted = tuple(OutputRequest(name.rstrip("123"), int(name[-1]) if name[-1].isdigit() else 0) for name in outputs)
     return InferRequest(VIEW, inputs, outputs=wanted, **facts)
+
+
+class Summed(Various):
+    """One number for all rows: scalars, on the device and on the host."""
+
+    def __init__(self, source: ModelSource) -> None:
+        super().__init__(source)
+        self.max_batch_size = 0
+        self.inputs = (TensorSpec("x", DTYPES["FP32"], (-1,)),)
+        self.outputs = tuple(TensorSpec(name, DTYPES["FP32"], ()) for name in ("total", "again", "host"))
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        total = tensors["x"].sum()
+        return ({name: {"total": total, "again": total * 1, "host": np.float32(7)}[name] for name in outputs},)
 
 
 def observe(stage: str, seconds: float) -> None:
@@ -245,6 +261,17 @@ def test_a_failure_leaves_nothing_behind(cupy: Any) -> None:
             assert not cupy.world.pending, "what the batch had is given back, and somebody still works with it"
         requests = [ask(3, seed + 10, ["y", "turned"]), ask(2, seed + 20)]
         assert [told(each) for each in run(computation, requests)] == [told(run(alone, [each])[0]) for each in requests]
+
+
+@pytest.mark.parametrize("names", [("total",), ("total", "again", "host"), ("host",)])
+def test_scalars_cross(cupy: Any, names: Sequence[str]) -> None:
+    x = np.arange(4, dtype=np.float32)
+    for device in ("cpu", "cuda:0"):
+        computation = load(device, kind=Summed)
+        (outcome,) = run(computation, [InferRequest(VIEW, {"x": x}, outputs=tuple(map(OutputRequest, names)))])
+        assert {name: (array.shape, float(array)) for name, array in outcome.outputs.items()} == {
+            name: ((), 7.0 if name == "host" else 6.0) for name in names
+        }
 
 
 def test_what_has_begun_ends_before_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
