@@ -133,7 +133,7 @@ class CudaDevice(Device):
             yield
 
     def put(self, array: Array) -> Array:
-        if array.dtype == BYTES:
+        if array.dtype == BYTES or (isinstance(array, self.xp.ndarray) and array.data.device_id == self.index):
             return array
         if isinstance(array, np.ndarray):
             self.traffic.note_in(array.nbytes)

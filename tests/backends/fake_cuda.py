@@ -198,6 +198,7 @@ class Pointer:
 
     def __init__(self, mem: Memory | Unowned, offset: int) -> None:
         self.mem = mem
+        self.device_id = 0
         self.offset = offset
         self.ptr = mem.block.bytes.ctypes.data + offset
 

@@ -125,6 +125,18 @@ class Summed(Various):
         return ({name: {"total": total, "again": total * 1, "host": np.float32(7)}[name] for name in outputs},)
 
 
+class Halves(Various):
+    """h = h, in a type that NumPy does not know by itself."""
+
+    def __init__(self, source: ModelSource) -> None:
+        super().__init__(source)
+        self.inputs = self.outputs = (TensorSpec("h", DTYPES["BF16"], (-1, 2)),)
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        assert isinstance(tensors["h"], self.device.xp.ndarray)
+        return (tensors,)
+
+
 def observe(stage: str, seconds: float) -> None:
     assert stage in ("preprocess", "infer", "postprocess")
 
@@ -272,6 +284,14 @@ def test_scalars_cross(cupy: Any, names: Sequence[str]) -> None:
         assert {name: (array.shape, float(array)) for name, array in outcome.outputs.items()} == {
             name: ((), 7.0 if name == "host" else 6.0) for name in names
         }
+
+
+def test_bfloat16_crosses_like_the_rest(cupy: Any, traffic: Any) -> None:
+    computation = load("cuda:0", kind=Halves)
+    halves = [np.arange(2 * rows).reshape(rows, 2).astype(DTYPES["BF16"]) for rows in (1, 3)]
+    outcomes = run(computation, [InferRequest(VIEW, {"h": h}) for h in halves])
+    assert [exact(outcome.outputs["h"]) for outcome in outcomes] == [exact(h) for h in halves]
+    assert traffic(computation) == Traffic(1, 16, 1, 16, 1)
 
 
 def test_what_has_begun_ends_before_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
