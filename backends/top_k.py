@@ -73,7 +73,8 @@ def best_indices(flat: Array, n: int, xp: Any) -> Array:
     if not (len(flat) and n):
         return xp.zeros((len(flat), n), np.int64)
     keys = _keys(flat.astype(np.float32) if flat.dtype == np.float16 else flat, xp)
-    return _sorted_best(keys, n, xp) if size <= _SORTED_WHOLE or n * 4 > size else _few_best(keys, n, xp)
+    whole = size <= _SORTED_WHOLE or n * 4 > size or xp is not np  # a GPU would have to tell how many, and we to wait
+    return _sorted_best(keys, n, xp) if whole else _few_best(keys, n, xp)
 
 
 def classes_of(name: str, best: TopK, k: int, rows: slice | None) -> TopK | GatewayError:

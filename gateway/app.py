@@ -113,19 +113,28 @@ def model_source(config: ModelConfig, name: str, version: int, path: Path) -> Mo
         config,
         config.parameters,
         member,
+        padding=config.padding(),
+        memory_limit_bytes=config.memory_limit_bytes,
     )
 
 
 def loader(
-    kinds: Registries, resolve: Resolve, on_loop: Await | None = None
+    kinds: Registries, resolve: Resolve, on_loop: Await | None = None, threads: int = 0
 ) -> Callable[[ModelConfig, str, int, Path], Computation]:
     """How the repository gets a computation: the named backend, with the named operators around it.
 
-    `resolve` is for backends that call other models, `on_loop` for those that have connections.
+    `resolve` is for backends that call other models, `on_loop` for those that have connections; `threads` of the host
+    are for each model.
     """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
-        source = replace(model_source(config, name, version, path), resolve=resolve, clients=client_of, on_loop=on_loop)
+        source = replace(
+            model_source(config, name, version, path),
+            resolve=resolve,
+            clients=client_of,
+            on_loop=on_loop,
+            threads=threads,
+        )
         before = make_ops(kinds.ops, config.preprocess, "preprocess")
         after = make_ops(kinds.ops, config.postprocess, "postprocess")
         return pipelines.load(
@@ -140,7 +149,7 @@ def _repository(
 ) -> Repository:
     validate = model_validator(kinds)
     hooks = Hooks(
-        loader(kinds, resolve, on_loop),
+        loader(kinds, resolve, on_loop, config.cpu.budget()),
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         forget=metrics.forget,
