@@ -20,7 +20,8 @@ from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import CudaDevice, Device, cuda_devices, open_device
-from backends.failures import failure_of
+from backends.failures import failure_of, is_shortage
+from backends.memory import no_room
 from backends.onnx_binding import Bindings
 from backends.onnx_file import unknown_ranks
 from backends.onnx_vectors import Vectors
@@ -60,7 +61,9 @@ class OnnxOptions(Options):
     file: str = Field(
         MODEL_FILE, description=f"Name of the model file in each version folder, or of a folder with a {MODEL_FILE}."
     )
-    intra_op_threads: int = Field(0, ge=0, description="Threads that share one operator; 0 leaves it to ONNX Runtime.")
+    intra_op_threads: int = Field(
+        0, ge=0, description="Threads that share one operator; 0: a copy's share of cpu.threads."
+    )
     inter_op_threads: int = Field(0, ge=0, description="Threads that run operators side by side, where those may.")
     execution_mode: Literal["sequential", "parallel"] = Field(
         "sequential", description="Whether operators that do not depend on each other run side by side."
@@ -95,7 +98,7 @@ class OnnxBackend:
             raise ValueError(f"no such file: {path}")
         self._ort = _import_onnxruntime()
         self.device = self._open_device(source.device)
-        self._session = self._open_session(path, options)
+        self._session = self._open_session(path, options, source)
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
@@ -117,10 +120,10 @@ class OnnxBackend:
             return open_device("cpu")
         return open_device(wanted)
 
-    def _open_session(self, path: Path, options: OnnxOptions) -> Any:
+    def _open_session(self, path: Path, options: OnnxOptions, source: ModelSource) -> Any:
         settings = self._ort.SessionOptions()
-        settings.intra_op_num_threads = options.intra_op_threads
-        settings.inter_op_num_threads = options.inter_op_threads
+        settings.intra_op_num_threads = options.intra_op_threads or source.threads
+        settings.inter_op_num_threads = options.inter_op_threads or source.threads
         settings.execution_mode = getattr(self._ort.ExecutionMode, f"ORT_{options.execution_mode.upper()}")
         settings.graph_optimization_level = getattr(
             self._ort.GraphOptimizationLevel, _OPTIMIZATION_LEVELS[options.graph_optimization]
@@ -129,10 +132,12 @@ class OnnxBackend:
         provider: Any = "CPUExecutionProvider"
         if isinstance(self.device, CudaDevice):
             stream = {"device_id": str(self.device.index), "user_compute_stream": str(self.device.stream_pointer)}
-            provider = ("CUDAExecutionProvider", {**stream, "has_user_compute_stream": "1"})
+            provider = ("CUDAExecutionProvider", {**stream, "has_user_compute_stream": "1", **_within(source)})
         try:
             session = self._ort.InferenceSession(str(path), settings, providers=[provider])
         except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
+            if is_shortage(error):
+                raise MemoryError(no_room(source, self.device.name, str(error))) from None
             raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from None
         wanted = provider if isinstance(provider, str) else provider[0]
         if session.get_providers()[0] != wanted:  # it falls back to the CPU without an error
@@ -227,6 +232,15 @@ class OnnxBackend:
         return self._ort.OrtValue.ortvalue_from_numpy(array)
 
 
+def _within(source: ModelSource) -> dict[str, str]:
+    """Options of the CUDA provider that keep a session within its limit: its arena takes what is asked for, and does
+    not double.
+    """
+    if not source.memory_limit_bytes:
+        return {}
+    return {"gpu_mem_limit": str(source.memory_limit_bytes), "arena_extend_strategy": "kSameAsRequested"}
+
+
 def _from_ort_value(value: Any) -> Array:
     if value.data_type() != "tensor(bfloat16)":
         return value.numpy()
@@ -296,4 +310,4 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-KIND = BackendKind(OnnxOptions, OnnxBackend)
+KIND = BackendKind(OnnxOptions, OnnxBackend, limits_memory=True)

@@ -417,7 +417,8 @@ class ModelSource:
     it leaves that to the model file. `options` is the backend's own Options object. `resolve` finds other models, for
     a backend that is composed of them: to be called per request, on the event loop, for models come and go. `clients`
     are for a backend that asks other servers, `on_loop` is for what it has to do on the event loop while it loads.
-    `padding` is done around the backend.
+    `padding` is done around the backend. `threads` are those of the host that the model may compute with, or one copy
+    of it, where it is one that is loaded; 0: nobody says. `memory_limit_bytes` is the most of a GPU's memory for each.
     """
 
     name: str
@@ -434,6 +435,8 @@ class ModelSource:
     clients: Clients | None = None
     on_loop: Await | None = None
     padding: Padding = NO_PADDING
+    threads: int = 0
+    memory_limit_bytes: int | None = None
 
 
 class LoadedModel(Protocol):
@@ -506,7 +509,8 @@ class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
     `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
-    `collect` gives what its models count, as Prometheus' families; called in any thread.
+    `collect` gives what its models count, as Prometheus' families; called in any thread. `limits_memory`: it can keep
+    a model within `memory_limit_bytes`.
     """
 
     options: type[Options]
@@ -514,6 +518,7 @@ class BackendKind:
     versioned: bool = True
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
     collect: Callable[[], Iterable[Any]] | None = None
+    limits_memory: bool = False
 
 
 class Op(Protocol):

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from gateway.canonical import DTYPES, NOTHING, TensorSpec
 from gateway.config.control import Admin, ModelControl
+from gateway.config.cpu import Cpu
 from gateway.config.padding import RaggedConfig
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from gateway.config.signatures import SignatureConfig
@@ -26,6 +27,7 @@ from gateway.config.values import (
     MAX_VERSION,
     PUBLIC_NAMES,
     Bind,
+    ByteSize,
     Existing,
     FileRef,
     OneOfClasses,
@@ -151,6 +153,9 @@ class ModelConfig(Section):
     """Inputs, where the model's file does not say them."""
     outputs: tuple[OutputConfig, ...] = ()
     """Outputs, where the model's file does not say them."""
+    memory_limit_bytes: ByteSize | None = None
+    """The most of a GPU's memory that each copy of the model may take, weights and what it computes with: a number, or
+    text like 2GiB. Of ONNX models alone: other backends share one pool for the whole process. null: no limit."""
     pad_batches_to: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """The only numbers of rows that batches may have, [1, 4, 16] for example: copies of a row are added to others. The
     largest bounds max_batch_size. Empty: any number."""
@@ -348,6 +353,8 @@ class Config(Section):
     """What Prometheus is shown."""
     tracing: Tracing = Tracing()
     """Traces of single requests."""
+    cpu: Cpu = Cpu()
+    """The host's processors."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()
     """Memory that callers share."""
     page: bool = True
