@@ -112,7 +112,7 @@ def load(
         traffic=lambda: sum([each.read() for each in crossed], Traffic()),
         devices=tuple(each.device for each in executors),
         instances=len(backends),
-        ragged={name: each.axes for name, each in padding.ragged.items()},
+        ragged=padder.axes if padder else NOTHING,
     )
 
 
@@ -163,6 +163,7 @@ class Pipeline:
         self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
         self.decoupled = backend.decoupled
         self.merges = backend.merges
+        self.turn = None if self._device.xp is np else self._device
 
     @property
     def device(self) -> str:

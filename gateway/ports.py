@@ -377,11 +377,12 @@ Await: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class RaggedInput:
-    """An input whose shapes may differ between the requests of a batch: along `axes`, where all become as long as the
-    longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or empty text.
+    """An input whose shapes may differ between the requests of a batch: along `axes` (empty: all that vary), where all
+    become as long as the longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or
+    empty text.
     """
 
-    axes: tuple[int, ...] = (1,)
+    axes: tuple[int, ...] = ()
     value: float | str | None = None
     to_multiple_of: int = 1
 
@@ -398,7 +399,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number."""
+    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number. Of
+    the `ragged` inputs "*" is every other one that varies.
+    """
 
     sizes: tuple[int, ...] = ()
     ragged: Mapping[str, RaggedInput] = NOTHING
@@ -548,13 +551,15 @@ class Executor(Protocol):
     """What a scheduler drives: one instance of a model with its pre- and postprocessing.
 
     Requests come and answers leave as host arrays. `merges`: several requests may share a run. What cannot be done for
-    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all.
+    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all. Executors of the
+    same `turn` compute one at a time, and only their copies beside each other; None: it shares with nobody.
     """
 
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool
     merges: bool
+    turn: object | None
 
     def run(
         self, requests: Sequence[InferRequest], observe: Observe

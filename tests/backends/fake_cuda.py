@@ -185,10 +185,18 @@ class Memory:
                 world.enqueue(block.stream, ("free", lambda: block.bytes.fill(POISON)))
 
 
+class Unowned:
+    """cupy.cuda.UnownedMemory on what another library allocated, which is one of our blocks."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self.block: Block = owner.memory.block
+
+
 class Pointer:
     """cupy.cuda.MemoryPointer."""
 
-    def __init__(self, mem: Memory, offset: int) -> None:
+    def __init__(self, mem: Memory | Unowned, offset: int) -> None:
         self.mem = mem
         self.offset = offset
         self.ptr = mem.block.bytes.ctypes.data + offset
@@ -340,6 +348,8 @@ class Cupy(ModuleType):
             Stream=lambda **flags: Stream(world),
             Event=lambda **flags: Event(world),
             alloc=lambda nbytes: Pointer(Memory(world, nbytes, world.current), 0),
+            MemoryPointer=Pointer,
+            UnownedMemory=lambda address, nbytes, owner, index: Unowned(owner),
             alloc_pinned_memory=functools.partial(_pinned, world),
             get_elapsed_time=_elapsed,
             runtime=SimpleNamespace(

@@ -237,6 +237,22 @@ def test_a_failure_leaves_nothing_behind(cupy: Any) -> None:
         assert [told(each) for each in run(computation, requests)] == [told(run(alone, [each])[0]) for each in requests]
 
 
+def test_what_has_begun_ends_before_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that fails between its copy and its computation."""
+    cupy = Cupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    computation = load("cuda:0")
+    monkeypatch.setattr(Stream, "wait_event", _fails)
+    with pytest.raises(RuntimeError):
+        run(computation, [ask(2, 1)])
+    assert cupy.world.copies
+    assert not cupy.world.pending
+
+
+def _fails(*_: Any) -> None:
+    raise RuntimeError("not now")
+
+
 def test_answers_of_a_decoupled_model(cupy: Any) -> None:
     computation, alone = load("cuda:0", answers=4), load("cpu", answers=4)
     request = ask(2, 1, ["y", "turned"])

@@ -116,7 +116,7 @@ class Arena:
     asked: list[Any] = []  # noqa: RUF012
 
     @classmethod
-    def InferenceSession(cls, path: str, settings: Any, providers: list[Any]) -> Any:  # noqa: N802
+    def InferenceSession(cls, path: str, settings: Any, providers: list[Any], **more: Any) -> Any:  # noqa: N802
         cls.asked.append((settings, providers))
         raise RuntimeError(
             "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: bfc_arena.cc: Available "
