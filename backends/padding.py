@@ -116,7 +116,7 @@ class Padder:
             crossing.append(_more(crossing, missing))
         elif not lengths:
             return None
-        cuts = tuple(cut for cut in self._cuts if cut.input in lengths)
+        cuts = tuple(cut for cut in self._cuts if cut.input_axis < len(lengths.get(cut.input, ())))
         return Padded(crossing, rows, rows + missing if rows is not None else None, lengths, cuts)
 
     def _missing(self, rows: int) -> int:

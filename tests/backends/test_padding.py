@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from backends import pipeline
 from backends.device import Device
 from backends.onnx_runtime import KIND as ONNX
+from backends.padding import Padder
 from gateway.canonical import DTYPES, Destination, InferRequest, InferResponse, OutputRequest, Tensors, TensorSpec
 from gateway.errors import ModelFailed, OutputRows
 from gateway.ports import BackendKind, Computation, Cut, ModelSource, Options, Padding, RaggedInput
@@ -213,6 +214,18 @@ def test_every_input_that_varies() -> None:
     first, _ = run(computation, [ask([[1]]), ask([[2, 3]])])
     assert first.outputs["y"].tolist() == [[2]]
     assert backend(computation).rows == [[[1, 0], [2, 3]]]
+
+
+def test_callers_who_need_not_keep_to_the_rank() -> None:
+    """TensorFlow Serving's: an input without the axis that the others are cut to."""
+    ragged = {"words": RaggedInput((1,), -1), "name": RaggedInput((1,))}
+    specs = {name: TensorSpec(name, dtype) for name, dtype in (("words", DTYPES["INT64"]), ("name", DTYPES["BYTES"]))}
+    padder = Padder(Padding((), ragged, (Cut("y", 1, "words", 1),)), specs, {"y": TensorSpec("y", DTYPES["INT64"])}, 8)
+    names = (np.array([[b"a"]], np.object_), np.array([[b"b", b"c"]], np.object_))
+    padded = padder.pad([InferRequest(VIEW, {"words": np.array([1]), "name": each}) for each in names])
+    assert padded is not None
+    assert padded.requests[0].inputs["name"].tolist() == [[b"a", b""]]
+    assert padded.cuts == ()
 
 
 def test_without_a_cut_the_common_length_is_seen() -> None:
