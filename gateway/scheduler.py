@@ -78,6 +78,7 @@ class Scheduler:
         self._has_short_way = sequences is None and not policy.max_queue_delay_us
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
+        self._has_company = False
         self._closing = False
         self._drained = asyncio.Event()
 
@@ -104,7 +105,7 @@ class Scheduler:
             raise self._meter.refused(DeadlineExceeded(self._name))
         if admission.is_quick and self._has_short_way and self._idle and not self._line.queued:
             executor = self._choice()[-1].executor
-            if executor.inline:
+            if executor.inline and not (self._has_company and admission.gains_by_company):
                 return self._answer_inline(executor, request, admission, now)
         job = Job(request, admission, now, self._note_left, self._meter.failed)
         try:
@@ -147,8 +148,15 @@ class Scheduler:
         seconds = time.perf_counter() - begun
         request.lifeline.end()
         admission.measured(seconds)
+        if admission.gains_by_company and not self._has_company:
+            self._has_company = True
+            self._loop.call_soon(self._forget_company)
         self._meter.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
         return Answered(outcome)
+
+    def _forget_company(self) -> None:
+        """What comes in the same turn of the loop as a request that was answered inline makes a batch."""
+        self._has_company = False
 
     def _run_inline(self, slot: Slot, batch: Batch) -> None:
         begun = time.perf_counter()
