@@ -52,8 +52,8 @@ class CudaOptions(Options):
 
 
 def provider_options(options: CudaOptions, device: Device, memory_limit_bytes: int | None = None) -> list[Provider]:
-    """The providers of a session on this device. On a GPU, everything runs on the instance's own stream; within a
-    limit, its arena takes what is asked for, and does not double.
+    """The providers of a session on this device. On a GPU, everything runs on the instance's own stream. The limit is
+    that of CUDA's arena, which then takes what is asked for and does not double; TensorRT's engines are beside it.
     """
     if not isinstance(device, CudaDevice):
         return [CPU]

@@ -27,9 +27,9 @@ those of their very shapes alone, and are not lengthened.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from gateway.errors import ModelFailed
 from gateway.ports import Cut, Padding, RaggedInput
 
 Shapes = Mapping[str, tuple[int, ...]]
+ANY: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,14 +94,17 @@ class Padder:
     ) -> None:
         if not max_batch_size:
             raise ValueError("pad_batches_to and ragged are for batches, and max_batch_size is 0")
-        for name, ragged in policy.ragged.items():
-            _check_input(name, ragged, inputs)
+        self._ragged = dict(_every(policy.ragged, inputs))
         for cut in policy.cuts:
-            _check_output(cut, outputs)
+            _check_output(cut, outputs, self._ragged)
         self._sizes = policy.sizes
         self._cuts = policy.cuts
-        self._ragged = policy.ragged
-        self._values = {name: _value(inputs[name], ragged) for name, ragged in policy.ragged.items()}
+        self._values = {name: _value(inputs[name], ragged) for name, ragged in self._ragged.items()}
+
+    @property
+    def axes(self) -> dict[str, tuple[int, ...]]:
+        """The axes of inputs in which requests that share a batch may differ."""
+        return {name: ragged.axes for name, ragged in self._ragged.items()}
 
     def pad(self, requests: Sequence[InferRequest]) -> Padded | None:
         """What to add to a batch; None: nothing."""
@@ -112,7 +116,7 @@ class Padder:
             crossing.append(_more(crossing, missing))
         elif not lengths:
             return None
-        cuts = tuple(cut for cut in self._cuts if cut.input in lengths)
+        cuts = tuple(cut for cut in self._cuts if cut.input_axis < len(lengths.get(cut.input, ())))
         return Padded(crossing, rows, rows + missing if rows is not None else None, lengths, cuts)
 
     def _missing(self, rows: int) -> int:
@@ -160,16 +164,37 @@ def _repeated(array: Array, rows: int) -> Array:
 # ---------------------------------------------------------------------------------------------- does it fit the model?
 
 
-def _check_input(name: str, ragged: RaggedInput, inputs: Mapping[str, TensorSpec]) -> None:
-    spec = inputs.get(name)
-    if spec is None:
-        raise ValueError(f"ragged: the model has no input '{name}'")
-    for axis in ragged.axes:
+def _every(ragged: Mapping[str, RaggedInput], inputs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, RaggedInput]]:
+    """Each ragged input with its axes."""
+    for name, one in ragged.items():
+        if name == ANY:
+            for spec in inputs.values():
+                if spec.name not in ragged and _varying(spec):
+                    yield spec.name, replace(one, axes=_varying(spec))
+        elif name not in inputs:
+            raise ValueError(f"ragged: the model has no input '{name}'")
+        else:
+            yield name, replace(one, axes=_axes(inputs[name], one.axes))
+
+
+def _varying(spec: TensorSpec) -> tuple[int, ...]:
+    return tuple(axis for axis, size in enumerate(spec.shape or ()) if axis and size == -1)
+
+
+def _axes(spec: TensorSpec, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Of any rank, those that are wanted must be said."""
+    for axis in wanted:
         if spec.shape is not None and (axis >= len(spec.shape) or spec.shape[axis] != -1):
-            raise ValueError(f"ragged: input '{name}' has shape {list(spec.shape)}, which does not vary along {axis}")
+            raise ValueError(f"ragged: '{spec.name}' has shape {list(spec.shape)}, which does not vary along {axis}")
+    axes = wanted or _varying(spec)
+    if not axes:
+        raise ValueError(f"ragged: '{spec.name}' has shape {list(spec.shape or ())}, which does not vary; name axes")
+    return axes
 
 
-def _check_output(cut: Cut, outputs: Mapping[str, TensorSpec]) -> None:
+def _check_output(cut: Cut, outputs: Mapping[str, TensorSpec], ragged: Mapping[str, RaggedInput]) -> None:
+    if cut.input not in ragged or cut.input_axis not in ragged[cut.input].axes:
+        raise ValueError(f"ragged: '{cut.output}' is to be cut to {cut.input}.{cut.input_axis}, which is not ragged")
     spec = outputs.get(cut.output)
     if spec is None:
         raise ValueError(f"ragged: the model has no output '{cut.output}'")

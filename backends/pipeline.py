@@ -117,7 +117,7 @@ def load(
         traffic=lambda: sum([each.read() for each in crossed], Traffic()),
         devices=tuple(each.device for each in executors),
         instances=len(backends),
-        ragged={name: each.axes for name, each in padding.ragged.items()},
+        ragged=padder.axes if padder else NOTHING,
     )
 
 

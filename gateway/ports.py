@@ -377,11 +377,12 @@ Await: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class RaggedInput:
-    """An input whose shapes may differ between the requests of a batch: along `axes`, where all become as long as the
-    longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or empty text.
+    """An input whose shapes may differ between the requests of a batch: along `axes` (empty: all that vary), where all
+    become as long as the longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or
+    empty text.
     """
 
-    axes: tuple[int, ...] = (1,)
+    axes: tuple[int, ...] = ()
     value: float | str | None = None
     to_multiple_of: int = 1
 
@@ -398,7 +399,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number."""
+    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number. Of
+    the `ragged` inputs "*" is every other one that varies.
+    """
 
     sizes: tuple[int, ...] = ()
     ragged: Mapping[str, RaggedInput] = NOTHING

@@ -23,6 +23,11 @@ from adapters.triton_repository.tensorflow import tensorflow_options
 from adapters.triton_repository.tensors import class_labels, inside, reshapes, tensors
 from adapters.triton_repository.text import Reading
 
+_RAGGED: Final = (
+    "Triton joins ragged inputs end to end and tells the model by further tensors where each request begins; here "
+    "every request keeps its rows. Give the model rows that are filled up to one length (see ragged), or serve it by "
+    "Triton behind backend: remote"
+)
 _PYTHON_PARAMETERS: Final = {
     "EXECUTION_ENV_PATH": "is ignored: the model runs in the gateway's own interpreter",
     "FORCE_CPU_ONLY_INPUT_TENSORS": "is ignored: the model's device says where its tensors are",
@@ -42,7 +47,7 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
         raise source.wrong("max_batch_size", "must be at least 0")
     for key in ("batch_input", "batch_output"):
         if getattr(config, key):
-            raise source.wrong(key, "is not supported: batches have no ragged tensors")
+            raise source.wrong(key, f"is not supported: {_RAGGED}")
     kind = kind_of(source, files)
     note_ignored(source)
     entry = _BY_KIND[kind](source, folder, kind)
@@ -58,6 +63,7 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
 def _onnx(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from the model's file, when that is loaded."""
     config = source.config
+    _refuse_ragged(source)
     completed = not (config.input and config.output)
     size = config.max_batch_size or ("auto" if completed else 0)
     if config.model_transaction_policy.decoupled:
@@ -76,6 +82,7 @@ def _onnx(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
 def _tensorflow(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from the model's default signature, when that is loaded."""
     config = source.config
+    _refuse_ragged(source)
     completed = not (config.input and config.output)
     if config.model_transaction_policy.decoupled:
         source.note("model_transaction_policy.decoupled", "is ignored: a SavedModel answers once")
@@ -123,6 +130,13 @@ _BY_KIND: Final = {
     kinds.TENSORFLOW: _tensorflow,
     kinds.ENSEMBLE: _ensemble,
 }
+
+
+def _refuse_ragged(source: Source) -> None:
+    """A model of these backends would get one row of all requests' elements, in a dimension less than is declared."""
+    for index, tensor in enumerate(source.config.input):
+        if tensor.allow_ragged_batch and source.config.max_batch_size:
+            raise source.wrong(f"input[{index}].allow_ragged_batch", f"is not supported: {_RAGGED}")
 
 
 def _versioned(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from gateway.ports import Cut, RaggedInput
 class RaggedInputConfig(Section):
     """An input whose length differs from request to request."""
 
-    axes: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1,), min_length=1)
-    """Along which axes; 0 is the batch dimension."""
+    axes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Along which axes; 0 is the batch dimension. Empty: all that vary."""
     value: float | str | None = None
     """What it is filled up with; null: 0, or empty text."""
     to_multiple_of: int = Field(default=1, ge=1, le=1 << 20)
@@ -43,7 +43,7 @@ class RaggedConfig(Section):
     """
 
     inputs: dict[str, RaggedInputConfig] = Field(min_length=1)
-    """An input -> how it is filled up."""
+    """An input -> how it is filled up; "*" stands for every input that varies and is not named."""
     cut: tuple[CutConfig, ...] = ()
     """Outputs that are cut back."""
 
@@ -53,7 +53,8 @@ class RaggedConfig(Section):
         inputs = info.data.get("inputs")
         for index, each in enumerate(cuts):
             cut = each.cut()
-            if inputs is not None and (cut.input not in inputs or cut.input_axis not in inputs[cut.input].axes):
+            one = None if inputs is None else inputs.get(cut.input, inputs.get("*"))
+            if inputs is not None and (one is None or (one.axes and cut.input_axis not in one.axes)):
                 raise refuse(index, "to", text=f'"{each.to}" is not a ragged axis of one of these inputs')
         return cuts
 

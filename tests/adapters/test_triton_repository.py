@@ -193,6 +193,22 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "priorities": {"levels": 2, "default": 2, "queue_policies": {"1": {"max_queue_size": 3}}},
         },
     ),
+    "a level that takes nothing from the default's policy": (
+        BATCHED + "dynamic_batching { priority_levels: 3 default_priority_level: 3 default_queue_policy { "
+        "default_timeout_microseconds: 7 max_queue_size: 9 } priority_queue_policy { key: 1 value: { } } "
+        "priority_queue_policy { key: 2 value: { max_queue_size: 9 timeout_action: DELAY } } }",
+        DECLARED,
+        {
+            "batching": None,
+            "max_queue_size": 9,
+            "queue": {"timeout_us": 7},
+            "priorities": {
+                "levels": 3,
+                "default": 3,
+                "queue_policies": {"1": {"max_queue_size": 65536}, "2": {"timeout_action": "delay"}},
+            },
+        },
+    ),
     "sequences": (
         BATCHED + "sequence_batching { max_sequence_idle_microseconds: 5000000 direct { } control_input [ "
         "{ name: 'START' control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] }, "
@@ -231,6 +247,11 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         'parameters { key: "b" value: { string_value: "2" } } parameters: { key: "a", value { string_value: "" } }',
         COMPLETED,
         {"parameters": {"a": "", "b": "2"}},
+    ),
+    "a limit of memory": (
+        'parameters { key: "gpu_mem_limit" value { string_value: "1073741824" } }',
+        COMPLETED,
+        {"memory_limit_bytes": 1 << 30, "parameters": {"gpu_mem_limit": "1073741824"}},
     ),
     "ONNX Runtime's settings": (
         'parameters { key: "intra_op_thread_count" value { string_value: "2" } } '
@@ -431,8 +452,8 @@ NOTES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "tensors": (
-        BATCHED.replace("dims: 3", "dims: 3 allow_ragged_batch: true is_shape_tensor: false"),
-        ["2: input.allow_ragged_batch is ignored"],
+        ONE.replace("dims: 3", "dims: 3 allow_ragged_batch: true is_shape_tensor: false"),
+        ["1: input.allow_ragged_batch is ignored"],
     ),
     "batchers": (
         "max_batch_size: 8\ndynamic_batching { preserve_ordering: true\n"
@@ -536,7 +557,23 @@ REFUSES: dict[str, tuple[str | bytes, str]] = {
         "needs int32_false_true, fp32_false_true or bool_false_true with two values",
     ),
     "iterative sequences": ("sequence_batching { iterative_sequence: true }", "is not supported"),
-    "a batch input": ("batch_input { kind: BATCH_ELEMENT_COUNT }", "batch_input: is not supported"),
+    "a batch input": (
+        "batch_input { kind: BATCH_ELEMENT_COUNT }",
+        "config.pbtxt:1:1: batch_input: is not supported: Triton joins ragged inputs end to end",
+    ),
+    "an accumulated one": (
+        "batch_input [{ kind: BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO target_name: 'i' source_input: 'x' "
+        "data_type: TYPE_FP32 }, { kind: BATCH_ITEM_SHAPE_FLATTEN }, { kind: BATCH_MAX_ELEMENT_COUNT_AS_SHAPE }]",
+        "Give the model rows that are filled up to one length (see ragged), or serve it by Triton behind backend",
+    ),
+    "a ragged input": (
+        BATCHED.replace("dims: 3", "dims: 3 allow_ragged_batch: true"),
+        "config.pbtxt:2:48: input.allow_ragged_batch: is not supported: Triton joins ragged inputs end to end",
+    ),
+    "a limit of memory": (
+        'parameters { key: "gpu_mem_limit" value { string_value: "2GB" } }',
+        'gpu_mem_limit is "2GB", expected a number of bytes',
+    ),
     "threads of text": (
         'parameters { key: "intra_op_thread_count" value { string_value: "many" } }',
         'config.pbtxt:1:1: parameters: intra_op_thread_count is "many", expected a number of threads',

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from backends import pipeline
 from backends.device import Device
 from backends.onnx_runtime import KIND as ONNX
+from backends.padding import Padder
 from gateway.canonical import DTYPES, Destination, InferRequest, InferResponse, OutputRequest, Tensors, TensorSpec
 from gateway.errors import ModelFailed, OutputRows
 from gateway.ports import BackendKind, Computation, Cut, ModelSource, Options, Padding, RaggedInput
@@ -194,8 +195,8 @@ def test_batches_have_only_these_numbers_of_rows(rows: list[int], runs: int) -> 
 
 def test_rows_that_are_added_are_copies_of_the_last() -> None:
     computation = load(Padding(SIZES))
-    run(computation, [ask([[1, 2]]), ask([[3, 4]]), ask(np.zeros((0, 2)))])
-    assert backend(computation).rows == [[[1, 2], [3, 4], [3, 4], [3, 4]]]
+    run(computation, [ask([[1, 2]]), ask([[3, 4], [5, 6]]), ask(np.zeros((0, 2)))])
+    assert backend(computation).rows == [[[1, 2], [3, 4], [5, 6], [5, 6]]]
 
 
 def test_lengths_are_those_of_the_longest_rounded_up() -> None:
@@ -205,6 +206,26 @@ def test_lengths_are_those_of_the_longest_rounded_up() -> None:
     assert (first.outputs["y"].tolist(), second.outputs["y"].tolist()) == ([[2]], [[4, 6, 8, 10, 12]])
     (alone,) = run(computation, [ask([[1, 2, 3]], "y")])
     assert (alone.outputs["y"].tolist(), backend(computation).seen[-1]) == ([[2, 4, 6]], (1, 4))
+
+
+def test_every_input_that_varies() -> None:
+    computation = load(Padding((), {"*": RaggedInput()}, (Cut("y", 1, "words", 1),)))
+    assert computation.ragged == {"words": (1,)}
+    first, _ = run(computation, [ask([[1]]), ask([[2, 3]])])
+    assert first.outputs["y"].tolist() == [[2]]
+    assert backend(computation).rows == [[[1, 0], [2, 3]]]
+
+
+def test_callers_who_need_not_keep_to_the_rank() -> None:
+    """TensorFlow Serving's: an input without the axis that the others are cut to."""
+    ragged = {"words": RaggedInput((1,), -1), "name": RaggedInput((1,))}
+    specs = {name: TensorSpec(name, dtype) for name, dtype in (("words", DTYPES["INT64"]), ("name", DTYPES["BYTES"]))}
+    padder = Padder(Padding((), ragged, (Cut("y", 1, "words", 1),)), specs, {"y": TensorSpec("y", DTYPES["INT64"])}, 8)
+    names = (np.array([[b"a"]], np.object_), np.array([[b"b", b"c"]], np.object_))
+    padded = padder.pad([InferRequest(VIEW, {"words": np.array([1]), "name": each}) for each in names])
+    assert padded is not None
+    assert padded.requests[0].inputs["name"].tolist() == [[b"a", b""]]
+    assert padded.cuts == ()
 
 
 def test_without_a_cut_the_common_length_is_seen() -> None:
@@ -243,8 +264,10 @@ def test_what_is_not_as_long_as_said_is_named() -> None:
     ("padding", "remark"),
     [
         (Padding((), {"x": RaggedInput()}), "the model has no input 'x'"),
-        (Padding((), {"words": RaggedInput((2,))}), r"input 'words' has shape \[-1, -1\], which does not vary along 2"),
-        (Padding((), {"name": RaggedInput()}), r"input 'name' has shape \[-1, 1\], which does not vary along 1"),
+        (Padding((), {"words": RaggedInput((2,))}), r"'words' has shape \[-1, -1\], which does not vary along 2"),
+        (Padding((), {"name": RaggedInput((1,))}), r"'name' has shape \[-1, 1\], which does not vary along 1"),
+        (Padding((), {"name": RaggedInput()}), r"'name' has shape \[-1, 1\], which does not vary; name axes"),
+        (Padding((), {"*": RaggedInput()}, (Cut("y", 1, "name", 1),)), "'y' is to be cut to name.1, which is not rag"),
         (Padding((), WORDS, (Cut("z", 1, "words", 1),)), "the model has no output 'z'"),
         (Padding((), WORDS, (Cut("sum", 1, "words", 1),)), r"output 'sum' has shape \[-1\], which does not vary"),
         (Padding((), {"words": RaggedInput((1,), "")}), "'words' is INT64, and cannot be filled up with text"),

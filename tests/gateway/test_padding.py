@@ -111,7 +111,7 @@ async def test_who_shares_a_batch_and_what_they_get(tmp_path: Path, keys: str, s
         ("ragged: {inputs: {}}", "ragged.inputs: found an empty mapping, expected at least 1 entry"),
         ("ragged: {inputs: {x: {axes: [0]}}}", "ragged.inputs.x.axes[0]: found 0, expected at least 1"),
         (
-            "ragged: {inputs: {x: {}}, cut: [{output: y, to: x.2}]}",
+            "ragged: {inputs: {x: {axes: [1]}}, cut: [{output: y, to: x.2}]}",
             'ragged.cut[0].to: "x.2" is not a ragged axis of one of these inputs',
         ),
         ("pad_batches_to: [4]\nsequences: {}", "sequences: a row that is added would be a step of a sequence"),
