@@ -49,6 +49,11 @@ class World:
         self.null = Stream(self)
 
     @property
+    def pending(self) -> int:
+        """Copies and kernels that have not happened yet."""
+        return sum(item[0] == "do" for stream in self.streams for item in stream.queue)
+
+    @property
     def current(self) -> Stream:
         stack = getattr(self.host, "streams", None)
         stream: Stream = stack[-1] if stack else self.null
@@ -88,7 +93,7 @@ class World:
     def _step(self, stream: Stream) -> None:
         kind, what = stream.queue.popleft()
         self.clock += 1.0
-        if kind == "do":
+        if kind in ("do", "free"):
             with np.errstate(all="ignore"):
                 what()
         elif kind == "record":
@@ -177,13 +182,21 @@ class Memory:
             if block.stream is None:
                 block.bytes[:] = POISON
             else:
-                world.enqueue(block.stream, ("do", lambda: block.bytes.fill(POISON)))
+                world.enqueue(block.stream, ("free", lambda: block.bytes.fill(POISON)))
+
+
+class Unowned:
+    """cupy.cuda.UnownedMemory on what another library allocated, which is one of our blocks."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self.block: Block = owner.memory.block
 
 
 class Pointer:
     """cupy.cuda.MemoryPointer."""
 
-    def __init__(self, mem: Memory, offset: int) -> None:
+    def __init__(self, mem: Memory | Unowned, offset: int) -> None:
         self.mem = mem
         self.offset = offset
         self.ptr = mem.block.bytes.ctypes.data + offset
@@ -335,6 +348,8 @@ class Cupy(ModuleType):
             Stream=lambda **flags: Stream(world),
             Event=lambda **flags: Event(world),
             alloc=lambda nbytes: Pointer(Memory(world, nbytes, world.current), 0),
+            MemoryPointer=Pointer,
+            UnownedMemory=lambda address, nbytes, owner, index: Unowned(owner),
             alloc_pinned_memory=functools.partial(_pinned, world),
             get_elapsed_time=_elapsed,
             runtime=SimpleNamespace(
