@@ -55,7 +55,8 @@ class TorchBackend:
         self._autocast: Callable[[], contextlib.AbstractContextManager[Any]] = lambda: _NOTHING
         if options.autocast:
             kind, dtype = self._exchange.place.type, self._exchange.dtypes[DTYPES[options.autocast]]
-            self._autocast = lambda: torch.autocast(kind, dtype)
+            kept = not options.cuda_graph  # weights in that datatype, till the end of a run: a recording has many runs
+            self._autocast = lambda: torch.autocast(kind, dtype, cache_enabled=kept)
         self._on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = lambda: _NOTHING
         if isinstance(self.device, CudaDevice):
             stream = torch.cuda.ExternalStream(self.device.stream_pointer, device=self._exchange.place)
