@@ -75,7 +75,7 @@ class CudaSession:
 
     def _run_plain(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         binding = self._session.io_binding()
-        arrays = {name: self._device.xp.ascontiguousarray(self._device.put(array)) for name, array in tensors.items()}
+        arrays = {name: self._device.contiguous(self._device.put(array)) for name, array in tensors.items()}
         for name, array in arrays.items():
             self._bind(binding.bind_input, name, array)
         for name in outputs:
@@ -85,7 +85,7 @@ class CudaSession:
 
     def _replay(self, recording: Recording, tensors: Tensors) -> Tensors:
         for name, buffer in recording.inputs.items():
-            self._copy(buffer, self._device.xp.ascontiguousarray(self._device.put(tensors[name])))
+            self._copy(buffer, self._device.contiguous(self._device.put(tensors[name])))
         self._session.run_with_iobinding(recording.binding, recording.options)
         results = {}
         for name, buffer in recording.outputs.items():

@@ -198,6 +198,7 @@ class Pointer:
 
     def __init__(self, mem: Memory | Unowned, offset: int) -> None:
         self.mem = mem
+        self.device_id = 0
         self.offset = offset
         self.ptr = mem.block.bytes.ctypes.data + offset
 
@@ -385,7 +386,8 @@ class Cupy(ModuleType):
         return out
 
     def ascontiguousarray(self, array: Any) -> Any:
-        return array if array.flags.c_contiguous else array.copy()
+        """As CuPy has it: never without a dimension."""
+        return array.reshape(1) if not array.ndim else array if array.flags.c_contiguous else array.copy()
 
     def _memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         """Host memory has to be pinned: else the copy would be none that the GPU makes by itself."""

@@ -140,6 +140,14 @@ def test_arrays_go_in_and_come_out_by_address(device: CudaDevice, graphs: bool) 
     assert session.graphs == (["-1", "-1", "1", "2", "1", "2"] if graphs else [""] * 6)
 
 
+def test_a_scalar_stays_one(device: CudaDevice) -> None:
+    cuda = CudaSession(Session(device), device, onnxruntime.RunOptions, DTYPE_OF, graphs=False)
+    with device.active():
+        results = cuda.run({"x": device.xp.asarray(np.float32(3))}, ("y",))
+        assert results["y"].shape == ()
+        assert results["y"].get() == 6
+
+
 def test_nothing_empty_is_recorded(device: CudaDevice) -> None:
     session = Session(device)
     cuda = CudaSession(session, device, onnxruntime.RunOptions, DTYPE_OF, graphs=True)
@@ -165,6 +173,8 @@ def test_what_the_providers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = {"device_id": "0", "user_compute_stream": str(device.stream_pointer), "has_user_compute_stream": "1"}
     plain = {"use_tf32": "1", "enable_cuda_graph": "0", "cudnn_conv_algo_search": "HEURISTIC"}
     assert provider_options(CudaOptions(), device) == [(CUDA, stream | plain)]
+    limit = {"gpu_mem_limit": "7", "arena_extend_strategy": "kSameAsRequested"}
+    assert provider_options(CudaOptions(), device, 7) == [(CUDA, stream | plain | limit)]
     asked = CudaOptions(
         tf32=False,
         cuda_graph=True,
