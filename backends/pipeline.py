@@ -291,6 +291,8 @@ class Pipeline:
 
     def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> Results:
         """Of what the model gave, what somebody asked for, ready to leave the device."""
+        if self._postprocess:
+            raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
         tensors: Tensors = {name: raw[name] for name in wanted}
