@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from gateway.canonical import InferRequest
 from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission, Answered, Job
+from gateway.job import Admission, Answered, Job, are_quick
 from gateway.meter import Meter
 from gateway.ports import Executor
 from gateway.sequences import Sequences
@@ -62,6 +62,8 @@ class Scheduler:
         self._has_short_way = sequences is None and not policy.max_queue_delay_us
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
+        self._kick_waits = False
+        self._has_company = False
         self._closing = False
         self._drained = asyncio.Event()
 
@@ -88,7 +90,7 @@ class Scheduler:
             raise self._meter.refused(DeadlineExceeded(self._name))
         if admission.is_quick and self._has_short_way and self._idle and not self._line.queued:
             executor = self._idle[-1].executor
-            if executor.inline:
+            if executor.inline and not (self._has_company and admission.gains_by_company):
                 return self._answer_inline(executor, request, admission, now)
         job = Job(request, admission, now, self._note_left, self._meter.failed)
         try:
@@ -132,7 +134,18 @@ class Scheduler:
         request.lifeline.end()
         admission.measured(seconds)
         self._meter.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
+        if admission.gains_by_company:
+            self._expect_company()
         return Answered(outcome)
+
+    def _expect_company(self) -> None:
+        """Whoever else comes in this turn of the loop waits for its end: they run together."""
+        if not self._has_company:
+            self._has_company = True
+            self._loop.call_soon(self._expect_nobody)
+
+    def _expect_nobody(self) -> None:
+        self._has_company = False
 
     def _run_inline(self, slot: Slot, batch: Batch) -> None:
         begun = time.perf_counter()
@@ -176,12 +189,13 @@ class Scheduler:
     def _schedule(self, delay: float) -> None:
         """Look for a batch after `delay` seconds; at most one such look is pending."""
         if self._kick is not None:
-            if delay:
+            if delay or not self._kick_waits:
                 return
             self._kick.cancel()
         # Timers of both event loops tick in milliseconds: a shorter wait is a look at the queue per turn of the loop.
+        self._kick_waits = delay > 1e-3
         self._kick = (
-            self._loop.call_later(delay, self._dispatch) if delay > 1e-3 else self._loop.call_soon(self._dispatch)
+            self._loop.call_later(delay, self._dispatch) if self._kick_waits else self._loop.call_soon(self._dispatch)
         )
 
     def _dispatch(self) -> None:
@@ -208,7 +222,7 @@ class Scheduler:
         batch.on_answer = self._meter.answered
         for job in batch.jobs:
             job.started = True
-        if slot.executor.inline and all(job.admission.is_quick for job in batch.jobs):
+        if slot.executor.inline and are_quick([job.admission for job in batch.jobs]):
             self._run_inline(slot, batch)
             return
         self._active.add(batch)
@@ -216,24 +230,27 @@ class Scheduler:
         slot.start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
+        """What waits goes first: the device has nothing to do, and answers take a moment to hand out."""
         self._active.discard(batch)
         self._idle.append(slot)
         self._line.done(batch)
-        self._settle(batch)
         self._dispatch()
+        self._settle(batch)
 
     def _settle(self, batch: Batch) -> None:
         """Hand every job its outcome, and the meter what was measured."""
         admission = batch.jobs[0].admission
         if batch.busy and all(job.admission is admission for job in batch.jobs):
-            admission.measured(batch.busy)  # of several, it is no less than one alone would take
+            admission.measured(batch.busy, len(batch.jobs))
         self._meter.ran(batch, decoupled=self._slots[0].executor.decoupled)
         if not batch.outcomes:
             for job in batch.jobs:
                 job.end()
-            return
-        for job, outcome in zip(batch.jobs, batch.outcomes, strict=True):
-            job.end(outcome)
+        else:
+            for job, outcome in zip(batch.jobs, batch.outcomes, strict=True):
+                job.end(outcome)
+        if len(batch.jobs) > 1:  # callers who got their answers together ask again together
+            self._expect_company()
 
     def _note_drained(self) -> None:
         if self._closing and not self._line.queued and not self._active:
