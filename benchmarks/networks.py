@@ -1,4 +1,4 @@
-"""ONNX models with random weights, made on the spot: what they compute is of no use, what it costs is that of real ones.
+"""ONNX models with random weights, made on the spot: what they compute is of no use, and costs what real ones cost.
 
 Weights are scaled so that activations neither vanish nor overflow, whatever the depth, in FP16 too.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 _OPSET = 17
 _BLOCKS = (3, 4, 6, 3)
@@ -70,7 +71,7 @@ def tiny(path: Path, width: int = 16) -> Path:
 def mlp(path: Path, widths: Sequence[int], dtype: Any = np.float32) -> Path:
     """Dense layers with ReLU between them. x [N, widths[0]] -> y [N, widths[-1]]."""
     graph, x = Graph(dtype), "x"
-    for takes, gives in zip(widths[:-2], widths[1:-1], strict=True):
+    for takes, gives in pairwise(widths[:-1]):
         x = graph.node("Relu", graph.dense(x, takes, gives))
     graph.dense(x, widths[-2], widths[-1], "y")
     return graph.save(path, widths[:1], widths[-1])
@@ -111,6 +112,3 @@ def _bottleneck(graph: Graph, x: str, takes: int, width: int, stride: int) -> tu
     inner = graph.conv(inner, width, gives, kernel=1)
     around = x if (takes, stride) == (gives, 1) else graph.conv(x, takes, gives, kernel=1, stride=stride)
     return graph.node("Relu", graph.node("Add", inner, around)), gives
-
-
-TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorProto.FLOAT16}
