@@ -5,6 +5,9 @@ ordinary request to the named model: it waits in that model's queue and shares b
 it. A step whose model is decoupled gives many answers, and what follows it runs once for each.
 
 The models are found anew for every request, so that each may be loaded, unloaded and exchanged on its own.
+
+What one model gives to others on the same GPU stays there: only what the caller asked for comes to the host, with the
+answer of the model that made it.
 Source: Triton's ensemble scheduler.
 """
 
@@ -13,13 +16,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from backends.chain import Chain, chain_of, check_room
 from backends.device import Device
-from gateway.canonical import Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
+from gateway.canonical import NOTHING, Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
 from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound, UnknownOutput
 from gateway.ports import BackendKind, ModelSource, ModelView, Options, Resolve
 
@@ -40,6 +45,14 @@ class EnsembleOptions(Options):
     steps: tuple[EnsembleStep, ...] = Field(min_length=1, description="The models, in any order: tensors connect them.")
     decoupled: bool = Field(False, description="Whether it answers zero to many times, as one of its models does.")
     in_flight: int = Field(128, ge=1, description="How many requests may be on their way through it.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """A request, and the tensors of the ensemble that its caller wants."""
+
+    request: InferRequest
+    wanted: frozenset[str]
 
 
 class EnsembleBackend:
@@ -65,6 +78,12 @@ class EnsembleBackend:
         self._name = source.name
         self._resolve: Resolve = source.resolve
         self._steps = options.steps
+        self._users = {
+            id(step): [
+                other for other in self._steps if not set(step.outputs.values()).isdisjoint(other.inputs.values())
+            ]
+            for step in self._steps
+        }
         _check(options.steps, {spec.name for spec in self.inputs}, {spec.name for spec in self.outputs})
 
     async def infer(
@@ -72,31 +91,32 @@ class EnsembleBackend:
     ) -> AsyncIterator[Tensors]:
         (request,) = requests
         absent = {spec.name for spec in self.inputs} - tensors.keys()
-        async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, request)) as answers:
+        errand = _Errand(request, frozenset(outputs))
+        async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, errand)) as answers:
             async for answer in answers:
-                yield self._checked(answer, outputs)
+                yield await _on_host(self._checked(answer, outputs))
 
     def close(self) -> None:
         """The models belong to themselves."""
 
     async def _flow(
-        self, known: dict[str, Array], absent: set[str], waiting: Sequence[EnsembleStep], request: InferRequest
+        self, known: dict[str, Array], absent: set[str], waiting: Sequence[EnsembleStep], errand: _Errand
     ) -> AsyncGenerator[Tensors, None]:
         """Run what is left with what is known; every tensor of the ensemble for each answer.
 
         Decoupled models go last of those that could start, and what is left runs once for each of their answers.
         """
         while waiting:
-            if request.lifeline.cut:
+            if errand.request.lifeline.cut:
                 return
             able = [step for step in waiting if all(name in known or name in absent for name in step.inputs.values())]
             views = {id(step): self._view(step) for step in able}
             unary = [step for step in able if not views[id(step)].decoupled]
             if not unary:
-                async for answer in self._fork(known, absent, waiting, able[0], views[id(able[0])], request):
+                async for answer in self._fork(known, absent, waiting, able[0], views[id(able[0])], errand):
                     yield answer
                 return
-            for result in await _together([self._run(step, views[id(step)], known, request) for step in unary]):
+            for result in await _together([self._run(step, views[id(step)], known, errand) for step in unary]):
                 known |= result
             done = {id(step) for step in unary}
             absent |= {name for step in unary for name in step.outputs.values()} - known.keys()
@@ -110,32 +130,32 @@ class EnsembleBackend:
         waiting: Sequence[EnsembleStep],
         step: EnsembleStep,
         view: ModelView,
-        request: InferRequest,
+        errand: _Errand,
     ) -> AsyncGenerator[Tensors, None]:
         if not self.decoupled:
             raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}' is decoupled, but the ensemble is not")
         rest = [other for other in waiting if other is not step]
-        async with contextlib.aclosing(self._answers(step, view, known, request)) as results:
+        async with contextlib.aclosing(self._answers(step, view, known, errand)) as results:
             async for result in results:
                 missing = absent | (set(step.outputs.values()) - result.keys())
-                async with contextlib.aclosing(self._flow({**known, **result}, missing, rest, request)) as answers:
+                async with contextlib.aclosing(self._flow({**known, **result}, missing, rest, errand)) as answers:
                     async for answer in answers:
                         yield answer
 
     async def _run(
-        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], errand: _Errand
     ) -> Mapping[str, Array]:
         """The one answer of a step, by the ensemble's names."""
-        async with contextlib.aclosing(self._answers(step, view, known, request)) as results:
+        async with contextlib.aclosing(self._answers(step, view, known, errand)) as results:
             async for result in results:
                 return result
         raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}' gave no answer")
 
     async def _answers(
-        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], errand: _Errand
     ) -> AsyncGenerator[dict[str, Array], None]:
         try:
-            answers = view.handle.submit(self._request(step, view, known, request))
+            answers = view.handle.submit(self._request(step, view, known, errand))
             try:
                 async for answer in answers:
                     yield {step.outputs[name]: array for name, array in answer.outputs.items()}
@@ -145,8 +165,9 @@ class EnsembleBackend:
             raise _kind_of(error)(f"in ensemble '{self._name}', {error}") from error
 
     def _request(
-        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], errand: _Errand
     ) -> InferRequest:
+        request = errand.request
         inputs = {name: known[tensor] for name, tensor in step.inputs.items() if tensor in known}
         check_inputs(view.name, inputs, view.inputs, view.max_batch_size)
         for name in step.outputs:
@@ -156,13 +177,31 @@ class EnsembleBackend:
             view,
             inputs,
             request.id,
-            tuple([OutputRequest(name) for name in step.outputs]),
+            tuple([OutputRequest(name) for name in self._needed(step, errand)]),
             request.parameters,
             priority=request.priority,
             sequence=request.sequence,
             deadline=request.deadline,
             wire=self._chain(view, request),
+            into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
+            on_device=self._stays(step, view),
         )
+
+    def _needed(self, step: EnsembleStep, errand: _Errand) -> Sequence[str]:
+        """The outputs of a step that the caller or another step wants; all of one that runs for no such reason."""
+        used = errand.wanted.union(*[other.inputs.values() for other in self._users[id(step)]])
+        return [name for name, tensor in step.outputs.items() if tensor in used] or list(step.outputs)
+
+    def _stays(self, step: EnsembleStep, view: ModelView) -> bool:
+        """Whether all who wait for what a step gives are on the GPU where it is made."""
+        users = self._users[id(step)]
+        return view.device != "cpu" and bool(users) and all(self._device(user) == view.device for user in users)
+
+    def _device(self, step: EnsembleStep) -> str:
+        try:
+            return self._resolve(ModelRef(step.model, step.version)).device
+        except ModelNotFound:
+            return ""  # its turn will tell
 
     def _chain(self, view: ModelView, request: InferRequest) -> Chain:
         """Who waits for a step. Raises ModelFailed where that would be for ever."""
@@ -193,6 +232,15 @@ class EnsembleBackend:
                     f"{spec.datatype} {list(spec.shape or ())} is declared"
                 )
         return {name: answer[name] for name in outputs}
+
+
+async def _on_host(answer: Tensors) -> Tensors:
+    """What both the caller and another model asked for is still on a GPU: to wait for that is no work for the loop."""
+    away = {name: array for name, array in answer.items() if not isinstance(array, np.ndarray)}
+    if not away:
+        return answer
+    fetched = await asyncio.to_thread(lambda: {name: array.get() for name, array in away.items()})
+    return {**answer, **fetched}
 
 
 def _kind_of(error: GatewayError) -> type[InvalidArgument] | type[ModelFailed]:

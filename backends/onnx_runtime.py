@@ -1,8 +1,7 @@
 """ONNX models by ONNX Runtime: on the host with its CPU provider, on a GPU with its CUDA provider.
 
-On a GPU, inputs and outputs are CuPy arrays bound by their device pointers, and the session runs on the instance's
-own stream: nothing crosses to the host between preprocessing, inference and postprocessing. Strings cannot be bound,
-so a model that has any runs through `session.run`.
+On a GPU, inputs and outputs are CuPy arrays, see onnx_cuda: nothing crosses to the host between preprocessing,
+inference and postprocessing. Strings cannot be bound, so a model that has any runs through `session.run`.
 """
 
 from __future__ import annotations
@@ -20,15 +19,17 @@ from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import CudaDevice, Device, cuda_devices, open_device
+from backends.failures import failure_of
 from backends.onnx_binding import Bindings
+from backends.onnx_cuda import BF16_ELEMENT_TYPE, CudaSession
 from backends.onnx_file import unknown_ranks
+from backends.onnx_providers import CudaOptions, name_of, provider_options, refuse_fallback
 from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed
-from gateway.ports import BackendKind, ModelSource, Options
+from gateway.errors import InvalidArgument
+from gateway.ports import BackendKind, ModelSource
 
 MODEL_FILE: Final = "model.onnx"
-_BF16_ELEMENT_TYPE: Final = 16  # onnx.TensorProto.BFLOAT16
 _ALIGNMENT_BYTES: Final = 16  # what NumPy's own arrays have
 _OPTIMIZATION_LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
@@ -54,7 +55,10 @@ _DATATYPES: Final[Mapping[str, str]] = {
 }
 
 
-class OnnxOptions(Options):
+Infer = Callable[[Tensors, Sequence[str]], Tensors]
+
+
+class OnnxOptions(CudaOptions):
     """What the YAML may say of an ONNX model."""
 
     file: str = Field(
@@ -82,11 +86,11 @@ class OnnxBackend:
     inline = True
     decoupled = False
     merges = True
-    in_flight = 1
     platform = "onnxruntime_onnx"
 
     def __init__(self, source: ModelSource) -> None:
         options: OnnxOptions = source.options
+        self._name = source.name
         path = source.path / options.file
         if path.is_dir():
             path = path / MODEL_FILE
@@ -94,13 +98,14 @@ class OnnxBackend:
             raise ValueError(f"no such file: {path}")
         self._ort = _import_onnxruntime()
         self.device = self._open_device(source.device)
+        self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # copies of one hide behind the other
         self._session = self._open_session(path, options)
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         self._bindings = Bindings(self._session) if type(self.device) is Device else None
-        self._infer = self._choose_way()
+        self._infer = self._choose_way(options)
         if options.scalars_as_vectors:
             self._show_vectors(source)
 
@@ -125,28 +130,25 @@ class OnnxBackend:
             self._ort.GraphOptimizationLevel, _OPTIMIZATION_LEVELS[options.graph_optimization]
         )
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle cores belong to the front door
-        provider: Any = "CPUExecutionProvider"
-        if isinstance(self.device, CudaDevice):
-            stream = {"device_id": str(self.device.index), "user_compute_stream": str(self.device.stream_pointer)}
-            provider = ("CUDAExecutionProvider", {**stream, "has_user_compute_stream": "1"})
+        providers = provider_options(options, self.device)
         try:
-            session = self._ort.InferenceSession(str(path), settings, providers=[provider])
+            session = self._ort.InferenceSession(str(path), settings, providers=providers, enable_fallback=0)
         except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
             raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from None
-        wanted = provider if isinstance(provider, str) else provider[0]
-        if session.get_providers()[0] != wanted:  # it falls back to the CPU without an error
-            raise ValueError(
-                f"{wanted} was asked for, but ONNX Runtime gave {session.get_providers()[0]}; see its log above"
-            )
+        refuse_fallback(session, name_of(providers[0]))
         return session
 
-    def _choose_way(self) -> Callable[[Tensors, Sequence[str]], Tensors]:
+    def _choose_way(self, options: OnnxOptions) -> Infer:
         datatypes = {spec.datatype for spec in (*self.inputs, *self.outputs)}
+        if isinstance(self.device, CudaDevice) and "BYTES" not in datatypes:
+            dtypes = {theirs: DTYPES[ours] for theirs, ours in _DATATYPES.items()}
+            graphs: bool = options.cuda_graph
+            return self._told_of(
+                CudaSession(self._session, self.device, self._ort.RunOptions, dtypes, graphs=graphs).run
+            )
         if "BF16" in datatypes:
             return self._infer_ort_values
-        if "BYTES" in datatypes:
-            return self._infer_strings
-        return self._infer_bound if isinstance(self.device, CudaDevice) else self._infer_on_host
+        return self._infer_strings if "BYTES" in datatypes else self._infer_on_host
 
     def _optional_inputs(self, declared: set[str], path: Path) -> tuple[TensorSpec, ...]:
         """Initializers that the file lets callers replace, of those that are declared as inputs."""
@@ -180,7 +182,9 @@ class OnnxBackend:
         """A runtime's objection to its inputs is the caller's fault, anything else the model's."""
         text = str(error).replace("\n", " ").strip()
         state = self._ort.capi.onnxruntime_pybind11_state
-        return InvalidArgument(text) if isinstance(error, state.InvalidArgument) else ModelFailed(text)
+        if isinstance(error, state.InvalidArgument):
+            return InvalidArgument(text)
+        return failure_of(error, self._name, text)
 
     def _infer_strings(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused."""
@@ -191,21 +195,14 @@ class OnnxBackend:
         results = self._run(outputs, feed)
         return {name: self.device.put(_bytes(array)) for name, array in zip(outputs, results, strict=True)}
 
-    def _infer_bound(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
-        """CuPy arrays in and out by device pointer, on the instance's stream."""
-        xp, index = self.device.xp, self.device.index
-        binding = self._session.io_binding()
-        held = {name: xp.ascontiguousarray(array) for name, array in tensors.items()}
-        for name, array in held.items():
-            binding.bind_input(name, "cuda", index, array.dtype, array.shape, array.data.ptr)
-        for name in outputs:
-            binding.bind_output(name, "cuda", index)
-        try:
-            self._session.run_with_iobinding(binding)
-        except Exception as error:
-            raise self._told(error) from error
-        results = binding.get_outputs()
-        return {name: xp.from_dlpack(value) for name, value in zip(outputs, results, strict=True)}
+    def _told_of(self, run: Infer) -> Infer:
+        def infer(tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+            try:
+                return run(tensors, outputs)
+            except Exception as error:
+                raise self._told(error) from error
+
+        return infer
 
     def _infer_ort_values(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """BF16 has no NumPy type that ONNX Runtime knows: its bits travel as uint16 in values that carry the ONNX
@@ -221,7 +218,7 @@ class OnnxBackend:
     def _ort_value(self, array: Array) -> Any:
         array = np.asarray(array, order="C")  # ascontiguousarray would make a vector of a scalar
         if array.dtype == DTYPES["BF16"]:
-            return self._ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), _BF16_ELEMENT_TYPE)
+            return self._ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), BF16_ELEMENT_TYPE)
         return self._ort.OrtValue.ortvalue_from_numpy(array)
 
 

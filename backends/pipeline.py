@@ -26,7 +26,9 @@ import numpy as np
 
 from backends.crossing import Crossing
 from backends.device import Device
+from backends.failures import device_failures, failure_of, relieve
 from backends.fitting import input_specs, output_specs, with_rows
+from backends.instances import load_instances
 from backends.regions import place_outputs
 from backends.rows import Outcome, all_rows, check_rows, split_rows, wanted_whole
 from backends.top_k import asks_for_classes, best_classes, largest_k
@@ -40,7 +42,7 @@ from gateway.canonical import (
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed, text_of
+from gateway.errors import GatewayError, ModelFailed
 from gateway.ports import (
     Backend,
     BackendKind,
@@ -55,14 +57,18 @@ from gateway.ports import (
 
 
 def load(
-    kind: BackendKind, source: ModelSource, instances: int, preprocess: Sequence[Op], postprocess: Sequence[Op]
+    kind: BackendKind,
+    source: ModelSource,
+    instances: int,
+    preprocess: Sequence[Op],
+    postprocess: Sequence[Op],
+    placement: Sequence[str] = (),
 ) -> Computation:
-    """Load every instance and fit its operators to it. Raises ValueError naming what does not fit."""
+    """Load every instance and fit its operators to it. `placement` is where, in place of the source's device: see
+    backends.instances. Raises ValueError naming what does not fit.
+    """
     with contextlib.ExitStack() as undo:
-        backends = []
-        for _ in range(instances):
-            backends.append(kind.load(source))
-            undo.callback(backends[-1].close)
+        backends = load_instances(kind, source, placement or (source.device,), instances, undo)
         first = backends[0]
         source = with_rows(source, first.max_batch_size)
         inputs, required = input_specs(source, first, preprocess)
@@ -84,7 +90,7 @@ def load(
             for backend in backends
         )
         undo.pop_all()
-    devices = [cast("Device", backend.device) for backend in backends]
+    crossed = [cast("Device", backend.device).traffic for backend in backends]
     return Computation(
         executors,
         tuple(inputs.values()),
@@ -96,7 +102,9 @@ def load(
         signatures,
         any_shape=getattr(first, "any_shape", False) and not preprocess,
         is_ready=getattr(first, "is_ready", lambda: True),
-        traffic=lambda: sum([device.traffic.read() for device in devices], Traffic()),
+        traffic=lambda: sum([each.read() for each in crossed], Traffic()),
+        devices=tuple(each.device for each in executors),
+        instances=len(backends),
     )
 
 
@@ -145,6 +153,11 @@ class Pipeline:
         self.decoupled = backend.decoupled
         self.merges = backend.merges
 
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._device.name
+
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         """See Executor."""
         if self._bare and len(requests) == 1 and requests[0].into is None and not asks_for_classes(requests[0]):
@@ -160,13 +173,19 @@ class Pipeline:
         except GatewayError:
             raise
         except Exception as error:
-            raise ModelFailed(last_line(error)) from error
+            raise failure_of(error, request.view.name) from error
         observe("infer", time.perf_counter() - begun)
         if self._max_batch_size:
             check_rows(outputs, common_rows(request.inputs))
         return (InferResponse(outputs),)
 
     def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
+        """Memory may run out anywhere, and a device speak of its end when results are fetched."""
+        relieve()
+        with device_failures(requests[0].view.name):
+            yield from self._steps(requests, observe)
+
+    def _steps(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         wanted = self._wanted(requests)
         crossing = self._crossing
         steps: Iterator[Tensors] | None = None
@@ -177,7 +196,7 @@ class Pipeline:
                     with crossing.computing():
                         if steps is None:
                             steps = iter(cast("Iterable[Tensors]", self._infer(self._prepared(), wanted, requests)))
-                        raw = _next(steps)
+                        raw = _next(steps, requests[0].view.name)
                         if raw is None:
                             return
                         crossing.lap("infer")
@@ -203,7 +222,7 @@ class Pipeline:
             steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
             try:
                 while True:
-                    raw = await _anext(steps)
+                    raw = await _anext(steps, requests[0].view.name)
                     if raw is None:
                         return
                     self._device.finish_all()
@@ -243,6 +262,8 @@ class Pipeline:
 
     def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> Results:
         """Of what the model gave, what somebody asked for, ready to leave the device."""
+        if self._postprocess:
+            raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
         tensors = {name: raw[name] for name in wanted}
@@ -294,10 +315,10 @@ class Pipeline:
         return best_classes(name, array, k, self._max_batch_size > 0, xp)
 
     def _end(self, steps: Iterator[Tensors] | None) -> None:
-        """A generator that is left before its end may still have to clean up, on its device."""
+        """A generator that is left before its end may still have to clean up, on its device and alone."""
         close = getattr(steps, "close", None)
         if close is not None:
-            with self._device.active():
+            with self._crossing.computing():
                 close()
 
 
@@ -339,25 +360,7 @@ def _not_final(outcome: Outcome) -> Outcome:
     return replace(outcome, final=False) if isinstance(outcome, InferResponse) else outcome
 
 
-def last_line(error: BaseException) -> str:
-    """What a user's exception says for itself, without a traceback: "ValueError: no such word"."""
-    text = text_of(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-async def _anext(steps: AsyncIterator[Tensors]) -> Tensors | None:
-    """The same of a model on the event loop."""
-    try:
-        return await anext(steps)
-    except StopAsyncIteration:
-        return None
-    except GatewayError:
-        raise
-    except Exception as error:
-        raise ModelFailed(last_line(error)) from error
-
-
-def _next(steps: Iterator[Tensors]) -> Tensors | None:
+def _next(steps: Iterator[Tensors], model: str) -> Tensors | None:
     """The model's next answer, None after the last. Whatever the model raises becomes ModelFailed; errors that it
     raises in our terms keep their meaning.
     """
@@ -366,4 +369,16 @@ def _next(steps: Iterator[Tensors]) -> Tensors | None:
     except GatewayError:
         raise
     except Exception as error:
-        raise ModelFailed(last_line(error)) from error
+        raise failure_of(error, model) from error
+
+
+async def _anext(steps: AsyncIterator[Tensors], model: str) -> Tensors | None:
+    """The same of a model on the event loop."""
+    try:
+        return await anext(steps)
+    except StopAsyncIteration:
+        return None
+    except GatewayError:
+        raise
+    except Exception as error:
+        raise failure_of(error, model) from error

@@ -6,11 +6,17 @@
         def infer(self, inputs, request):   # a mapping of arrays in, a mapping of arrays out
             return {"similarity": ...}
 
-Arrays live on the device that the configuration names: NumPy or CuPy, `xp` is the module of either. What `infer` is
-decides how it runs: a plain function in the model's own thread, an `async def` on the event loop, a generator (of
-either sort) as a decoupled model that answers zero to many times. `request` tells id, version, signature, parameters,
-sequence, deadline, and whether the caller is still there (`cancelled`). With `max_batch_size` above 0 the rows of
-several requests come in one call; they have the same parameters, and `request` is the first of them.
+Arrays come on the device that the configuration names: NumPy's on the host, CuPy's on a GPU, where they are already
+when `infer` is called; BYTES are NumPy's everywhere. `xp` is the module of either, so `xp.exp(x)` runs on both. Results
+may be CuPy's, NumPy's (of a model on a GPU, too: they are moved only if what follows needs them there), a tensor of
+another library on the same GPU, or a list of numbers. On a GPU a plain `infer` runs on the instance's own stream, where
+nothing needs to be waited for; what reads a number out of an array, as in `float(x[0])`, waits by itself.
+
+What `infer` is decides how it runs: a plain function in the model's own thread, an `async def` on the event loop, a
+generator (of either sort) as a decoupled model that answers zero to many times. `request` tells id, version,
+signature, parameters, sequence, deadline, and whether the caller is still there (`cancelled`). With `max_batch_size`
+above 0 the rows of several requests come in one call; they have the same parameters, and `request` is the first of
+them.
 
 Arrays have the dtypes that the YAML declares, and its shapes, but for TensorFlow Serving's callers: as in the original,
 their shapes are for the class to refuse, and where it then fails, the answer is that the shape is wrong.
@@ -194,8 +200,17 @@ class PythonBackend:
             raise ModelFailed(f"infer returned no output '{missing[0]}'")
         return {name: self._output(spec, answer[name]) for name, spec in self._specs.items()}
 
+    def _own(self, value: Any) -> Array:
+        """NumPy's, or of a model on a GPU also CuPy's: other libraries hand their memory over, in the right order."""
+        xp = self.device.xp
+        if isinstance(value, (np.ndarray, xp.ndarray)):
+            return value
+        if hasattr(value, "__cuda_array_interface__"):
+            return value.get() if xp is np else xp.from_dlpack(value)
+        return np.asarray(value)
+
     def _output(self, spec: TensorSpec, value: Any) -> Array:
-        array = value if hasattr(value, "dtype") else np.asarray(value)
+        array = self._own(value)
         if spec.dtype == BYTES:
             return _as_bytes(spec.name, array)
         if array.dtype != spec.dtype:

@@ -266,8 +266,8 @@ class ModelView:
     `merges` says whether requests share runs where there is a batch dimension.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
-    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `device`
-    where it runs: cpu or cuda:N.
+    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `devices`
+    are where it runs, cpu or cuda:N, each once, in `instances` copies altogether.
     """
 
     name: str
@@ -284,7 +284,8 @@ class ModelView:
     mappings: Mapping[str, Any] = NOTHING
     example_inputs: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING
-    device: str = "cpu"
+    devices: tuple[str, ...] = ("cpu",)
+    instances: int = 1
 
 
 # --------------------------------------------------------------------------------------- servers that we are clients of
@@ -557,7 +558,8 @@ class Computation:
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
     `is_ready`: whether requests should come now; a version that is loaded answers in any case. `traffic` is counted in
-    all instances together; called in any thread.
+    all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
+    their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
     """
 
     executors: tuple[Executor, ...]
@@ -571,6 +573,13 @@ class Computation:
     any_shape: bool = False
     is_ready: Callable[[], bool] = lambda: True
     traffic: Callable[[], Traffic] = Traffic
+    devices: tuple[str, ...] = ()
+    instances: int = 1
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The devices, each once."""
+        return tuple(dict.fromkeys(self.devices)) or (self.device,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ class TorchBackend:
     inline = True
     decoupled = False
     merges = True
-    in_flight = 1
     platform = "pytorch_libtorch"
 
     def __init__(self, source: ModelSource) -> None:
@@ -71,6 +70,7 @@ class TorchBackend:
         self._specs = {spec.name: spec for spec in self.outputs}
         self._results = Results(tuple(self._specs))
         self._state = _addresses(self._program.module)
+        self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # one's copies beside the other's computation
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         with self._on_stream(), self._torch.inference_mode(), self._autocast():
@@ -114,18 +114,12 @@ class TorchBackend:
         if self._channels_last:
             given = {name: self._as_channels_last(tensor) for name, tensor in given.items()}
         found = self._results.of(self._call(given))
-        return {name: exchange.taken(self._specs[name], self._apart(found[name], given)) for name in outputs}
+        return {name: exchange.taken(self._specs[name], self._apart(found[name])) for name in outputs}
 
-    def _apart(self, tensor: Any, given: Mapping[str, Any]) -> Any:
-        """A result that is the model's own memory, or on a GPU its input's, is copied: both have a next use."""
-        if not isinstance(tensor, self._torch.Tensor) or not tensor.numel():
-            return tensor
-        address = tensor.untyped_storage().data_ptr()
-        if address in self._state:
-            return tensor.clone()
-        on_gpu = isinstance(self.device, CudaDevice)
-        if on_gpu and any(address == each.untyped_storage().data_ptr() for each in given.values()):
-            return tensor.clone()
+    def _apart(self, tensor: Any) -> Any:
+        """A result that lies in the model's own memory is copied: the next run may change it."""
+        if self._state and isinstance(tensor, self._torch.Tensor):
+            return tensor.clone() if tensor.untyped_storage().data_ptr() in self._state else tensor
         return tensor
 
     def _as_channels_last(self, tensor: Any) -> Any:
@@ -209,7 +203,7 @@ def _max_batch_size(source: ModelSource, program: Program, form: Form) -> int:
 def _addresses(module: Any) -> frozenset[int]:
     """Where the weights and the state of a module lie."""
     tensors = (*module.parameters(), *module.buffers()) if hasattr(module, "parameters") else ()
-    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel())
 
 
 KIND = BackendKind(TorchOptions, TorchBackend)

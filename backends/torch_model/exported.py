@@ -82,19 +82,30 @@ class ExportedProgram(_Program):
         specs = program.graph_signature.input_specs
         given = [each.arg for each in specs if each.kind is kinds.InputKind.USER_INPUT]
         own = []
-        for argument in given:
+        for argument, name in zip(given, self._argument_names(program, len(given)), strict=True):
             if isinstance(argument, kinds.TensorArgument):
-                own.append(_spec(f"input '{argument.name}'", argument.name, nodes[argument.name], exchange))
+                own.append(_spec(f"input '{name}'", name, nodes[argument.name], exchange))
             elif isinstance(argument, kinds.SymIntArgument):
-                own.append(TensorSpec(argument.name, _INT64, ()))
+                own.append(TensorSpec(name, _INT64, ()))
             elif not isinstance(argument, kinds.ConstantArgument):
-                raise ValueError(f"input '{argument.name}' is no tensor")
+                raise ValueError(f"input '{name}' is no tensor")
         self.inputs = _renamed("inputs", own, declared)
-        names = dict(zip([spec.name for spec in own], [spec.name for spec in self.inputs], strict=True))
+        theirs = [each.name for each in given if not isinstance(each, kinds.ConstantArgument)]
+        names = dict(zip(theirs, [spec.name for spec in self.inputs], strict=True))
         self._slots = [(names.get(each.name), getattr(each, "value", None)) for each in given]
         self.numbers = {names[each.name]: int for each in given if isinstance(each, kinds.SymIntArgument)}
         written = _written(torch, program.graph, {argument.name for argument in given})
         self.writes = frozenset(names[name] for name in written)
+
+    def _argument_names(self, program: Any, count: int) -> list[str]:
+        """Of every leaf of its arguments: forward's own name for it, with the way to it where it is nested."""
+        args, kwargs = self._unflatten(list(range(count)), self._tree)
+        known = program.module_call_graph[0].signature.forward_arg_names or []
+        named = dict(
+            zip([*known[: len(args)], *[f"input__{n}" for n in range(len(known), len(args))]], args, strict=True)
+        )
+        found = {place: name for name, place in leaves({**named, **kwargs})}
+        return [found[place] for place in range(count)]
 
     def _read_rows(self, program: Any, signature: Any, kinds: Any, nodes: Any) -> None:
         """How far the first axis of its inputs may reach."""

@@ -169,20 +169,20 @@ def save_exports(folder: Path) -> None:
         kwargs={"scale": torch.ones(2)},
         dynamic_shapes={"image": {0: rows}, "scale": {0: rows}},
     )
-    x = torch.ones(2, 3)
-    export(folder / "nested/1", Nested(), {"a": x, "b": x}, (x, 5))
+    x, y, z = (torch.full((2, 3), number) for number in (1.0, 2.0, 3.0))  # what is the same here is one for ever
+    export(folder / "nested/1", Nested(), {"a": x, "b": y}, (z, 5))
     wide = Dim("wide", min=2, max=64)
     export(folder / "lengths/1", Lengths(), x, 7, dynamic_shapes={"x": {0: rows, 1: wide}, "k": Dim.DYNAMIC})
     export(folder / "careless_export/1", Careless(), x)
     export(folder / "counter_export/1", Counter(), x)
-    export(folder / "add_sub_export/1", AddSub(), x, x, dynamic_shapes=({0: rows}, {0: rows}))
+    export(folder / "add_sub_export/1", AddSub(), x, y, dynamic_shapes=({0: rows}, {0: rows}))
 
 
 def save_compiled(folder: Path) -> None:
     """Machine code, by the compiler that is here."""
     rows = Dim("rows", min=1, max=16)
-    x = torch.ones(2, 3)
-    program = torch.export.export(AddSub(), (x, x), dynamic_shapes=({0: rows}, {0: rows}))
+    x, y = torch.zeros(2, 3), torch.ones(2, 3)
+    program = torch.export.export(AddSub(), (x, y), dynamic_shapes=({0: rows}, {0: rows}))
     (folder / "compiled/1").mkdir(parents=True)
     torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "compiled/1/model.pt2"))
 
