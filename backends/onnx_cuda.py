@@ -75,7 +75,7 @@ class CudaSession:
 
     def _run_plain(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         binding = self._session.io_binding()
-        arrays = {name: self._device.xp.ascontiguousarray(self._device.put(array)) for name, array in tensors.items()}
+        arrays = {name: self._contiguous(array) for name, array in tensors.items()}
         for name, array in arrays.items():
             self._bind(binding.bind_input, name, array)
         for name in outputs:
@@ -85,7 +85,7 @@ class CudaSession:
 
     def _replay(self, recording: Recording, tensors: Tensors) -> Tensors:
         for name, buffer in recording.inputs.items():
-            self._copy(buffer, self._device.xp.ascontiguousarray(self._device.put(tensors[name])))
+            self._copy(buffer, self._contiguous(tensors[name]))
         self._session.run_with_iobinding(recording.binding, recording.options)
         results = {}
         for name, buffer in recording.outputs.items():
@@ -109,6 +109,11 @@ class CudaSession:
         for name, buffer in out.items():
             self._bind(binding.bind_output, name, buffer)
         return Recording(binding, self._options(str(len(self._recordings) + 1)), into, out)
+
+    def _contiguous(self, array: Array) -> Array:
+        """On the device, in the shape that it has: CuPy's function makes a vector of a scalar."""
+        array = self._device.put(array)
+        return self._device.xp.ascontiguousarray(array).reshape(array.shape)
 
     def _bind(self, bind: Callable[..., None], name: str, array: Array) -> None:
         element = BF16_ELEMENT_TYPE if array.dtype == DTYPES["BF16"] else array.dtype

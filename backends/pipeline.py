@@ -29,6 +29,7 @@ from backends.device import Device
 from backends.failures import device_failures, failure_of, relieve
 from backends.fitting import input_specs, output_specs, with_rows
 from backends.instances import load_instances
+from backends.ops.fusion import fuse
 from backends.regions import place_outputs
 from backends.rows import Outcome, all_rows, check_rows, split_rows, wanted_whole
 from backends.top_k import asks_for_classes, best_classes, largest_k
@@ -73,6 +74,10 @@ def load(
         source = with_rows(source, first.max_batch_size)
         inputs, required = input_specs(source, first, preprocess)
         outputs = output_specs(source, first, postprocess)
+        preprocess, postprocess = (
+            fuse(preprocess, inputs),
+            fuse(postprocess, {each.name: each for each in first.outputs}),
+        )
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
         if signatures and (preprocess or postprocess):
             # What comes before and after the default function makes it another, and knows nothing of the rest.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
 
 from gateway.canonical import TensorSpec
 
@@ -19,3 +22,11 @@ def renamed(op: str, specs: Mapping[str, TensorSpec], old: str, new: TensorSpec)
     if new.name != old and new.name in specs:
         raise ValueError(f"{op}: there is a tensor '{new.name}' already")
     return {(new.name if name == old else name): (new if name == old else spec) for name, spec in specs.items()}
+
+
+def here(xp: Any) -> Hashable:
+    """What arrays that an op keeps belong to: the stream that they were made on, None on the host.
+
+    Kept by this, they are ordered like everything else that is done on their stream, and freed in that order.
+    """
+    return None if xp is np else (xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr)

@@ -1,8 +1,9 @@
-"""A world of Triton's Python models: from their texts to what their callers hear."""
+"""A world of Triton's Python models: from their texts to what their callers hear; and what operators compute with."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from textwrap import dedent, indent
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from backends.device import cuda_devices
 from gateway.app import App, registries
 from gateway.canonical import InferRequest, InferResponse, ModelRef, OutputRequest
 from gateway.config import load_config
@@ -103,6 +105,14 @@ class World:
     def python(self, name: str) -> Any:
         """The user's object."""
         return self.executor(name)._backend._instance._model
+
+
+@pytest.fixture(scope="session", params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+def xp(request: pytest.FixtureRequest) -> Any:
+    """What operators compute with: NumPy, and CuPy where there is a GPU."""
+    if request.param == "cupy" and not cuda_devices():
+        pytest.skip("no CUDA device, or no CuPy")
+    return importlib.import_module(request.param)
 
 
 Make = Callable[..., Awaitable[World]]
