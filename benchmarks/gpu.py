@@ -3,8 +3,8 @@
     python -m benchmarks.gpu                  everything that this machine can do
     python -m benchmarks.gpu --device cpu     the same code on the host, with small models
 
-Models are made here, with random weights. "Raw" is the session (ONNX Runtime) or module (PyTorch) without an engine:
-one batch that lies on the device already, run over and over on one stream. The engine gets its rows from the host, gives
+Models are made here, with random weights. "Raw" is a session (ONNX Runtime) or module (PyTorch) without an engine: one
+batch that lies on the device already, run over and over on one stream. The engine gets its rows from the host, gives
 every caller its own rows back there, and must come near that all the same. Every section tells its own failure, and
 the others go on. Exit status: 0 if everything ran and reached its mark, 1 if a mark was missed, 2 if something failed.
 """
@@ -290,7 +290,8 @@ async def crossover(setting: Setting) -> None:
         lines.append((f"{size} x {size}", f"{there * 1e6:,.0f}", f"{here * 1e6:,.0f}"))
         first = size if there < here and first is None else first
     print(table(("image", "computed on the device us", "on the host us"), lines))
-    print(f"the device is quicker from {first} x {first} on" if first else "the host is quicker at all of these sizes")
+    if setting.on_gpu:
+        print(f"the device is quicker from {first} x {first} on" if first else "the host is quicker at all these sizes")
 
 
 SECTIONS: dict[str, Callable[[Setting], Awaitable[None]]] = {
