@@ -33,13 +33,14 @@ class Refused(Exception):
 class Form:
     """One way. `takes` are the datatypes that can go in by it, `gives` those that can come out.
 
+    `encode(view, inputs)` makes the message; where the project's own client writes it, with more facts of the request.
     `objection(inputs, outputs)` says what else it cannot carry, by shapes and values; "" if nothing. Not every form
     shows the shape of a tensor without elements.
     """
 
     name: str
     transport: str
-    encode: Callable[[ModelView, Arrays], Ask]
+    encode: Callable[..., Ask]
     decode: Callable[[Reply, ModelView], Arrays]
     takes: frozenset[str] = TYPES
     gives: frozenset[str] = TYPES
@@ -71,8 +72,8 @@ def _description(view: ModelView) -> Description:
 def _by_client(dialect: str, transport: str, name: str, **limits: Any) -> Form:
     assert (dialect, transport) in CLIENTS
 
-    def encode(view: ModelView, inputs: Arrays) -> Ask:
-        request = InferRequest(view, inputs)
+    def encode(view: ModelView, inputs: Arrays, **facts: Any) -> Ask:
+        request = InferRequest(view, inputs, **facts)
         client = _client(dialect, transport, view)
         return client.encode(inputs, tuple(view.outputs), request, _description(view), stream=False)
 
