@@ -33,7 +33,7 @@ from benchmarks.table import table
 
 try:
     from backends.device import cuda_devices
-    from benchmarks import preprocess
+    from benchmarks import pixels
     from benchmarks.engine_room import Plan, Pressed, ask, latencies, loaded, press
     from benchmarks.raw import CUDA, Raw, open_raw
     from gateway.canonical import DTYPES, TensorSpec
@@ -262,10 +262,10 @@ def _used(setting: Setting) -> int:
 
 async def images(setting: Setting) -> None:
     """uint8 NHWC -> normalised NCHW: how much of the device's copy bandwidth the operators use."""
-    count, size, times = (64, 224, 20) if setting.on_gpu else (2, 64, 2)
+    count, size, times = (512, 224, 20) if setting.on_gpu else (2, 64, 2)
     lines = []
     for datatype in ("FP32", "FP16"):
-        own, copy = preprocess.bandwidth(setting.xp, count, size, datatype, setting.rounds, times)
+        own, copy = pixels.bandwidth(setting.xp, count, size, datatype, setting.rounds, times)
         mark = setting.report.mark(
             f"preprocessing to {datatype}: bandwidth against a copy's", own / copy, LEAST_BANDWIDTH
         )
@@ -286,7 +286,7 @@ async def crossover(setting: Setting) -> None:
     sizes = (8, 16, 32, 64, 128, 224, 448, 1024) if setting.on_gpu else (8, 32)
     lines, first = [], None
     for size in sizes:
-        there, here = preprocess.ways(setting.xp, size, 10 * setting.rounds)
+        there, here = pixels.ways(setting.xp, size, 10 * setting.rounds)
         lines.append((f"{size} x {size}", f"{there * 1e6:,.0f}", f"{here * 1e6:,.0f}"))
         first = size if there < here and first is None else first
     print(table(("image", "computed on the device us", "on the host us"), lines))

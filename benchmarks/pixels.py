@@ -82,9 +82,9 @@ def bandwidth(xp: Any, images: int, size: int, datatype: str, rounds: int, times
     x = np.random.default_rng(0).integers(0, 256, (images, size, size, 3), np.uint8)
     on_device, made, clock = xp.asarray(x), steps(datatype), Clock(xp)
     y = apply(made, on_device, xp)
-    got = y if xp is np else xp.asnumpy(y)
+    some = y[:4] if xp is np else xp.asnumpy(y[:4])
     tolerance = 2e-3 if datatype == "FP16" else 1e-5
-    if not np.allclose(got.astype(np.float32), reference(x, datatype).astype(np.float32), tolerance, tolerance):
+    if not np.allclose(some.astype(np.float32), reference(x[:4], datatype).astype(np.float32), tolerance, tolerance):
         raise ValueError(f"the operators give other numbers than NumPy does ({datatype})")
     half = (on_device.nbytes + y.nbytes) // 2
     source, target = xp.zeros(half, np.uint8), xp.empty(half, np.uint8)
