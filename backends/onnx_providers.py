@@ -51,8 +51,10 @@ class CudaOptions(Options):
     tensorrt: TensorRTOptions | None = Field(None, description="Ask TensorRT first, where this build has it.")
 
 
-def provider_options(options: CudaOptions, device: Device) -> list[Provider]:
-    """The providers of a session on this device. On a GPU, everything runs on the instance's own stream."""
+def provider_options(options: CudaOptions, device: Device, memory_limit_bytes: int | None = None) -> list[Provider]:
+    """The providers of a session on this device. On a GPU, everything runs on the instance's own stream; within a
+    limit, its arena takes what is asked for, and does not double.
+    """
     if not isinstance(device, CudaDevice):
         return [CPU]
     common = {
@@ -66,6 +68,8 @@ def provider_options(options: CudaOptions, device: Device) -> list[Provider]:
         "enable_cuda_graph": _flag(options.cuda_graph),
         "cudnn_conv_algo_search": options.convolution_search.upper(),
     }
+    if memory_limit_bytes:
+        cuda |= {"gpu_mem_limit": str(memory_limit_bytes), "arena_extend_strategy": "kSameAsRequested"}
     tensorrt = [] if options.tensorrt is None else [(TENSORRT, {**common, **_tensorrt(options.tensorrt)})]
     return [*tensorrt, (CUDA, cuda)]
 

@@ -19,7 +19,8 @@ from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import CudaDevice, Device, cuda_devices, open_device
-from backends.failures import failure_of
+from backends.failures import failure_of, is_shortage
+from backends.memory import no_room
 from backends.onnx_binding import Bindings
 from backends.onnx_cuda import BF16_ELEMENT_TYPE, CudaSession
 from backends.onnx_file import unknown_ranks
@@ -64,7 +65,9 @@ class OnnxOptions(CudaOptions):
     file: str = Field(
         MODEL_FILE, description=f"Name of the model file in each version folder, or of a folder with a {MODEL_FILE}."
     )
-    intra_op_threads: int = Field(0, ge=0, description="Threads that share one operator; 0 leaves it to ONNX Runtime.")
+    intra_op_threads: int = Field(
+        0, ge=0, description="Threads that share one operator; 0: a copy's share of cpu.threads."
+    )
     inter_op_threads: int = Field(0, ge=0, description="Threads that run operators side by side, where those may.")
     execution_mode: Literal["sequential", "parallel"] = Field(
         "sequential", description="Whether operators that do not depend on each other run side by side."
@@ -99,7 +102,7 @@ class OnnxBackend:
         self._ort = _import_onnxruntime()
         self.device = self._open_device(source.device)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # copies of one hide behind the other
-        self._session = self._open_session(path, options)
+        self._session = self._open_session(path, options, source)
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
@@ -121,19 +124,21 @@ class OnnxBackend:
             return open_device("cpu")
         return open_device(wanted)
 
-    def _open_session(self, path: Path, options: OnnxOptions) -> Any:
+    def _open_session(self, path: Path, options: OnnxOptions, source: ModelSource) -> Any:
         settings = self._ort.SessionOptions()
-        settings.intra_op_num_threads = options.intra_op_threads
-        settings.inter_op_num_threads = options.inter_op_threads
+        settings.intra_op_num_threads = options.intra_op_threads or source.threads
+        settings.inter_op_num_threads = options.inter_op_threads or source.threads
         settings.execution_mode = getattr(self._ort.ExecutionMode, f"ORT_{options.execution_mode.upper()}")
         settings.graph_optimization_level = getattr(
             self._ort.GraphOptimizationLevel, _OPTIMIZATION_LEVELS[options.graph_optimization]
         )
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle cores belong to the front door
-        providers = provider_options(options, self.device)
+        providers = provider_options(options, self.device, source.memory_limit_bytes)
         try:
             session = self._ort.InferenceSession(str(path), settings, providers=providers, enable_fallback=0)
         except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
+            if is_shortage(error):
+                raise MemoryError(no_room(source, self.device.name, str(error))) from None
             raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from None
         refuse_fallback(session, name_of(providers[0]))
         return session
@@ -298,4 +303,4 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-KIND = BackendKind(OnnxOptions, OnnxBackend)
+KIND = BackendKind(OnnxOptions, OnnxBackend, limits_memory=True)

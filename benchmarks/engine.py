@@ -97,7 +97,7 @@ class Direct:
     def us(self, x: Any, seconds: float) -> tuple[float, float]:
         """Microseconds per run: by the clock, and of the processor."""
         began, cpu, runs = time.perf_counter(), time.process_time(), 0
-        while time.perf_counter() < began + seconds:
+        while not runs or time.perf_counter() < began + seconds:
             self.run(x)
             runs += 1
         return (time.perf_counter() - began) / runs * 1e6, (time.process_time() - cpu) / runs * 1e6
@@ -105,7 +105,7 @@ class Direct:
 
 async def _alone_us(model: Model, row: Any, seconds: float) -> float:
     began, runs = time.perf_counter(), 0
-    while time.perf_counter() < began + seconds:
+    while not runs or time.perf_counter() < began + seconds:
         await ask(model, row)
         runs += 1
     return (time.perf_counter() - began) / runs * 1e6

@@ -82,9 +82,11 @@ async def press(model: Model, x: Any, tasks: int, seconds: float) -> Pressed:
 
     async def keep_asking() -> None:
         nonlocal done
-        while time.perf_counter() < ends:
+        while True:
             await ask(model, x)
             done += 1
+            if time.perf_counter() >= ends:
+                return
 
     before, began, cpu = model.computation.traffic(), time.perf_counter(), time.process_time()
     await asyncio.gather(*[keep_asking() for _ in range(tasks)])
@@ -99,7 +101,8 @@ async def latencies(model: Model, x: Any, seconds: float) -> list[float]:
     """Seconds of each of as many requests as fit, one after another."""
     times = []
     ends = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < ends:
+    while len(times) < 2 or time.perf_counter() < ends:
+        began = time.perf_counter()
         await ask(model, x)
         times.append(time.perf_counter() - began)
     return times

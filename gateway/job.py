@@ -16,8 +16,8 @@ from gateway.statistics import CANCELED, reason_of
 
 INLINE_BELOW_SECONDS: Final = 100e-6
 """A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
-ALONE_BELOW_SECONDS: Final = 20e-6
-"""A place in a batch costs about as much as such a run."""
+BATCH_ABOVE_SECONDS: Final = 25e-6
+"""What a job in a batch costs beside its run: quicker requests run alone, though others have come with them."""
 STREAM_WINDOW: Final = 32
 """Answers of a decoupled model that may wait for a slow reader before its generator is paused."""
 
@@ -48,7 +48,7 @@ class Admission:
     @property
     def gains_by_company(self) -> bool:
         """Whether it is better to wait for others that come at the same time, and share a run."""
-        return self.batch_key is not None and self.seconds >= ALONE_BELOW_SECONDS
+        return self.batch_key is not None and self.seconds > BATCH_ABOVE_SECONDS
 
 
 def are_quick(admissions: Sequence[Admission]) -> bool:

@@ -19,6 +19,7 @@ from gateway.canonical import (
     TensorSpec,
     check_inputs,
     common_rows,
+    takes_whole_outputs,
 )
 from gateway.errors import InvalidArgument, ModelFailed, ModelUnavailable, UnknownOutput
 from gateway.hidden import SequencePolicy
@@ -31,6 +32,8 @@ from gateway.waiting import QueuePolicy
 DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
+_ANY_LENGTH: Final = 1024
+"""Up to this, requests of any length may share a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Gate:
 
     `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
     `any_shape`: requests by a signature may have other shapes than required; their rows never meet those of others.
+    `ragged` are the axes of inputs in which requests that share a batch may differ.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Gate:
     seconds: float = 1.0
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
+    ragged: Mapping[str, tuple[int, ...]] = NOTHING
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
 
     def admit(self, request: InferRequest) -> Admission:
@@ -85,9 +90,12 @@ class Gate:
             key = (own.name, *key)
         elif any_shape:
             key = (None, *key)
+        ragged = self.ragged if self.ragged and takes_whole_outputs(request) else NOTHING
+        if ragged:
+            key = (True, *key)
         admission = self._known.get(key)
         if admission is None:
-            admission = self._check(inputs, own, any_shape)
+            admission = self._check(inputs, own, any_shape, ragged)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
             self._known[key] = admission
@@ -97,7 +105,9 @@ class Gate:
                 raise UnknownOutput(output.name, request.view.name)
         return admission
 
-    def _check(self, inputs: Tensors, own: Signature | None, any_shape: bool) -> Admission:
+    def _check(
+        self, inputs: Tensors, own: Signature | None, any_shape: bool, ragged: Mapping[str, tuple[int, ...]]
+    ) -> Admission:
         """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
         required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
         if any_shape:
@@ -109,7 +119,13 @@ class Gate:
         check_inputs(self.name, inputs, required, self.max_batch_size)
         if not self.merges:
             return Admission(rows, None, self._guess(inputs))
-        key = tuple(sorted((name, str(array.dtype), array.shape[1:]) for name, array in inputs.items()))
+        key: Any = tuple(
+            sorted(
+                (name, str(array.dtype), _trailing(array.shape, ragged.get(name, ()))) for name, array in inputs.items()
+            )
+        )
+        if ragged:  # those of the same shapes that are not lengthened stay apart
+            key = (True, key)
         return Admission(rows, key if own is None else (own.name, key), self._guess(inputs))
 
     def _guess(self, inputs: Tensors) -> float:
@@ -117,6 +133,15 @@ class Gate:
         is known.
         """
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
+
+
+def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a row as far as rows that share a batch must agree in it. Lengths along ragged axes may differ, but
+    large ones by less than half: what a caller sends must not cost others many times the memory that it is.
+    """
+    return tuple(
+        [-(max(size, _ANY_LENGTH) - 1).bit_length() if axis in ragged else size for axis, size in enumerate(shape)][1:]
+    )
 
 
 class Closed:
@@ -168,7 +193,13 @@ class Model:
         own = computation.signatures
         self._has_example = bool(plan.example)
         self._gate = Gate(
-            name, required, plan.policy.max_batch_size, merges, signatures=own, any_shape=computation.any_shape
+            name,
+            required,
+            plan.policy.max_batch_size,
+            merges,
+            signatures=own,
+            any_shape=computation.any_shape,
+            ragged=computation.ragged,
         )
         self._scheduler: Scheduler | Closed = Scheduler(
             name, computation.executors, plan.policy, self._gate.admit, meter, sequences, computation.devices

@@ -23,7 +23,17 @@ from backends import pipeline
 from backends.device import cuda_devices, open_device
 from backends.ops.normalize import KIND as NORMALIZE
 from backends.ops.softmax import KIND as SOFTMAX
-from gateway.canonical import DTYPES, Destination, InferRequest, InferResponse, OutputRequest, Tensors, TensorSpec
+from backends.top_k import best_classes
+from gateway.canonical import (
+    DTYPES,
+    Destination,
+    InferRequest,
+    InferResponse,
+    OutputRequest,
+    Tensors,
+    TensorSpec,
+    TopK,
+)
 from gateway.errors import GatewayError, ModelFailed
 from gateway.ports import BackendKind, Computation, ModelSource, Options, Traffic
 
@@ -297,6 +307,18 @@ def test_outputs_stay_on_the_device_for_another_model(cupy: Any, traffic: Any) -
     assert told(told_away) == told(run(alone, [ask(1, 2, ["turned"])])[0])
     run(second, [step])
     assert second.traffic().copies_in == 1, "nothing of it was on the host"
+
+
+def test_the_best_classes_are_found_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = Cupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    scores = np.random.default_rng(1).integers(0, 50, (4, 1000)).astype(np.float32)
+    best, want = best_classes("y", cupy.asarray(scores), 5, True, cupy), best_classes("y", scores, 5, True, np)
+    assert isinstance(best, TopK)
+    assert isinstance(want, TopK)
+    assert not cupy.world.clock, "nothing has happened yet"
+    assert (best.values.get() == want.values).all()
+    assert (best.indices.get() == want.indices).all()
 
 
 def test_the_stages_are_told_once(cupy: Any) -> None:

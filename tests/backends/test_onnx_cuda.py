@@ -165,6 +165,8 @@ def test_what_the_providers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = {"device_id": "0", "user_compute_stream": str(device.stream_pointer), "has_user_compute_stream": "1"}
     plain = {"use_tf32": "1", "enable_cuda_graph": "0", "cudnn_conv_algo_search": "HEURISTIC"}
     assert provider_options(CudaOptions(), device) == [(CUDA, stream | plain)]
+    limit = {"gpu_mem_limit": "7", "arena_extend_strategy": "kSameAsRequested"}
+    assert provider_options(CudaOptions(), device, 7) == [(CUDA, stream | plain | limit)]
     asked = CudaOptions(
         tf32=False,
         cuda_graph=True,
