@@ -193,15 +193,15 @@ class EnsembleBackend:
         return [name for name, tensor in step.outputs.items() if tensor in used] or list(step.outputs)
 
     def _stays(self, step: EnsembleStep, view: ModelView) -> bool:
-        """Whether all who wait for what a step gives are on the GPU where it is made."""
+        """Whether all who wait for what a step gives are on the GPUs where it is made."""
         users = self._users[id(step)]
-        return view.device != "cpu" and bool(users) and all(self._device(user) == view.device for user in users)
+        return "cpu" not in view.devices and bool(users) and all(self._devices(user) == view.devices for user in users)
 
-    def _device(self, step: EnsembleStep) -> str:
+    def _devices(self, step: EnsembleStep) -> tuple[str, ...]:
         try:
-            return self._resolve(ModelRef(step.model, step.version)).device
+            return self._resolve(ModelRef(step.model, step.version)).devices
         except ModelNotFound:
-            return ""  # its turn will tell
+            return ()  # its turn will tell
 
     def _chain(self, view: ModelView, request: InferRequest) -> Chain:
         """Who waits for a step. Raises ModelFailed where that would be for ever."""

@@ -18,6 +18,7 @@ from adapters.triton_repository.instances import placement, versions
 from adapters.triton_repository.kind import Kind, kind_of
 from adapters.triton_repository.onnx import onnx_options
 from adapters.triton_repository.plain import plain
+from adapters.triton_repository.pytorch import torch_options
 from adapters.triton_repository.scheduling import scheduling, steps
 from adapters.triton_repository.tensorflow import tensorflow_options
 from adapters.triton_repository.tensors import class_labels, inside, reshapes, tensors
@@ -89,6 +90,36 @@ def _tensorflow(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     )
 
 
+def _torch(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
+    """What is not declared is completed from an exported program, when that is loaded; TorchScript does not tell it."""
+    config = source.config
+    completed = not (config.input and config.output)
+    if config.model_transaction_policy.decoupled:
+        source.note("model_transaction_policy.decoupled", "is ignored: a pytorch model answers once")
+    return (
+        _versioned(source, folder, kind)
+        | torch_options(source)
+        | {"max_batch_size": config.max_batch_size or ("auto" if completed else 0)}
+        | scheduling(source, folder, completed=completed)
+        | _declared(source)
+        | _beyond_reshapes(source)
+    )
+
+
+def _beyond_reshapes(source: Source) -> dict[str, Any]:
+    """The steps of reshapes, and what the model itself takes and gives at their other end."""
+    steps = reshapes(source)
+    rows = (-1,) if source.config.max_batch_size > 0 else ()
+    for key, option, step in (("input", "model_inputs", "preprocess"), ("output", "model_outputs", "postprocess")):
+        if step in steps:
+            entries = tensors(source, key, rows)
+            for entry, tensor in zip(entries, getattr(source.config, key), strict=True):
+                if tensor.HasField("reshape"):
+                    entry["shape"] = [*rows, *tensor.reshape.shape]
+            steps[option] = entries
+    return steps
+
+
 def _python(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """The model gets its configuration whole, and may complete it; so that says its inputs and outputs, too."""
     config = source.config
@@ -121,6 +152,7 @@ _BY_KIND: Final = {
     kinds.ONNX: _onnx,
     kinds.PYTHON: _python,
     kinds.TENSORFLOW: _tensorflow,
+    kinds.TORCH: _torch,
     kinds.ENSEMBLE: _ensemble,
 }
 

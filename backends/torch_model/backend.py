@@ -42,6 +42,7 @@ class TorchBackend:
 
     def __init__(self, source: ModelSource) -> None:
         options: TorchOptions = source.options
+        self._name = source.name
         path = _find(source.path, options.file)
         form = form_of(path)
         if form == "compiled" and not options.trusted:
@@ -62,8 +63,8 @@ class TorchBackend:
         with self.device.active(), self._on_stream():
             self._program = self._load(source, options, path, form)
             self._call: Callable[[Mapping[str, Any]], Any] = self._program.call
-            if options.cuda_graphs and isinstance(self.device, CudaDevice):
-                self._call = CudaGraphs(torch, self._call, options.cuda_graphs, source.name).call
+            if options.cuda_graph and isinstance(self.device, CudaDevice):
+                self._call = CudaGraphs(torch, self._call, source.name).call
         self.inputs, self.outputs = self._program.inputs, self._program.outputs
         check_specs((*self.inputs, *self.outputs))
         self.max_batch_size = _max_batch_size(source, self._program, form)
@@ -77,7 +78,7 @@ class TorchBackend:
             try:
                 return (self._run(tensors, outputs),)
             except Exception as error:
-                raise told(self._torch, error) from error
+                raise told(error, self._name) from error
 
     def close(self) -> None:
         """Weights go with the module, once nothing refers to it; what torch keeps for later goes back to the GPU."""
@@ -102,8 +103,6 @@ class TorchBackend:
         except ValueError:
             raise
         except Exception as error:  # torch raises RuntimeError, KeyError, AssertionError, errors of its own, …
-            if told(torch, error) is error:
-                raise
             raise ValueError(f"{READ_BY[form]} cannot read {path}: {plain(str(error))}") from error
         _adapt(torch, program, options, form)
         return program
@@ -169,8 +168,8 @@ def _set_up(torch: Any, model: str, options: TorchOptions, device: Device) -> No
 
 def _adapt(torch: Any, program: Program, options: TorchOptions, form: Form) -> None:
     """What is done to a program once it is here. Raises ValueError where that cannot be."""
-    if program.numbers and options.cuda_graphs:
-        raise ValueError(f"cuda_graphs cannot hold {', '.join(program.numbers)}, which the model takes as numbers")
+    if program.numbers and options.cuda_graph:
+        raise ValueError(f"cuda_graph cannot hold {', '.join(program.numbers)}, which the model takes as numbers")
     if options.channels_last:
         if form == "compiled":
             raise ValueError("channels_last is too late for a compiled package")

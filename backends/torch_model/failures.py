@@ -1,14 +1,12 @@
-"""What torch raises, as errors that callers may see: its last line, without where in whose code it was.
-
-Lack of memory and a failed GPU leave as they are: whoever keeps the model has to know them.
-"""
+"""What torch raises, as errors that callers may see: its last line, without where in whose code it was."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-from gateway.errors import GatewayError, InvalidArgument, ModelFailed
+from backends.failures import failure_of
+from gateway.errors import GatewayError, InvalidArgument
 
 _MAX_CHARACTERS: Final = 1024  # the text may quote what was sent
 _SAID: Final = re.compile(
@@ -18,17 +16,15 @@ _WHERE: Final = re.compile(
     r"\n\s*(?:Exception raised from |C\+\+ CapturedTraceback|While executing |Original traceback)"
 )
 _FILE: Final = re.compile(r"^\s*File \".*|^Traceback of TorchScript.*|^\s*~+.*|^\s*at .*", re.MULTILINE)
+_OWN_CHECK: Final = "Expected input at "
 
 
-def told(torch: Any, error: Exception) -> Exception:
-    """What to raise in its place."""
-    passed = (GatewayError, torch.OutOfMemoryError, getattr(torch, "AcceleratorError", GatewayError))
+def told(error: Exception, model: str) -> GatewayError:
+    """An exported program checks its inputs' sizes: what it says then is about what was sent."""
     text = str(error)
-    if isinstance(error, passed) or text.startswith("CUDA error"):
-        return error
-    if text.startswith("Expected input at "):  # an exported program's own check of its inputs
+    if text.startswith(_OWN_CHECK):
         return InvalidArgument(plain(text))
-    return ModelFailed(plain(text) or type(error).__name__)
+    return failure_of(error, model, plain(text))
 
 
 def plain(text: str) -> str:

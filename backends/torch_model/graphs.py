@@ -17,6 +17,7 @@ from backends.torch_model.names import leaves
 
 log = logging.getLogger(__name__)
 
+_MAX_GRAPHS: Final = 32
 _RUNS_BEFORE: Final = 3  # libraries choose their kernels and take their memory, which a recording must not see
 _recording: Final = threading.Lock()  # of all that a process does on its GPUs, one thing may be recorded at a time
 
@@ -31,15 +32,14 @@ class _Graph:
 
 
 class CudaGraphs:
-    """A program's call, recorded once for each combination of shapes; the `limit` used last are kept.
+    """A program's call, recorded once for each combination of shapes; those used last are kept.
 
     Called on the stream on which it records, by one thread at a time. What cannot be recorded runs as it would without.
     """
 
-    def __init__(self, torch: Any, call: Call, limit: int, model: str) -> None:
+    def __init__(self, torch: Any, call: Call, model: str) -> None:
         self._torch = torch
         self._call = call
-        self._limit = limit
         self._model = model
         self._graphs: OrderedDict[tuple[Any, ...], _Graph | None] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle()
@@ -49,7 +49,7 @@ class CudaGraphs:
         key = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()])
         if key not in self._graphs:
             self._graphs[key] = self._record(tensors)
-            if len(self._graphs) > self._limit:
+            if len(self._graphs) > _MAX_GRAPHS:
                 self._torch.cuda.current_stream().synchronize()  # it may still be running
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)

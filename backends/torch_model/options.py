@@ -49,11 +49,10 @@ class TorchOptions(Options):
         description="Compile an exported program with torch.compile, for any sizes: the first run takes long, and on "
         "the CPU a C++ compiler.",
     )
-    cuda_graphs: int = Field(
-        0,
-        ge=0,
-        le=1024,
-        description="On a GPU, record runs as CUDA graphs, one for each combination of shapes, so many at most.",
+    cuda_graph: bool = Field(
+        False,
+        description="On a GPU, whether the kernels of a run are recorded for each shape, and started together from "
+        "then on.",
     )
     autocast: Literal["", "FP16", "BF16"] = Field(
         "", description="Compute in this datatype where torch holds that to be safe, whatever the weights are."

@@ -315,6 +315,62 @@ def test_what_a_saved_model_does_not_do_is_told(write: Write) -> None:
         read_model(write(many, "model.savedmodel", name="n"))
 
 
+TORCH: dict[str, Any] = {
+    "backend": "torch",
+    "versions": "latest",
+    "device": "all",
+    "max_batch_size": "auto",
+    "max_queue_size": 65536,
+}
+SHAPED = (
+    "max_batch_size: 4 input { name: 'INPUT__0' data_type: TYPE_FP32 dims: 6 reshape { shape: [ 2, 3 ] } } "
+    "output { name: 'OUTPUT__0' data_type: TYPE_FP32 dims: 6 }"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (None, {}),
+        ('platform: "pytorch_libtorch"', {}),
+        ('backend: "pytorch" default_model_filename: "model.pt"', {}),
+        ('backend: "pytorch" default_model_filename: "model.pt2"', {"file": "model.pt2"}),
+        ('default_model_filename: "best.pt2"', {"file": "best.pt2"}),
+        (
+            'backend: "pytorch" parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "2" } }\n'
+            'parameters { key: "ENABLE_CUDNN_BENCHMARK" value { string_value: "true" } }',
+            {
+                "intra_op_threads": 2,
+                "cudnn_benchmark": True,
+                "parameters": {"ENABLE_CUDNN_BENCHMARK": "true", "INTRA_OP_THREAD_COUNT": "2"},
+            },
+        ),
+        (
+            'backend: "pytorch" ' + SHAPED,
+            {
+                "max_batch_size": 4,
+                "inputs": [{"name": "INPUT__0", "datatype": "FP32", "shape": [-1, 6]}],
+                "outputs": [{"name": "OUTPUT__0", "datatype": "FP32", "shape": [-1, 6]}],
+                "preprocess": [{"op": "reshape", "input": "INPUT__0", "before": [6], "after": [2, 3]}],
+                "model_inputs": [{"name": "INPUT__0", "datatype": "FP32", "shape": [-1, 2, 3]}],
+            },
+        ),
+    ],
+)
+def test_a_pytorch_model(write: Write, text: str | None, changes: dict[str, Any]) -> None:
+    reading = read_model(write(text, "model.pt", "best.pt2"))
+    found = told(reading)
+    assert {key: found.get(key) for key in (*TORCH, *changes)} == TORCH | changes
+    assert found.keys() - TORCH.keys() <= changes.keys() | {"batching"}
+    assert reading.notes == ()
+
+
+def test_what_a_pytorch_model_does_not_do_is_told(write: Write) -> None:
+    text = 'backend: "pytorch" parameters { key: "ENABLE_WEIGHT_SHARING" value { string_value: "true" } }'
+    (note,) = read_model(write(text, "model.pt")).notes
+    assert "is ignored: each instance has weights of its own" in str(note)
+
+
 def test_an_ensemble(write: Write) -> None:
     text = """
 platform: "ensemble" max_batch_size: 8
@@ -499,7 +555,7 @@ REFUSES: dict[str, tuple[str | bytes, str]] = {
     "deep lists": ("input " + "[" * 100_000, "config.pbtxt:1:"),
     "large": (b"#" * (MAX_BYTES + 1), "config.pbtxt: larger than 1 MiB"),
     "another name": ('name: "n"', 'config.pbtxt:1:1: name: "n" is not the name of its folder, m'),
-    "another backend": ('backend: "pytorch"', '"pytorch" is not supported; onnxruntime, python, tensorflow'),
+    "another backend": ('backend: "tensorrt"', '"tensorrt" is not supported; onnxruntime, python, pytorch'),
     "another platform": ('platform: "tensorrt_plan"', 'config.pbtxt:1:1: platform: "tensorrt_plan" is not supported'),
     "platform and backend at odds": ('backend: "python" platform: "onnxruntime_onnx"', "is not a platform of"),
     "an ensemble of nothing": ('platform: "ensemble"', "an ensemble needs ensemble_scheduling"),
@@ -561,11 +617,13 @@ def test_refuses(write: Write, case: str) -> None:
 @pytest.mark.parametrize(
     ("file", "wanted"),
     [
-        ("model.pt", "model.pt is TorchScript, which is not supported"),
         ("model.plan", "model.plan is a TensorRT engine"),
         ("model.graphdef", "model.graphdef is a TensorFlow GraphDef"),
         ("model.xml", "model.xml is an OpenVINO model"),
-        ("weights.bin", "no version has one of model.onnx, model.py, model.savedmodel; found weights.bin"),
+        (
+            "weights.bin",
+            "no version has one of model.onnx, model.py, model.savedmodel, model.pt, model.pt2; found weights.bin",
+        ),
     ],
 )
 def test_refuses_files(write: Write, file: str, wanted: str) -> None:

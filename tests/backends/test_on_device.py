@@ -4,6 +4,7 @@ The GPU is a stand-in on NumPy that does everything late, early or in an odd ord
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -48,6 +49,11 @@ MODELS = """
     class Steps(Model):
         def infer(self, inputs, request):
             for n in range(3): yield {"y": inputs["x"] + n}
+
+    class Network(Model):  # scores that tell how many pixels are dark
+        def infer(self, inputs, request):
+            digit = self.xp.mod((inputs["image"] > 8).astype("int64").sum(axis=2).sum(axis=1), 10)
+            return {"scores": (self.xp.arange(10) == digit.reshape(-1, 1)).astype("float32")}
 
     class Later(Model):
         async def infer(self, inputs, request): return {"y": inputs["x"] * 5}
@@ -231,3 +237,53 @@ async def test_a_class_that_gives_cupy_on_the_host_is_understood(
     (tmp_path / "own.py").write_text(dedent(text))
     app = await start({"own": model("Own", "cpu", path="own.py:Own")})
     assert await one(app, "own", ROWS) == {"y": [[2.0, -4.0, 6.0]]}
+
+
+# ----------------------------------------------------------------------------------------------- the example on both
+
+
+PHOTO = Path(__file__).parents[2] / "config/photo.yaml"
+SHOWN = (0, 2, 3, 5, 7, 9)
+
+
+def photos() -> Any:
+    """The demo's digits as a camera sees them: 27 x 25 pixels, dark on light, UINT8 [n, 27, 25, 3]."""
+    ink = np.array([json.loads((PHOTO.parent / f"demo/images/{digit}.json").read_bytes()) for digit in SHOWN])
+    grey = 255 - ink.repeat(3, 1).repeat(3, 2) * 255 // 16
+    framed = np.pad(grey, ((0, 0), (0, 3), (0, 1)), constant_values=255)
+    return np.repeat(framed[..., None], 3, -1).astype(np.uint8)
+
+
+async def read(app: App, photo: Any) -> tuple[list[int], Any]:
+    view = app.router.resolve(ModelRef("read_photo"))
+    (answer,) = [answer async for answer in view.handle.submit(InferRequest(view, {"photo": photo}))]
+    return answer.outputs["digit"].ravel().tolist(), answer.outputs["margin"]
+
+
+async def test_the_example_reads_photographs(start: Start) -> None:
+    """As it is, where there is no GPU."""
+    kinds = registries()
+    app = App(load_config(PHOTO, kinds), kinds)
+    await app.load(lambda report: None)
+    try:
+        digits, margins = await read(app, photos())
+        assert tuple(digits) == SHOWN
+        assert (margins > 0.5).all()
+    finally:
+        await app.repository.close()
+
+
+async def test_the_examples_classes_run_on_a_gpu(cupy: Cupy, start: Start) -> None:
+    """With a class in the network's place, which there needs CuPy alone: all three steps are one copy in, one out."""
+    models = yaml.safe_load(PHOTO.read_text())["models"]
+    for name in ("prepare", "decide"):
+        models[name] |= {"path": str(PHOTO.parent / models[name]["path"]), "device": "cuda:0"}
+    ten = {"name": "scores", "datatype": "FP32", "shape": [-1, 10]}
+    image = {"name": "image", "datatype": "FP32", "shape": [-1, 8, 8]}
+    models["digits"] = model("Network", inputs=[image], outputs=[ten], max_batch_size=16)
+    app = await start(models)
+    copies(cupy)
+    want = (photos()[..., 0].astype(np.float64)[:, :24, :24].reshape(6, 8, 3, 8, 3).mean((2, 4)) < 128).sum((1, 2)) % 10
+    digits, _ = await read(app, photos())
+    assert digits == want.tolist()
+    assert copies(cupy) == ["in", "out"]

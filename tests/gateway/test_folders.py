@@ -122,11 +122,11 @@ models:
 def test_migrate_says_what_it_cannot_do(make: Make, tmp_path: Path) -> None:
     said: list[str] = []
     complaints: list[str] = []
-    make('backend: "pytorch"', name="torch")
+    make('backend: "tensorrt"', name="engine")
     assert migrate.from_triton(tmp_path / "models", None, said.append, complaints.append) == 1
     assert complaints == [
-        'torch: NOT IMPORTED: config.pbtxt:1:1: backend: "pytorch" is not supported; '
-        "onnxruntime, python, tensorflow (SavedModels) and ensemble are",
+        'engine: NOT IMPORTED: config.pbtxt:1:1: backend: "tensorrt" is not supported; '
+        "onnxruntime, python, pytorch, tensorflow (SavedModels) and ensemble are",
         "0 of 1 models imported",
     ]
     complaints.clear()
