@@ -38,6 +38,7 @@ bench: $(VENV)/.run
 
 soak: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak.py --big
+	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/test_row_isolation.py
 
 demo: $(VENV)/.test
 	$(PIP) install -e '.[demo]'

@@ -39,7 +39,14 @@ def split_rows(
     """
     if len(requests) == 1:
         return [_own(on_device if requests[0].on_device else outputs, classes, requests[0], None)]
-    outcomes, start = [], 0
+    outcomes: list[Outcome] = []
+    start = 0
+    if not any(request.outputs or request.on_device for request in requests):  # the usual case, in half the time
+        named = [*outputs.items()]
+        for request in requests:
+            rows = slice(start, start := start + cast("int", common_rows(request.inputs)))
+            outcomes.append(InferResponse({name: array[rows] for name, array in named}))
+        return outcomes
     for request in requests:
         end = start + cast("int", common_rows(request.inputs))
         outcomes.append(_own(on_device if request.on_device else outputs, classes, request, slice(start, end)))

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,17 +36,24 @@ class Admission:
     batch_key: Hashable | None
     seconds: float = 1.0
 
-    def measured(self, seconds: float) -> None:
-        self.seconds = min(seconds, self.seconds * 1.1)
+    def measured(self, seconds: float, requests: int = 1) -> None:
+        """How long a run has taken: of several such requests together, it is no less than one alone would take."""
+        self.seconds = min(seconds, self.seconds * 1.1 if requests == 1 else self.seconds)
 
     @property
     def is_quick(self) -> bool:
+        """Whether it may run on the loop."""
         return self.seconds < INLINE_BELOW_SECONDS
 
     @property
     def gains_by_company(self) -> bool:
-        """Whether a run costs so much that sharing it is worth a place in the queue."""
+        """Whether it is better to wait for others that come at the same time, and share a run."""
         return self.batch_key is not None and self.seconds > BATCH_ABOVE_SECONDS
+
+
+def are_quick(admissions: Sequence[Admission]) -> bool:
+    """Whether requests may run together on the loop: as far as one knows, they take as long as one by one."""
+    return sum([admission.seconds for admission in admissions]) < INLINE_BELOW_SECONDS
 
 
 class Answered(AsyncIterator[InferResponse]):

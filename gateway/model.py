@@ -21,7 +21,7 @@ from gateway.canonical import (
     common_rows,
     takes_whole_outputs,
 )
-from gateway.errors import InvalidArgument, ModelUnavailable, UnknownOutput
+from gateway.errors import InvalidArgument, ModelFailed, ModelUnavailable, UnknownOutput
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission
 from gateway.meter import Meter
@@ -262,7 +262,7 @@ class Model:
                 if executor.inline
                 for seconds in self._try(executor, runs)
             ]
-        except InvalidArgument:
+        except (InvalidArgument, ModelFailed):  # numbers can be wrong as much as shapes, and not all runtimes tell
             if self._has_example:
                 raise
             return None

@@ -31,7 +31,7 @@ from typing import Final
 from gateway.canonical import InferRequest
 from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission, Answered, Job
+from gateway.job import Admission, Answered, Job, are_quick
 from gateway.meter import Meter
 from gateway.ports import Executor
 from gateway.sequences import Sequences
@@ -78,6 +78,7 @@ class Scheduler:
         self._has_short_way = sequences is None and not policy.max_queue_delay_us
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
+        self._kick_waits = False
         self._has_company = False
         self._closing = False
         self._drained = asyncio.Event()
@@ -148,14 +149,18 @@ class Scheduler:
         seconds = time.perf_counter() - begun
         request.lifeline.end()
         admission.measured(seconds)
-        if admission.gains_by_company and not self._has_company:
-            self._has_company = True
-            self._loop.call_soon(self._forget_company)
         self._meter.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
+        if admission.gains_by_company:
+            self._expect_company()
         return Answered(outcome)
 
-    def _forget_company(self) -> None:
-        """What comes in the same turn of the loop as a request that was answered inline makes a batch."""
+    def _expect_company(self) -> None:
+        """Whoever else comes in this turn of the loop waits for its end: they run together."""
+        if not self._has_company:
+            self._has_company = True
+            self._loop.call_soon(self._expect_nobody)
+
+    def _expect_nobody(self) -> None:
         self._has_company = False
 
     def _run_inline(self, slot: Slot, batch: Batch) -> None:
@@ -200,12 +205,13 @@ class Scheduler:
     def _schedule(self, delay: float) -> None:
         """Look for a batch after `delay` seconds; at most one such look is pending."""
         if self._kick is not None:
-            if delay:
+            if delay or not self._kick_waits:
                 return
             self._kick.cancel()
         # Timers of both event loops tick in milliseconds: a shorter wait is a look at the queue per turn of the loop.
+        self._kick_waits = delay > 1e-3
         self._kick = (
-            self._loop.call_later(delay, self._dispatch) if delay > 1e-3 else self._loop.call_soon(self._dispatch)
+            self._loop.call_later(delay, self._dispatch) if self._kick_waits else self._loop.call_soon(self._dispatch)
         )
 
     def _dispatch(self) -> None:
@@ -247,7 +253,7 @@ class Scheduler:
         batch.on_answer = self._meter.answered
         for job in batch.jobs:
             job.started = True
-        if slot.executor.inline and all(job.admission.is_quick for job in batch.jobs):
+        if slot.executor.inline and are_quick([job.admission for job in batch.jobs]):
             self._run_inline(slot, batch)
             return
         self._active.add(batch)
@@ -257,26 +263,29 @@ class Scheduler:
         slot.start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
+        """What waits goes first: the device has nothing to do, and answers take a moment to hand out."""
         self._active.discard(batch)
         self._idle.append(slot)
         _running[slot.device] -= 1
         self._note_turn(slot, busy=False)
         self._line.done(batch)
-        self._settle(batch)
         self._dispatch()
+        self._settle(batch)
 
     def _settle(self, batch: Batch) -> None:
         """Hand every job its outcome, and the meter what was measured."""
         admission = batch.jobs[0].admission
         if batch.busy and all(job.admission is admission for job in batch.jobs):
-            admission.measured(batch.busy)  # of several, it is no less than one alone would take
+            admission.measured(batch.busy, len(batch.jobs))
         self._meter.ran(batch, decoupled=self._slots[0].executor.decoupled)
         if not batch.outcomes:
             for job in batch.jobs:
                 job.end()
-            return
-        for job, outcome in zip(batch.jobs, batch.outcomes, strict=True):
-            job.end(outcome)
+        else:
+            for job, outcome in zip(batch.jobs, batch.outcomes, strict=True):
+                job.end(outcome)
+        if len(batch.jobs) > 1:  # callers who got their answers together ask again together
+            self._expect_company()
 
     def _note_drained(self) -> None:
         if self._closing and not self._line.queued and not self._active:

@@ -64,6 +64,14 @@ class Echo:
         self.closed = True
 
 
+class Steady(Echo):
+    """Takes a while, so that what a test says of its speed is not measured away."""
+
+    def _answer(self, requests: Sequence[InferRequest], observe: Observe) -> list[InferResponse]:
+        time.sleep(100e-6)
+        return super()._answer(requests, observe)
+
+
 class Counting(Echo):
     """Decoupled: answers 0, 1, 2 … below the first number of x, then fails if that is odd."""
 
@@ -417,6 +425,58 @@ async def test_what_is_measured_to_be_quick_runs_on_the_loop(bench: Any, ask: An
     b.executor.threads.clear()
     assert await answer(b.scheduler.submit(ask(3))) == [3]
     assert b.executor.threads == {"m-0"}
+
+
+async def test_who_comes_while_the_loop_turns_shares_a_run(bench: Any, ask: Any) -> None:
+    """The first is answered at once, the others together, and they come back together: from then on all of them are."""
+    b = bench(Steady(inline=True), max_batch_size=8)
+    assert await answer(b.scheduler.submit(ask(0))) == [0]
+
+    async def keep_asking(number: int) -> None:
+        for _ in range(3):
+            b.admissions[(1,)].seconds = 50e-6  # quick, but not so quick that company gains nothing
+            assert await answer(b.scheduler.submit(ask(number))) == [number]
+
+    await asyncio.gather(*[keep_asking(number) for number in range(1, 9)])
+    sizes = [len(batch) for batch in b.executor.batches[1:]]
+    assert sizes[:2] == [1, 8]
+    assert sum(sizes) == 24
+    assert len(sizes) <= 5
+    await asyncio.sleep(0.01)
+    b.admissions[(1,)].seconds = 50e-6
+    b.scheduler.submit(ask(9))  # nobody else comes: at once again
+    assert b.executor.batches[-1] == [9]
+
+
+async def test_what_costs_less_than_a_place_in_a_batch_does_not_wait_for_one(bench: Any, ask: Any) -> None:
+    b = bench(Echo(inline=True), max_batch_size=8)
+    assert await answer(b.scheduler.submit(ask(0))) == [0]
+    for number in range(1, 5):
+        b.admissions[(1,)].seconds = 1e-6
+        b.scheduler.submit(ask(number))
+        assert b.executor.batches[-1] == [number]
+
+
+async def test_together_they_may_be_too_much_for_the_loop(bench: Any, ask: Any) -> None:
+    b = bench(Echo(inline=True), max_batch_size=8)
+    assert await answer(b.scheduler.submit(ask(0))) == [0]
+    b.executor.threads.clear()
+    b.admissions[(1,)].seconds = 1.0
+    jobs = [b.scheduler.submit(ask(number)) for number in range(4)]
+    b.admissions[(1,)].seconds = 50e-6  # each for itself would be quick
+    assert [await answer(job) for job in jobs] == [[0], [1], [2], [3]]
+    assert b.executor.threads == {"m-0"}
+    assert b.executor.batches[-1] == [0, 1, 2, 3]
+
+
+async def test_a_batch_does_not_make_its_requests_look_slow(bench: Any, ask: Any) -> None:
+    admission = Admission(1, "key", 50e-6)
+    admission.measured(400e-6, 8)
+    assert admission.seconds == 50e-6
+    admission.measured(40e-6, 8)  # but one alone takes no longer than all of them
+    assert admission.seconds == 40e-6
+    admission.measured(60e-6)
+    assert admission.seconds == pytest.approx(44e-6)
 
 
 @pytest.mark.parametrize("runs_on", ["thread", "loop"])
