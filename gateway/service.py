@@ -77,13 +77,7 @@ Accepted = Callable[[InferRequest], None]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
-MANY_CLASSES: Final = 10_000
-"""The texts of that many are written in a thread, too: each costs as much as dozens of numbers."""
 _CODECS: Final = 2
-
-
-def _are_many(answer: InferResponse) -> bool:
-    return sum([len(best.values.flat) for best in answer.classes.values()]) > MANY_CLASSES
 
 
 class Service:
@@ -176,7 +170,11 @@ class Service:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
                     answer = await answer
-                await send(endpoint.encode(answer, question))
+                if type(question) is InferTogether and _is_any_long(endpoint, answer, question):
+                    reply = await self._in_thread(endpoint.encode, answer, question)
+                else:
+                    reply = endpoint.encode(answer, question)
+                await send(reply)
             code = told = Code.OK
         except GatewayError as error:
             code = error.code
@@ -234,7 +232,7 @@ class Service:
     ) -> float:
         """-> when the model had given it."""
         begun = time.perf_counter()
-        if answer.classes and _are_many(answer):
+        if endpoint.is_long(answer, request):
             reply = await self._in_thread(endpoint.encode, answer, request)
         else:
             reply = endpoint.encode(answer, request)
@@ -362,6 +360,10 @@ class Service:
     def _log_settings(self, question: LogSettings) -> Mapping[str, bool | int | str]:
         self._logs.change(question.changes)
         return self._logs.settings()
+
+
+def _is_any_long(endpoint: Endpoint, answers: tuple[InferResponse, ...], question: InferTogether) -> bool:
+    return any(map(endpoint.is_long, answers, question.requests))
 
 
 class OnlyAnswer(AsyncIterator[InferResponse]):

@@ -36,7 +36,7 @@ from gateway.canonical import (
     check_inputs,
 )
 from gateway.errors import BodyTooLarge, InvalidArgument, ModelDecoupled, UnknownOutput
-from gateway.ports import Buffer, Call, Memory, ModelView, Resolve
+from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, Memory, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
 MAX_JSON_DEPTH: Final = 100
@@ -126,20 +126,25 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     """An infer request -> tensors, checked against what the model declares: dtypes, shapes and batch size.
 
     Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound,
-    BodyTooLarge.
+    BodyTooLarge; NeedsThread.
     """
     view = resolve(ref_of(call))
     if view.decoupled:
         raise ModelDecoupled(view.name)
     header = call.headers.get(_HEADER_LENGTH)
     if header is None:
+        call.check_quick(QUICK_TENSOR_BYTES)
         return _json_request(call, view, plain_body(call, call.max_body_bytes))
+    if "content-encoding" in call.headers:
+        call.check_quick(0)
     message = memoryview(plain_body(call, call.max_binary_bytes))
     size = _header_length(header, len(message))
     if not size:
         return _raw_request(call, view, message)
     if size > call.max_body_bytes:
         raise BodyTooLarge(call.max_body_bytes)
+    if size > QUICK_JSON_BYTES:
+        call.check_quick(QUICK_JSON_BYTES)
     return _binary_request(call, view, bytes(message[:size]), message[size:])
 
 
@@ -149,6 +154,7 @@ def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     depth = max_depth(call)
     known = _templates.read(view, accepted, depth, body)
     if known is None:
+        call.check_quick(QUICK_JSON_BYTES)
         whole = body if type(body) is bytes else bytes(body)
         request = _infer_request(call, view, whole, _EMPTY)
         _templates.learn(request, accepted, depth, whole)
