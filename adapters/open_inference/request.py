@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from adapters import json_body
+from adapters.json_cuts import Cuts, NotAsNumbers, cut
 from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.errors import with_id
 from adapters.open_inference.inputs import Declared, Inputs
@@ -35,7 +36,14 @@ from gateway.canonical import (
     TensorSpec,
     check_inputs,
 )
-from gateway.errors import BodyTooLarge, InvalidArgument, ModelDecoupled, UnknownOutput
+from gateway.errors import (
+    BodyTooLarge,
+    GatewayError,
+    InvalidArgument,
+    MalformedJson,
+    ModelDecoupled,
+    UnknownOutput,
+)
 from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, Memory, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
@@ -192,18 +200,35 @@ def _header_length(text: str, body_bytes: int) -> int:
 
 
 def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -> InferRequest:
+    """A request, without its long arrays if it has some; if it is wrong, the whole body tells why."""
+    cuts = cut(body, max_depth(call))
+    if cuts is None:
+        return _read_request(call, view, body, tail)
+    try:
+        return _read_request(call, view, cuts.text, tail, cuts)
+    except MalformedJson as error:
+        if error.offset is not None:
+            raise MalformedJson(error.reason, cuts.offset(error.offset)) from None
+    except (GatewayError, json_body.WrongLeaf):
+        pass
+    return _read_request(call, view, body, tail)
+
+
+def _read_request(call: Call, view: ModelView, body: bytes, tail: memoryview, cuts: Cuts | None = None) -> InferRequest:
     document = json_body.read(body, max_depth(call))
     fields = fields_of(document)
     request_id = text(document["id"], "Unable to parse 'id'") if "id" in fields else ""
     call.notes["id"] = request_id
     reserved, custom = read_parameters(document["parameters"]) if "parameters" in fields else (NOTHING, NOTHING)
-    inputs = Inputs(call, view.name)
+    inputs = Inputs(call, view.name, cuts)
     inputs.read(short_array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
     binary = reserved.get("binary_data_output", False)
     outputs = _outputs(document["outputs"], binary, inputs) if "outputs" in fields else {}
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
+    if cuts is not None and not cuts.is_all_taken and any(a.dtype == BYTES for a in inputs.arrays.values()):
+        raise NotAsNumbers
     check_against(inputs, view)
     if outputs:
         in_binary = [name for name, wanted in outputs.items() if wanted.binary]
