@@ -104,10 +104,11 @@ def _examples(count: int) -> bytes:
     return serialized
 
 
-def _two_numbers(size: int) -> bytes:
-    """A tensor of two inputs, the second one of no name that the model has."""
+def _two_inputs(size: int) -> bytes:
+    """A large input, and a small one behind it."""
     document = json.loads(V2.request(_row(size)))
-    document["inputs"].append({"name": "z", "shape": [1], "datatype": "FP32", "data": [1]})
+    document["id"] = "42"
+    document["inputs"].append({"name": "z", "shape": [1, 1], "datatype": "FP32", "data": [1]})
     return json.dumps(document).encode()
 
 
@@ -145,7 +146,7 @@ LARGE = {
     "v2 json 20 MB": Ask(V2.path, partial(V2.request, _row(IMAGE * 7))),
     # one way only
     "v2 json out": _binary(IMAGE, json_out=True),
-    "v2 two inputs": Ask(V2.path, partial(_two_numbers, IMAGE), answer="400"),
+    "v2 two inputs": Ask("/v2/models/pairs/infer", partial(_two_inputs, IMAGE)),
     "tf_serving nhwc": Ask(TF_SERVING.path, _tfs_image, answer="400"),
     "v2 classes": _binary(IMAGE, classes=IMAGE),
     # bytes
