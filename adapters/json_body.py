@@ -43,7 +43,7 @@ except (ImportError, AttributeError):  # built where there is a compiler; or it 
 else:
     _native_scan = _numbers.scan
     _native_text = _numbers.format_floats
-    _native_depth = _numbers.depth
+    _native_depth = getattr(_numbers, "depth", None)
 
 OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)
@@ -240,7 +240,8 @@ def _opens_more_than(text: bytes, limit: int, brackets: bytes) -> bool:
 def _depth(text: bytes) -> int:
     """The greatest nesting of brackets outside strings. The compiled helper leaves the interpreter to others."""
     if _native_depth is not None:
-        return _native_depth(text)
+        deepest: int = _native_depth(text)
+        return deepest
     outside = _STRING.sub(b"", text) if _has_brackets_in_strings(text) else text
     marks = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
     opens = (marks == ord("[")) | (marks == ord("{"))

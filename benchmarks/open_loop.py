@@ -115,6 +115,7 @@ def press_http(plan: Plan, begin: float) -> Outcome:
                 whole = line.read(buffer)
             except ConnectionError:
                 busy.discard(line)
+                line.socket.close()
                 outcome.answers["closed"] += 1
                 continue
             if whole:
@@ -123,6 +124,8 @@ def press_http(plan: Plan, begin: float) -> Outcome:
                 busy.discard(line)
                 idle.append(line)
     outcome.answers["none"] += len(busy)
+    for line in (*idle, *busy):
+        line.socket.close()
     return outcome
 
 
