@@ -9,10 +9,13 @@ stages, and counts the call when it is over.
 
 Large bodies must not make small ones wait. Whatever is read or written for more than some tenths of a millisecond is
 read or written in a thread, and the long steps of that give the interpreter away: digits in the compiled helper, copies
-in NumPy, compression in zlib. What is left keeps the loop for 4 ms at most, and mostly for less than one
-(`benchmarks.mix`). More processes in front of the engine would stall each other less still, but a request's way to
-another process and back costs 75 to 110 us, through shared memory at that, three times what all of a small request
-costs here; and they would share a model's batches, sequences, counters and administration across processes.
+in NumPy, compression in zlib. What is left keeps the loop for less than 4 ms, mostly for less than one; for longer only
+gRPC's own copies of messages as large as 64 MB, very many tf.Examples, and large documents of many small values
+(`benchmarks.mix` has figures).
+
+Processes in front of the engine would stall each other less still. But the way to another process and back costs each
+request 75 to 110 us, through shared memory at that, and a model's batches, sequences, counters and administration would
+have to be shared. So there is one process.
 """
 
 from __future__ import annotations
