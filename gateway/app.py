@@ -468,10 +468,13 @@ def tune_process() -> None:
     """What a server wants of its interpreter and allocator, and a program at large does not.
 
     A model's thread that has its result waits for the interpreter until the event loop lets go of it: half a
-    millisecond at most, not Python's five. And glibc keeps large freed buffers instead of giving each back to the
+    millisecond at most, not Python's five. A request of a hundred thousand parts is as many objects, over all of which
+    Python's collector of cycles would go again and again, while everybody waits: it looks at a few thousand young ones
+    at a time, and at all only after millions. And glibc keeps large freed buffers instead of giving each back to the
     kernel: large bodies come and go, and fresh pages cost more than the bytes in them.
     """
     sys.setswitchinterval(0.5e-3)
+    gc.set_threshold(5_000, 5, 200)
     if platform.libc_ver()[0] == "glibc":
         m_trim_threshold, m_mmap_threshold = -1, -3
         libc = ctypes.CDLL(None)

@@ -14,7 +14,17 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, ModelRef, Signature, Tensors, TensorSpec
+from gateway.canonical import (
+    BYTES,
+    NOTHING,
+    Array,
+    InferRequest,
+    InferResponse,
+    ModelRef,
+    Signature,
+    Tensors,
+    TensorSpec,
+)
 from gateway.errors import Code, GatewayError, RegionNotFound
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -112,6 +122,13 @@ class Call:
     regions: Regions = NO_REGIONS
     in_thread: bool = False
 
+    def check_quick(self, most: int) -> None:
+        """For a decode that takes as long as the body has bytes: on the event loop `most` of them, and none that are
+        compressed, whose number nobody knows. Raises NeedsThread.
+        """
+        if not self.in_thread and (len(self.body) > most or "content-encoding" in self.headers):
+            raise NeedsThread
+
 
 @dataclass(slots=True, eq=False)
 class Reply:
@@ -144,6 +161,34 @@ Encode: TypeAlias = Callable[[Any, Any], Reply]
 EncodeError: TypeAlias = Callable[[GatewayError, Call], Reply]
 EncodeEnd: TypeAlias = Callable[[InferResponse | None, InferRequest], Reply | None]
 """(last answer, its question) -> what is sent after it, if anything."""
+IsLong: TypeAlias = Callable[[InferResponse, InferRequest], bool]
+"""(answer, its question) -> whether to write the reply would keep the event loop from others for too long."""
+
+QUICK_TENSOR_BYTES: Final = 128 << 10
+"""A body that is little but digits of numbers may be read on the event loop if it is no larger: that takes as long as a
+hop to a thread and back."""
+QUICK_JSON_BYTES: Final = 32 << 10
+"""The same for JSON of which nothing is known."""
+QUICK_NUMBERS: Final = 1 << 13
+QUICK_TEXTS: Final = 1 << 9
+_QUICK_TEXT_BYTES: Final = 1 << 14
+
+
+def is_long_as_text(answer: InferResponse, request: InferRequest) -> bool:
+    """Of replies in which every number is written as text."""
+    many = any(array.size > QUICK_NUMBERS for array in answer.outputs.values())
+    return many or is_long_as_bytes(answer, request)
+
+
+def is_long_as_bytes(answer: InferResponse, request: InferRequest) -> bool:
+    """Of replies in which numbers stay what they are: only texts, and those of classes, are written one by one."""
+    if answer.classes and sum([best.values.size for best in answer.classes.values()]) > QUICK_TEXTS:
+        return True
+    return any(array.dtype == BYTES and _are_long(array) for array in answer.outputs.values())
+
+
+def _are_long(texts: Array) -> bool:
+    return texts.size > QUICK_TEXTS or sum(map(len, texts.flat)) > _QUICK_TEXT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +199,8 @@ class Endpoint:
     `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
     server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it changes the
     server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
-    HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer.
+    HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer. A reply that
+    `is_long` is encoded in a thread.
     """
 
     address: str
@@ -166,6 +212,7 @@ class Endpoint:
     admin: bool = False
     nothing: Reply = EMPTY
     encode_end: EncodeEnd | None = None
+    is_long: IsLong = is_long_as_text
 
 
 @dataclass(frozen=True, slots=True)
