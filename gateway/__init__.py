@@ -16,7 +16,7 @@ The life of a request
     grpc_streams.py   calls of many messages              grpc_house.py     health and reflection on every gRPC port
     service.py        decode, answer, encode: the one way in, the one place where errors become replies
     router.py         the name that a caller uses -> the version that answers
-    model.py          one loaded version: does a request fit?
+    model.py          one loaded version: does a request fit?  response_cache.py  answers that are given again
     scheduler.py      the queue, and how batches leave it
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs

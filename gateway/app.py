@@ -53,6 +53,7 @@ from gateway.page import pages
 from gateway.ports import Await, Computation, Dialect, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
+from gateway.response_cache import ResponseCache
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
@@ -124,7 +125,13 @@ def loader(
 
 
 def _repository(
-    config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, on_loop: Await, say: Say = lambda line: None
+    config: Config,
+    kinds: Registries,
+    metrics: Metrics,
+    resolve: Resolve,
+    on_loop: Await,
+    say: Say = lambda line: None,
+    cache: ResponseCache | None = None,
 ) -> Repository:
     validate = model_validator(kinds)
     hooks = Hooks(
@@ -134,6 +141,7 @@ def _repository(
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
+        cache=cache or ResponseCache(),
     )
     return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
 
@@ -185,8 +193,10 @@ class App:
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
-        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches)
-        self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say)
+        allowed = config.response_cache
+        cache = ResponseCache(allowed.max_bytes, allowed.max_entry_bytes, allowed.ttl_seconds)
+        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache)
+        self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say, cache)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)

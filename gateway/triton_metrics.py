@@ -33,6 +33,20 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Counters], float]], ...]] = (
     ("nv_inference_compute_infer_duration_us", "Time in the model.", lambda c: c.infer * _US),
     ("nv_inference_compute_output_duration_us", "Time after the model.", lambda c: c.output * _US),
 )
+_CACHE: Final[tuple[tuple[str, str, Callable[[Counters], float]], ...]] = (
+    ("nv_cache_num_hits_per_model", "Requests that the response cache answered.", lambda c: c.hits.count),
+    ("nv_cache_num_misses_per_model", "Requests that it could not answer.", lambda c: c.misses.count),
+    (
+        "nv_cache_hit_duration_per_model",
+        "Time to look up what it answered, in microseconds.",
+        lambda c: c.hits.seconds * _US,
+    ),
+    (
+        "nv_cache_miss_duration_per_model",
+        "Time to look up and to insert what it could not, in microseconds.",
+        lambda c: c.misses.seconds * _US,
+    ),
+)
 GpuMemory: TypeAlias = Callable[[str], tuple[str, int, int] | None]
 """A model's device -> the UUID of its GPU, all bytes, used bytes; None if it is none, or cannot be asked"""
 _Sample: TypeAlias = tuple[str, float]
@@ -58,6 +72,9 @@ class TritonMetrics:
         models = [(label_text(model=model.name, version=str(model.version)), model) for model in self._models()]
         for name, text, read in _COUNTERS:
             yield _family(name, "counter", text, [(labels, float(int(read(m.counters)))) for labels, m in models])
+        cached = [(labels, model) for labels, model in models if model.is_cached]
+        for name, text, read in _CACHE if cached else ():
+            yield _family(name, "counter", text, [(labels, float(int(read(m.counters)))) for labels, m in cached])
         failures = [
             (f'{labels},reason="{reason}"', float(model.counters.failed_by[reason]))
             for labels, model in models

@@ -18,6 +18,7 @@ MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    40
 def model(name: str, **changes: Any) -> Any:
     """As much of a loaded version as metrics read."""
     given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "device": "cpu"}
+    given["is_cached"] = False
     return SimpleNamespace(name=name, **(given | changes))
 
 
