@@ -37,6 +37,7 @@ What is loaded, and from what
 What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names
     series.py         what they are made of               tf_serving_metrics.py  and under TensorFlow Serving's
+    gpu_metrics.py    the GPUs that models are on
     tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
     monitor.py        the last seconds, hours and days      overview.py       what the operator's page shows
     page/             the page itself                       client.py         what the command line asks a gateway

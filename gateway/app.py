@@ -27,12 +27,13 @@ from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
 from backends import BACKENDS, cuda_memory
 from backends import pipeline as pipelines
-from backends.device import gpu_memory
+from backends.gpu import read_gpu
 from backends.ops import OPS
 from gateway.admin import AdminKey
 from gateway.canonical import ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
+from gateway.gpu_metrics import gpu_families, gpus_of
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import (
     HttpLimits,
@@ -47,10 +48,10 @@ from gateway.http_server import (
 from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
-from gateway.monitor import Gpu, Monitor
+from gateway.monitor import Monitor
 from gateway.overview import Overview
 from gateway.page import pages
-from gateway.ports import Await, Computation, Dialect, MakeClient, ModelSource, ModelView, Registries, Resolve
+from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
 from gateway.response_cache import ResponseCache
@@ -189,8 +190,9 @@ class App:
     def __init__(self, config: Config, kinds: Registries, say: Say = lambda line: None) -> None:
         self.config = config
         self.tracing = _tracing(config)
-        triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
+        triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        counting.append(lambda: gpu_families(self._gpus()))
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
         allowed = config.response_cache
@@ -303,9 +305,7 @@ class App:
         return {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
-        devices = {model.device for model in self.repository.serving()}
-        found = ((device, gpu_memory(device)) for device in sorted(devices))
-        return [Gpu(device, memory[1], memory[2]) for device, memory in found if memory is not None]
+        return gpus_of(self.repository.serving(), read_gpu)
 
     def _pages(self) -> dict[str, Page]:
         pages = {

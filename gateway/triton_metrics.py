@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from gateway.gpu_metrics import gpus_of
 from gateway.model import Model
+from gateway.ports import Gpu, ReadGpu
 from gateway.series import label_text
 from gateway.statistics import REASONS, Counters
 
@@ -47,8 +49,19 @@ _CACHE: Final[tuple[tuple[str, str, Callable[[Counters], float]], ...]] = (
         lambda c: c.misses.seconds * _US,
     ),
 )
-GpuMemory: TypeAlias = Callable[[str], tuple[str, int, int] | None]
-"""A model's device -> the UUID of its GPU, all bytes, used bytes; None if it is none, or cannot be asked"""
+_GPU: Final[tuple[tuple[str, Literal["counter", "gauge"], str, Callable[[Gpu], float | None]], ...]] = (
+    ("nv_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", lambda gpu: gpu.total),
+    ("nv_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", lambda gpu: gpu.used),
+    ("nv_gpu_utilization", "gauge", "Share of the last moments in which it computed.", lambda gpu: gpu.utilization),
+    ("nv_gpu_power_usage", "gauge", "Power that it takes, in watts.", lambda gpu: gpu.power_watts),
+    ("nv_gpu_power_limit", "gauge", "Power that it may take, in watts.", lambda gpu: gpu.power_limit_watts),
+    (
+        "nv_energy_consumption",
+        "counter",
+        "Energy since its driver was loaded, in joules.",
+        lambda gpu: gpu.energy_joules,
+    ),
+)
 _Sample: TypeAlias = tuple[str, float]
 """(labels, value)"""
 
@@ -57,10 +70,10 @@ class TritonMetrics:
     """Renders them. It remembers the processor's times between two calls, so one process should have one."""
 
     def __init__(
-        self, models: Callable[[], Iterable[Model]], gpu_memory: GpuMemory = lambda device: None, proc: Path = _PROC
+        self, models: Callable[[], Iterable[Model]], read_gpu: ReadGpu = lambda device: None, proc: Path = _PROC
     ) -> None:
         self._models = models
-        self._gpu_memory = gpu_memory
+        self._read_gpu = read_gpu
         self._proc = proc
         self._before = (0, 0)
 
@@ -103,13 +116,11 @@ class TritonMetrics:
 
     def _of_gpus(self) -> Iterator[str]:
         """Of the GPUs that models are on."""
-        devices = sorted({model.device for model in self._models()})
-        found = [memory for device in devices if (memory := self._gpu_memory(device)) is not None]
-        if found:
-            total = [(label_text(gpu_uuid=name), float(size)) for name, size, _ in found]
-            yield _family("nv_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", total)
-            used = [(label_text(gpu_uuid=name), float(size)) for name, _, size in found]
-            yield _family("nv_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", used)
+        gpus = gpus_of(self._models(), self._read_gpu)
+        for name, kind, text, read in _GPU:
+            told = [(label_text(gpu_uuid=gpu.uuid), float(value)) for gpu in gpus if (value := read(gpu)) is not None]
+            if told:
+                yield _family(name, kind, text, told)
 
 
 def _family(name: str, kind: Literal["counter", "gauge"], text: str, samples: Iterable[_Sample]) -> str:
