@@ -175,6 +175,7 @@ class Metrics(Collector):
         yield from self._collect_requests()
         yield from self._collect_models()
         yield from self._collect_cache()
+        yield from self._collect_traffic()
         for collect in self._more:
             yield from collect()
 
@@ -232,3 +233,26 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "tensorgate_response_cache_evictions", "Answers that left for want of room.", value=cache.evictions
         )
+
+    def _collect_traffic(self) -> Iterator[Metric]:
+        """Between the host and devices, of the models that are on any. One copy each way per batch is as it should be:
+        a ratio above says that something goes back and forth.
+        """
+        labels = ["model", "version", "direction"]
+        copies = CounterMetricFamily("tensorgate_device_copies", "Copies between host and device.", labels=labels)
+        copied = CounterMetricFamily("tensorgate_device_copied_bytes", "Bytes that they carried.", labels=labels)
+        batches = CounterMetricFamily("tensorgate_device_batches", "Batches that they were for.", labels=labels[:2])
+        for model in self._models():
+            traffic = model.computation.traffic()
+            if model.device == "cpu" and not traffic.batches:
+                continue
+            key = [model.name, str(model.version)]
+            for direction, count, nbytes in (
+                ("in", traffic.copies_in, traffic.bytes_in),
+                ("out", traffic.copies_out, traffic.bytes_out),
+            ):
+                copies.add_metric([*key, direction], count)
+                copied.add_metric([*key, direction], nbytes)
+            batches.add_metric(key, traffic.batches)
+        if batches.samples:
+            yield from (copies, copied, batches)

@@ -91,6 +91,7 @@ class Overview:
             "rows": 0 if batches is None else int(batches.sum),
             "fill": [] if batches is None else _fill(batches),
             "max_batch_size": model.view.max_batch_size,
+            "traffic": model.computation.traffic()._asdict(),
         }
 
     def _stamp(self) -> int:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -554,6 +554,21 @@ class Executor(Protocol):
         ...
 
 
+class Traffic(NamedTuple):
+    """What has crossed between the host and a model's device since it was loaded: copies and bytes each way, and the
+    batches that they were for. All of it is 0 where the model is on the host.
+    """
+
+    copies_in: int = 0
+    bytes_in: int = 0
+    copies_out: int = 0
+    bytes_out: int = 0
+    batches: int = 0
+
+    def __add__(self, other: tuple[Any, ...]) -> Traffic:
+        return Traffic(*[own + others for own, others in zip(self, other, strict=True)])
+
+
 @dataclass(frozen=True, slots=True)
 class Computation:
     """A loaded version, ready to be scheduled: an executor for every run that may overlap with others, and what it
@@ -563,7 +578,8 @@ class Computation:
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
-    `is_ready`: whether requests should come now; a version that is loaded answers in any case.
+    `is_ready`: whether requests should come now; a version that is loaded answers in any case. `traffic` is counted in
+    all instances together; called in any thread.
     """
 
     executors: tuple[Executor, ...]
@@ -576,6 +592,7 @@ class Computation:
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
     is_ready: Callable[[], bool] = lambda: True
+    traffic: Callable[[], Traffic] = Traffic
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.gpu_metrics import gpu_families
 from gateway.metrics import Metrics
-from gateway.ports import Gpu
+from gateway.ports import Gpu, Traffic
 from gateway.statistics import Counters
 from gateway.triton_metrics import TritonMetrics
 
@@ -21,6 +21,7 @@ def model(name: str, **changes: Any) -> Any:
     """As much of a loaded version as metrics read."""
     given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "device": "cpu"}
     given["is_cached"] = False
+    given["computation"] = SimpleNamespace(traffic=lambda: changes.get("traffic", Traffic()))
     return SimpleNamespace(name=name, **(given | changes))
 
 
@@ -172,3 +173,16 @@ def test_gpus_under_our_own_names() -> None:
         ("tensorgate_gpu_energy_joules_total", "cuda:1"): 9,
     }
     assert list(gpu_families([])) == []
+
+
+def test_copies_between_host_and_device() -> None:
+    models = [model("a", device="cuda:0", traffic=Traffic(3, 300, 2, 20, 3)), model("b")]
+    text = Metrics(lambda: models).render().decode()
+    lines = {line for line in text.splitlines() if line.startswith("tensorgate_device")}
+    assert lines == {
+        'tensorgate_device_copies_total{direction="in",model="a",version="1"} 3.0',
+        'tensorgate_device_copies_total{direction="out",model="a",version="1"} 2.0',
+        'tensorgate_device_copied_bytes_total{direction="in",model="a",version="1"} 300.0',
+        'tensorgate_device_copied_bytes_total{direction="out",model="a",version="1"} 20.0',
+        'tensorgate_device_batches_total{model="a",version="1"} 3.0',
+    }, "a model on the host has none"
