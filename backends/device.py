@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -170,22 +169,6 @@ def cuda_devices() -> int:
         return int(cupy.cuda.runtime.getDeviceCount())
     except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
         return 0
-
-
-def gpu_memory(device: str) -> tuple[str, int, int] | None:
-    """A GPU that a model is on, "cuda:0" -> its UUID as the driver writes it, all bytes and used bytes, whoever uses
-    them; None for other devices, and where CuPy cannot tell.
-    """
-    kind, _, index = device.partition(":")
-    if kind != "cuda":
-        return None
-    try:
-        cuda = importlib.import_module("cupy").cuda
-        free, total = cuda.Device(int(index)).mem_info
-        number = uuid.UUID(bytes=bytes(cuda.runtime.getDeviceProperties(int(index))["uuid"]))
-    except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
-        return None
-    return f"GPU-{number}", int(total), int(total - free)
 
 
 def open_device(wanted: str) -> Device:

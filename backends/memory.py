@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backends.device import gpu_memory
+from backends.gpu import read_gpu
 from gateway.ports import ModelSource
 
 
@@ -11,9 +11,8 @@ def no_room(source: ModelSource, device: str, text: str) -> str:
     facts = []
     if source.memory_limit_bytes:
         facts.append(f"memory_limit_bytes is {source.memory_limit_bytes:,}")
-    memory = gpu_memory(device)
-    if memory is not None:
-        _, total, used = memory
-        facts.append(f"{total - used:,} of {total:,} bytes are free on {device}")
+    gpu = read_gpu(device)
+    if gpu is not None:
+        facts.append(f"{gpu.total - gpu.used:,} of {gpu.total:,} bytes are free on {device}")
     said = " ".join(text.split())
     return f"no room for the model on {device}: {'; '.join((*facts, said))}"

@@ -17,7 +17,7 @@ The life of a request
     grpc_streams.py   calls of many messages              grpc_house.py     health and reflection on every gRPC port
     service.py        decode, answer, encode: the one way in, the one place where errors become replies
     router.py         the name that a caller uses -> the version that answers
-    model.py          one loaded version: does a request fit?
+    model.py          one loaded version: does a request fit?  response_cache.py  answers that are given again
     scheduler.py      the queue, and how batches leave it
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
@@ -38,6 +38,7 @@ What is loaded, and from what
 What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names
     series.py         what they are made of               tf_serving_metrics.py  and under TensorFlow Serving's
+    gpu_metrics.py    the GPUs that models are on
     tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
     monitor.py        the last seconds, hours and days      overview.py       what the operator's page shows
     page/             the page itself                       client.py         what the command line asks a gateway

@@ -28,13 +28,14 @@ from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
 from backends import BACKENDS, cuda_memory, user_ops
 from backends import pipeline as pipelines
-from backends.device import gpu_memory
 from backends.fitting import make_ops
+from backends.gpu import read_gpu
 from backends.ops import OPS
 from gateway.admin import AdminKey
 from gateway.canonical import ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
+from gateway.gpu_metrics import gpu_families, gpus_of
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import (
     HttpLimits,
@@ -49,12 +50,13 @@ from gateway.http_server import (
 from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
-from gateway.monitor import Gpu, Monitor
+from gateway.monitor import Monitor
 from gateway.overview import Overview
 from gateway.page import pages
-from gateway.ports import Await, Computation, Dialect, MakeClient, ModelSource, ModelView, Registries, Resolve
+from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
+from gateway.response_cache import ResponseCache
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
@@ -145,7 +147,13 @@ def loader(
 
 
 def _repository(
-    config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, on_loop: Await, say: Say = lambda line: None
+    config: Config,
+    kinds: Registries,
+    metrics: Metrics,
+    resolve: Resolve,
+    on_loop: Await,
+    say: Say = lambda line: None,
+    cache: ResponseCache | None = None,
 ) -> Repository:
     validate = model_validator(kinds)
     hooks = Hooks(
@@ -155,6 +163,7 @@ def _repository(
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
+        cache=cache or ResponseCache(),
     )
     return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
 
@@ -203,12 +212,15 @@ class App:
         self.config = config
         kinds = config.extended(kinds)
         self.tracing = _tracing(config)
-        triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
+        triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        counting.append(lambda: gpu_families(self._gpus()))
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
-        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches)
-        self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say)
+        allowed = config.response_cache
+        cache = ResponseCache(allowed.max_bytes, allowed.max_entry_bytes, allowed.ttl_seconds)
+        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache)
+        self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say, cache)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
@@ -315,9 +327,7 @@ class App:
         return {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
-        devices = {device for model in self.repository.serving() for device in model.devices}
-        found = ((device, gpu_memory(device)) for device in sorted(devices))
-        return [Gpu(device, memory[1], memory[2]) for device, memory in found if memory is not None]
+        return gpus_of(self.repository.serving(), read_gpu)
 
     def _pages(self) -> dict[str, Page]:
         pages = {

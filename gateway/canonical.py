@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, dataclass_transform
 
 import ml_dtypes
 import numpy as np
@@ -162,6 +162,10 @@ def _check_batch(model: str, inputs: Tensors, max_batch_size: int) -> None:
             raise BatchMismatch(name, model)
     if rows is not None and rows > max_batch_size:
         raise BatchTooLarge(rows, max_batch_size, model)
+
+
+DEFAULT_SIGNATURE: Final = "serving_default"
+"""What a caller gets who names no signature."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,18 +59,18 @@ def are_quick(admissions: Sequence[Admission]) -> bool:
 class Answered(AsyncIterator[InferResponse]):
     """The only answer to a request that was answered while it was submitted."""
 
-    __slots__ = ("_outcome", "_taken")
+    __slots__ = ("_taken", "outcome")
 
     def __init__(self, outcome: InferResponse | GatewayError) -> None:
-        self._outcome = outcome
+        self.outcome = outcome
         self._taken = False
 
     def take(self) -> InferResponse:
         """The answer, for who knows that it is there. Raises the error that is in its place."""
         self._taken = True
-        if isinstance(self._outcome, GatewayError):
-            raise self._outcome
-        return self._outcome
+        if isinstance(self.outcome, GatewayError):
+            raise self.outcome
+        return self.outcome
 
     async def __anext__(self) -> InferResponse:
         if self._taken:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,6 +21,7 @@ from gateway.model import Model, WarmUp
 from gateway.plan import model_plan
 from gateway.ports import Computation
 from gateway.record import Stored
+from gateway.response_cache import ResponseCache
 from gateway.uploads import Upload, store
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Hooks:
 
     `load` makes a computation, `meter` tells where a version reports to, `forget` that it will not report any more,
     `versioned` whether a model has version folders, `parts` which models it is composed of, `validate` what becomes of
-    a model's plain YAML form.
+    a model's plain YAML form. `cache` is for the models that want one.
     """
 
     load: LoadComputation
@@ -78,6 +79,7 @@ class Hooks:
     forget: Callable[[str, int], None] = lambda name, version: None
     parts: Callable[[ModelConfig], Iterable[str]] = lambda config: ()
     validate: Validate = _refuse
+    cache: ResponseCache = field(default_factory=ResponseCache)
 
 
 class Loader:
@@ -130,7 +132,9 @@ class Loader:
         computation = await self._in_thread(self._hooks.load, config, name, version, path)
         try:
             plan = await asyncio.to_thread(model_plan, config, computation)
-            model = Model(name, version, (version,), computation, plan, self._hooks.meter(name, version))
+            model = Model(
+                name, version, (version,), computation, plan, self._hooks.meter(name, version), self._hooks.cache
+            )
         except BaseException:
             for executor in computation.executors:
                 await asyncio.to_thread(executor.close)

@@ -51,6 +51,12 @@ class Meter:
         if self.tracer.on:
             self.tracer.note(request, began, began, compute, began + seconds)
 
+    def hit(self, request: InferRequest, began: float, seconds: float) -> None:
+        """A request that `began` then (time.monotonic) was answered by the response cache, in so many seconds."""
+        self.counters.hit(began, seconds)
+        if self.tracer.on:
+            self.tracer.note(request, began, None, None, began + seconds)
+
     def ran(self, batch: Batch, *, decoupled: bool) -> None:
         """A batch has run, its jobs have not ended yet: its runs that gave answers, and every job that succeeds.
 

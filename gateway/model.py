@@ -11,9 +11,11 @@ import numpy as np
 
 from gateway.canonical import (
     BYTES,
+    DEFAULT_SIGNATURE,
     NOTHING,
     Array,
     InferRequest,
+    InferResponse,
     Signature,
     Tensors,
     TensorSpec,
@@ -23,13 +25,13 @@ from gateway.canonical import (
 )
 from gateway.errors import InvalidArgument, ModelFailed, ModelUnavailable, UnknownOutput
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission
+from gateway.job import Admission, Answered
 from gateway.meter import Meter
 from gateway.ports import Answers, Computation, ModelView
+from gateway.response_cache import Remembering, ResponseCache
 from gateway.scheduler import Scheduler
 from gateway.waiting import QueuePolicy
 
-DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
 _ANY_LENGTH: Final = 1024
@@ -40,7 +42,8 @@ _ANY_LENGTH: Final = 1024
 class ModelPlan:
     """What the configuration says of a model beyond its computation.
 
-    `example` holds real inputs, by name, if it came with any.
+    `example` holds real inputs, by name, if it came with any. `cached`: equal requests may get an answer that was given
+    before.
     """
 
     policy: QueuePolicy = field(default_factory=QueuePolicy)
@@ -50,6 +53,7 @@ class ModelPlan:
     mappings: Mapping[str, Any] = NOTHING
     example: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +180,14 @@ class Model:
         computation: Computation,
         plan: ModelPlan,
         meter: Meter,
+        cache: ResponseCache | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.devices = computation.places
         self.counters = meter.counters
+        self._meter = meter
+        self._cache = cache if plan.cached else None
         self.load_seconds = 0.0
         self.computation = computation
         sequences = plan.sequences
@@ -237,11 +244,47 @@ class Model:
         return self.computation.is_ready()
 
     def submit(self, request: InferRequest) -> Answers:
-        return self._scheduler.submit(request)
+        if self._cache is None:
+            return self._scheduler.submit(request)
+        return self._submit_cached(self._cache, request)
+
+    def _submit_cached(self, cache: ResponseCache, request: InferRequest) -> Answers:
+        """From the cache if it knows the answer, else from the model, and into the cache."""
+        began = time.monotonic()
+        key = cache.key(self, request)
+        if key is None:
+            return self._scheduler.submit(request)
+        known = cache.get(key)
+        took = time.monotonic() - began
+        if known is not None:
+            request.lifeline.end()
+            self._meter.hit(request, began, took)
+            return Answered(known)
+        answers = self._scheduler.submit(request)
+
+        def keep(answer: InferResponse) -> None:
+            begun = time.monotonic()
+            if self._cache is not None:  # it was not unloaded meanwhile
+                cache.put(key, answer, request)
+            self.counters.misses.add(took + time.monotonic() - begun)
+
+        if isinstance(answers, Answered):
+            if isinstance(answers.outcome, InferResponse):
+                keep(answers.outcome)
+            return answers
+        return Remembering(answers, keep)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether equal requests may get an answer that was given before."""
+        return self._cache is not None
 
     async def close(self) -> None:
         """Refuse what comes, finish what was accepted, give memory back."""
         await self._scheduler.close()
+        if self._cache is not None:
+            self._cache.forget(self)
+            self._cache = None
         self._scheduler = Closed(self.name)  # whoever still knows the view must not keep the weights alive
         self.computation = replace(self.computation, executors=(), is_ready=lambda: False)
 

@@ -28,6 +28,8 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
     if own:
         raise ValueError(f"signature {own[0]} is one of the model's own")
     labels = {output: _lines(file.path) for output, file in config.class_labels.items()}
+    if config.response_cache and (sequences is not None or computation.executors[0].decoupled):
+        raise ValueError("response_cache: a model of sequences, or with many answers to a request, gives none again")
     return ModelPlan(
         policy=queue_policy(config, computation.max_batch_size),
         sequences=sequences,
@@ -38,6 +40,7 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
         if config.example
         else NOTHING,
         configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
+        cached=config.response_cache,
     )
 
 

@@ -142,6 +142,8 @@ def _derived(view: ModelView) -> dict[str, Any]:
     }
     if view.decoupled:
         config["model_transaction_policy"] = {"decoupled": True}
+    if said.get("response_cache"):
+        config["response_cache"] = {"enable": True}
     if platform != "ensemble":
         config["optimization"] = {"priority": "PRIORITY_DEFAULT"}
         config["instance_group"] = list(_groups(view, said))

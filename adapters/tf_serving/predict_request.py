@@ -20,7 +20,7 @@ from adapters.tf_serving.example_proto import inputs_of
 from adapters.tf_serving.json_text import show
 from adapters.tf_serving.model_ref import resolve_model
 from adapters.tf_serving.request_body import max_depth, plain_body, read_object
-from adapters.tf_serving.signatures import DEFAULT_SIGNATURE, outputs_of, signature_of
+from adapters.tf_serving.signatures import outputs_of, signature_of
 from adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
@@ -33,7 +33,7 @@ from adapters.tf_serving.tensors import (
     read_tensor,
     walk,
 )
-from gateway.canonical import BYTES, InferRequest, Signature, Tensors
+from gateway.canonical import BYTES, DEFAULT_SIGNATURE, InferRequest, Signature, Tensors
 from gateway.errors import GatewayError, InvalidArgument, Unsupported
 from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, ModelView, Resolve
 

@@ -55,6 +55,8 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
     labels = class_labels(source, folder)
     if labels:
         entry["class_labels"] = labels
+    if config.response_cache.enable:
+        entry["response_cache"] = True
     if config.parameters:
         entry["parameters"] = {key: config.parameters[key].string_value for key in sorted(config.parameters)}
     entry["open_inference"] = {"model_config": plain(config, defaults=False)}

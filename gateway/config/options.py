@@ -172,6 +172,9 @@ class ModelConfig(Section):
     """Ops after the model, in order, on its device."""
     signatures: dict[str, SignatureConfig] = Field(default_factory=dict)
     """Named views for TensorFlow Serving's callers; serving_default over all inputs and outputs stands by itself."""
+    response_cache: bool = False
+    """Whether equal requests may get an answer that was given before; for models whose answer depends on nothing but
+    the request's tensors and parameters. See the section of the same name."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Free data handed to the model."""
     example: Annotated[FileRef, Existing("file")] | None = None
@@ -331,6 +334,17 @@ class SharedMemoryConfig(Section):
     """How many regions may be registered at once. Each holds a file open."""
 
 
+class ResponseCacheConfig(Section):
+    """Answers that are given again to equal requests, of all models that ask for it with `response_cache: true`."""
+
+    max_bytes: int = Field(default=64 << 20, ge=1)
+    """How much they may take in all; what was used longest ago leaves first."""
+    max_entry_bytes: int = Field(default=1 << 20, ge=1)
+    """The largest inputs, and the largest outputs, that are kept."""
+    ttl_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """How long an answer may be given again; 0: until its version is unloaded."""
+
+
 class Config(Section):
     """The whole configuration. `config_class` adds one section per dialect."""
 
@@ -360,6 +374,8 @@ class Config(Section):
     """The host's processors."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()
     """Memory that callers share."""
+    response_cache: ResponseCacheConfig = ResponseCacheConfig()
+    """Answers that are given again."""
     page: bool = True
     """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"

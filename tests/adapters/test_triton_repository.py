@@ -478,13 +478,13 @@ NOTES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "single keys": (
-        'runtime: "x"\nmetric_tags { key: "a" value: "b" }\nresponse_cache { enable: True }\n'
+        'runtime: "x"\nmetric_tags { key: "a" value: "b" }\nmodel_operations { op_library_filename: "o" }\n'
         'cc_model_filenames [ { key: "8.0" value: "a" } ]\nmodel_warmup [ { batch_size: 64 name: "w" inputs { key: "x" '
         "value { random_data: true dims: [ 3, 2 ] data_type: TYPE_FP32 } } } ]",
         [
             "1: runtime is ignored",
             "2: metric_tags is ignored",
-            "3: response_cache.enable is ignored",
+            "3: model_operations is ignored",
             "4: cc_model_filenames is ignored",
             "5: model_warmup is ignored",
         ],
@@ -497,7 +497,7 @@ NOTES: dict[str, tuple[str, list[str]]] = {
         "instance_group [\n{ gpus: 0 },\n{ kind: KIND_GPU } ]",
         ["3: instance_group[1] is ignored: beside groups that name their GPUs, it must, too"],
     ),
-    "no cache after all": ("response_cache { enable: false }", []),
+    "a cache": ("response_cache { enable: true }", []),
     "instances": (
         "instance_group [\n{ count: 1 kind: KIND_GPU gpus: [ 1, 2 ] rate_limiter { priority: 2 } },\n"
         "{ kind: KIND_CPU\n host_policy: 'h' },\n{ passive: true kind: KIND_GPU } ]",
@@ -722,9 +722,14 @@ def test_a_folder_of_another_name(write: Write) -> None:
         read_model(folder, '{"name": "upload-7"}', name="m")
 
 
+def test_a_response_cache_is_asked_for_by_name(write: Write) -> None:
+    assert read_model(write("response_cache { enable: true }")).entry["response_cache"] is True
+    assert "response_cache" not in read_model(write("response_cache { enable: false }", name="n")).entry
+
+
 def test_notes_of_a_configuration_have_no_line(write: Write) -> None:
-    (note,) = read_model(write(None), '{"response_cache": {"enable": true}}').notes
-    assert str(note) == "configuration: response_cache.enable is ignored: every request is computed"
+    (note,) = read_model(write(None), '{"cc_model_filenames": {"8.0": "a"}}').notes
+    assert str(note) == "configuration: cc_model_filenames is ignored: one file serves every device"
 
 
 def test_the_original_configuration_goes_along(write: Write) -> None:

@@ -12,7 +12,7 @@ from backends.device import CudaDevice
 from backends.instances import load_instances
 from gateway.errors import Code
 from gateway.loader import code_of, told
-from gateway.ports import BackendKind, ModelSource, Options
+from gateway.ports import BackendKind, Gpu, ModelSource, Options
 
 
 class Copy:
@@ -131,7 +131,7 @@ def test_a_model_without_room_is_told_with_figures(monkeypatch: pytest.MonkeyPat
     gpu.name, gpu.index, gpu.stream_pointer = "cuda:1", 1, 77  # type: ignore[misc]
     monkeypatch.setattr(onnx_runtime, "_import_onnxruntime", lambda: Arena)
     monkeypatch.setattr(onnx_runtime, "open_device", lambda wanted: gpu)
-    monkeypatch.setattr(memory, "gpu_memory", lambda device: ("GPU-x", 80_000_000_000, 79_000_000_000))
+    monkeypatch.setattr(memory, "read_gpu", lambda name: Gpu(name, "GPU-x", "H200", 80_000_000_000, 79_000_000_000))
     options = onnx_runtime.KIND.options()
     source = ModelSource("m", 1, tmp_path, "cuda:1", (), (), 0, options, threads=3, memory_limit_bytes=1 << 30)
     with pytest.raises(MemoryError) as caught:

@@ -86,7 +86,7 @@ def test_what_is_written_reads_back_as_the_same(make: Make, tmp_path: Path, case
 
 
 def test_the_document_is_made_for_people(make: Make, tmp_path: Path) -> None:
-    reading = read_model(make("max_batch_size: 2\nresponse_cache { enable: true }"))
+    reading = read_model(make("max_batch_size: 2\nmodel_operations { op_library_filename: 'x' }"))
     models = [Imported("m", reading.entry, reading.notes), Imported("n", error="no\nsuch file")]
     text = triton_document("x", models, tmp_path)
     assert (
@@ -105,7 +105,7 @@ listen:                               # Triton's ports
 models:
 
   m:
-    # config.pbtxt:2: response_cache.enable is ignored: every request is computed
+    # config.pbtxt:2: model_operations is ignored: no library of custom operations is loaded
     backend: onnx
     path: models/m
     versions: latest
