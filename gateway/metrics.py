@@ -22,6 +22,7 @@ from gateway.errors import Code
 from gateway.meter import Meter
 from gateway.model import Model
 from gateway.ports import Call, Endpoint
+from gateway.route import Route
 from gateway.series import Histogram
 from gateway.statistics import Counters
 from gateway.tracing import Tracing
@@ -89,7 +90,7 @@ class Metrics(Collector):
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
     `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
-    have reached a model, ever.
+    have reached a model, ever. `routes` are those that lead to models.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Metrics(Collector):
         triton: TritonMetrics | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
         watches: Mapping[str, Watch] = NOTHING,
+        routes: Callable[[], Iterable[Route]] = tuple,
     ) -> None:
         self.watches = watches
         self.inferences = 0
@@ -106,6 +108,7 @@ class Metrics(Collector):
         self._tracing = tracing or Tracing()
         self._triton = triton
         self._more = tuple(more)
+        self._routes = routes
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -171,6 +174,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()
         yield from self._collect_models()
+        yield from self._collect_routes()
         for collect in self._more:
             yield from collect()
 
@@ -206,3 +210,22 @@ class Metrics(Collector):
             queued.add_metric([model.name, str(model.version)], model.queued)
             running.add_metric([model.name, str(model.version)], model.running)
         yield from (stages, batches, queued, running)
+
+    def _collect_routes(self) -> Iterator[Metric]:
+        taken = CounterMetricFamily(
+            "tensorgate_route_requests",
+            "Requests by a route, by the version that they went to, and why: chosen by weight, matched by a rule, "
+            "fallback.",
+            labels=["route", "model", "version", "why"],
+        )
+        refused = CounterMetricFamily(
+            "tensorgate_route_refused", "Requests beyond a route's max_concurrent.", labels=["route"]
+        )
+        running = GaugeMetricFamily("tensorgate_route_running", "Requests of a route on their way.", labels=["route"])
+        for route in self._routes():
+            for (model, version, why), count in list(route.taken.items()):
+                taken.add_metric([route.name, model, version, why], count)
+            refused.add_metric([route.name], route.refused)
+            running.add_metric([route.name], route.running)
+        if running.samples:
+            yield from (taken, refused, running)

@@ -88,7 +88,8 @@ class NeedsThread(Exception):
 class Call:
     """One message as a transport saw it, with what the dialect's address said (`args`: model, version, …).
 
-    `headers` is read case-insensitively with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
+    `dialect` is who reads it, `listener` what the port is called where it came in. `headers` is read case-insensitively
+    with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
     `time.monotonic()`. `max_body_bytes` bounds the JSON of a body, also once it is inflated, `max_binary_bytes` a
     body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
@@ -111,6 +112,8 @@ class Call:
     accepted: bool = False
     regions: Regions = NO_REGIONS
     in_thread: bool = False
+    dialect: str = ""
+    listener: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -267,7 +270,7 @@ class ModelView:
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
     model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `device`
-    where it runs: cpu or cuda:N.
+    where it runs: cpu or cuda:N. `route` is the gateway's own: by which one it was found.
     """
 
     name: str
@@ -285,6 +288,7 @@ class ModelView:
     example_inputs: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING
     device: str = "cpu"
+    route: Any = None
 
 
 # --------------------------------------------------------------------------------------- servers that we are clients of

@@ -3,6 +3,7 @@
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
+routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
 values.py      the small values in them, and their checks
@@ -18,15 +19,16 @@ from gateway.config.options import (
     Listener,
     MetricsListener,
     ModelConfig,
-    RouteTarget,
     config_class,
     json_schema,
 )
+from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
 
 __all__ = [
+    "ANY",
     "MAX_VERSION",
     "Admin",
     "Config",
@@ -39,7 +41,9 @@ __all__ = [
     "ModelConfig",
     "ModelControl",
     "QueueConfig",
+    "RouteConfig",
     "RouteTarget",
+    "Rule",
     "SignatureConfig",
     "StateConfig",
     "VersionPolicy",
