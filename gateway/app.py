@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +57,7 @@ from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSou
 from gateway.questions import ServerDescription
 from gateway.repository import Repository
 from gateway.response_cache import ResponseCache
+from gateway.route import Route
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
@@ -219,7 +220,9 @@ class App:
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
         allowed = config.response_cache
         cache = ResponseCache(allowed.max_bytes, allowed.max_entry_bytes, allowed.ttl_seconds)
-        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache)
+        self.metrics = Metrics(
+            lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache, self._routes
+        )
         self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say, cache)
         options = config.dialects()
         grps: Any = options.get("grps")
@@ -247,6 +250,9 @@ class App:
     def _resolve(self, ref: ModelRef) -> ModelView:
         return self.router.resolve(ref)
 
+    def _routes(self) -> Iterable[Route]:
+        return self.router.routes.values()
+
     def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """For a thread that loads a model."""
         return _waits_for(self._loop)(work)
@@ -262,9 +268,11 @@ class App:
             metrics = undo.enter_context(_bound(listen.metrics)) if listen.metrics else None
             for listener, sock in sockets:
                 dialects = self._speaking(listener)
-                await self._listen_http(dialects, sock, self._pages() | self._operators_pages(dialects))
+                await self._listen_http(
+                    dialects, sock, self._pages() | self._operators_pages(dialects), listener.title, listener.bind
+                )
             if metrics is not None:
-                await self._listen_http((), metrics, self._pages(), "metrics")
+                await self._listen_http((), metrics, self._pages(), scheme="metrics")
             undo.pop_all()
         for listener in listen.grpc:
             await self._listen_grpc(listener)
@@ -340,7 +348,12 @@ class App:
         return pages
 
     async def _listen_http(
-        self, dialects: Sequence[Dialect], sock: socket.socket, pages: dict[str, Page], scheme: str = "http"
+        self,
+        dialects: Sequence[Dialect],
+        sock: socket.socket,
+        pages: dict[str, Page],
+        *names: str,
+        scheme: str = "http",
     ) -> None:
         configured = self.config.limits
         limits = HttpLimits(
@@ -349,7 +362,7 @@ class App:
             configured.max_json_depth,
             self.config.drain_seconds + 0.5,
         )
-        listener = HttpListener(self.service, dialects, pages, limits)
+        listener = HttpListener(self.service, dialects, pages, limits, names=names)
         await listener.start(sock)
         self._http.append(listener)
         host, port = sock.getsockname()[:2]
@@ -357,7 +370,11 @@ class App:
 
     async def _listen_grpc(self, listener: Listener) -> None:
         server = GrpcListener(
-            self.service, self._speaking(listener), self.config.limits.max_binary_bytes, descriptors.pool()
+            self.service,
+            self._speaking(listener),
+            self.config.limits.max_binary_bytes,
+            descriptors.pool(),
+            (listener.title, listener.bind),
         )
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:

@@ -55,13 +55,19 @@ class GrpcListener:
     """One address that speaks some dialects over gRPC.
 
     `max_body_bytes` bounds a message; `descriptors` is the protobuf pool that reflection reads, with what the dialects
-    speak.
+    speak; `names` are what routes call it.
     """
 
     def __init__(
-        self, service: Service, dialects: Sequence[Dialect], max_body_bytes: int, descriptors: Any = None
+        self,
+        service: Service,
+        dialects: Sequence[Dialect],
+        max_body_bytes: int,
+        descriptors: Any = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         self._service = service
+        self._names = names
         self._max_body_bytes = max_body_bytes
         self._methods = {
             name: _Method(dialect.name, name, endpoint)
@@ -136,7 +142,9 @@ class GrpcListener:
 
     def _call(self, method: str, headers: Metadata, deadline: float | None, body: bytes) -> Call:
         """One message of an RPC: name, metadata and deadline are those of all its messages."""
-        return Call(body, "POST", method, headers, "grpc", NOTHING, deadline, self._max_body_bytes)
+        return Call(
+            body, "POST", method, headers, "grpc", NOTHING, deadline, self._max_body_bytes, listener=self._names
+        )
 
 
 class Metadata(Mapping[str, str]):

@@ -62,7 +62,8 @@ class HttpLimits:
 class HttpListener:
     """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
 
-    Without `fast_lane` aiohttp reads every request, not only those that the lane leaves to it.
+    `names` are what routes call it. Without `fast_lane` aiohttp reads every request, not only those that the lane
+    leaves to it.
     """
 
     def __init__(
@@ -74,8 +75,10 @@ class HttpListener:
         *,
         fast_lane: bool = True,
         patience: Patience | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         self._service = service
+        self._names = names
         self._dialects = dialects
         self._pages = pages
         self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
@@ -177,6 +180,7 @@ class HttpListener:
             limits.max_body_bytes,
             limits.max_binary_bytes,
             limits.max_json_depth,
+            listener=self._names,
         )
         try:
             call.deadline = _deadline(exchange)

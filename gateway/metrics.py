@@ -23,6 +23,7 @@ from gateway.meter import Meter
 from gateway.model import Model
 from gateway.ports import Call, Endpoint
 from gateway.response_cache import ResponseCache
+from gateway.route import Route
 from gateway.series import Histogram
 from gateway.statistics import Counters
 from gateway.tracing import Tracing
@@ -90,7 +91,7 @@ class Metrics(Collector):
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
     `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
-    have reached a model, ever. `cache` is what answers again.
+    have reached a model, ever. `cache` is what answers again, `routes` are those that lead to models.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Metrics(Collector):
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
         watches: Mapping[str, Watch] = NOTHING,
         cache: ResponseCache | None = None,
+        routes: Callable[[], Iterable[Route]] = tuple,
     ) -> None:
         self.watches = watches
         self.inferences = 0
@@ -109,6 +111,7 @@ class Metrics(Collector):
         self._triton = triton
         self._more = tuple(more)
         self._cache = cache or ResponseCache()
+        self._routes = routes
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -176,6 +179,7 @@ class Metrics(Collector):
         yield from self._collect_models()
         yield from self._collect_cache()
         yield from self._collect_traffic()
+        yield from self._collect_routes()
         for collect in self._more:
             yield from collect()
 
@@ -256,3 +260,22 @@ class Metrics(Collector):
             batches.add_metric(key, traffic.batches)
         if batches.samples:
             yield from (copies, copied, batches)
+
+    def _collect_routes(self) -> Iterator[Metric]:
+        taken = CounterMetricFamily(
+            "tensorgate_route_requests",
+            "Requests by a route, by the version that they went to, and why: chosen by weight, matched by a rule, "
+            "fallback.",
+            labels=["route", "model", "version", "why"],
+        )
+        refused = CounterMetricFamily(
+            "tensorgate_route_refused", "Requests beyond a route's max_concurrent.", labels=["route"]
+        )
+        running = GaugeMetricFamily("tensorgate_route_running", "Requests of a route on their way.", labels=["route"])
+        for route in self._routes():
+            for (model, version, why), count in list(route.taken.items()):
+                taken.add_metric([route.name, model, version, why], count)
+            refused.add_metric([route.name], route.refused)
+            running.add_metric([route.name], route.running)
+        if running.samples:
+            yield from (taken, refused, running)

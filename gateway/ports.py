@@ -98,7 +98,8 @@ class NeedsThread(Exception):
 class Call:
     """One message as a transport saw it, with what the dialect's address said (`args`: model, version, …).
 
-    `headers` is read case-insensitively with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
+    `dialect` is who reads it, `listener` what the port is called where it came in. `headers` is read case-insensitively
+    with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
     `time.monotonic()`. `max_body_bytes` bounds the JSON of a body, also once it is inflated, `max_binary_bytes` a
     body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
@@ -121,6 +122,8 @@ class Call:
     accepted: bool = False
     regions: Regions = NO_REGIONS
     in_thread: bool = False
+    dialect: str = ""
+    listener: tuple[str, ...] = ()
 
     def check_quick(self, most: int) -> None:
         """For a decode that takes as long as the body has bytes: on the event loop `most` of them, and none that are
@@ -314,7 +317,8 @@ class ModelView:
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
     model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `devices`
-    are where it runs, cpu or cuda:N, each once, in `instances` copies altogether.
+    are where it runs, cpu or cuda:N, each once, in `instances` copies altogether. `route` is the
+    gateway's own: by which one it was found.
     """
 
     name: str
@@ -333,6 +337,7 @@ class ModelView:
     configuration: Mapping[str, Any] = NOTHING
     devices: tuple[str, ...] = ("cpu",)
     instances: int = 1
+    route: Any = None
 
 
 # --------------------------------------------------------------------------------------- servers that we are clients of

@@ -45,7 +45,7 @@ from gateway.job import Answered
 from gateway.logs import Logs
 from gateway.metrics import Metrics
 from gateway.monitor import Monitor
-from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply
+from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply, Resolve
 from gateway.questions import (
     IndexEntry,
     InferTogether,
@@ -74,6 +74,7 @@ from gateway.questions import (
     VersionStatus,
 )
 from gateway.repository import Repository
+from gateway.route import Route
 from gateway.router import Router
 from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
@@ -165,17 +166,20 @@ class Service:
         ran = 0.0
         code = told = Code.CANCELLED
         call.regions = self._memory
+        call.dialect = dialect
+        resolve = self._router.resolver(call)
         try:
             if endpoint.admin and self.admin is not None:
                 self.admin.check(call.headers)
-            question = self._decode_at_once(endpoint, call)
+            question = self._decode_at_once(endpoint, call, resolve)
             if question is None:
-                question = await self._decode_in_thread(endpoint, call)
+                question = await self._decode_in_thread(endpoint, call, resolve)
             if type(question) is InferRequest:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                ran = await self._infer(endpoint, call, question, observe, send, accepted)
+                infer = self._infer if question.view.route is None else self._infer_by_route
+                ran = await infer(endpoint, call, question, resolve, observe, send, accepted)
             else:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
@@ -209,6 +213,7 @@ class Service:
         endpoint: Endpoint,
         call: Call,
         request: InferRequest,
+        resolve: Resolve,
         observe: Observe,
         send: Send,
         accepted: Accepted | None,
@@ -218,7 +223,7 @@ class Service:
         try:
             answers = self._submit(endpoint, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
-            request = await self._decode_in_thread(endpoint, call)
+            request = await self._decode_in_thread(endpoint, call, resolve)
             answers = self._submit(endpoint, request)
         call.accepted = True
         if accepted is not None:
@@ -237,6 +242,48 @@ class Service:
             await send(end)
         return answered - submitted
 
+    async def _infer_by_route(
+        self,
+        endpoint: Endpoint,
+        call: Call,
+        request: InferRequest,
+        resolve: Any,
+        observe: Observe,
+        send: Send,
+        accepted: Accepted | None,
+    ) -> float:
+        """The same with what a route says of it: how long, how many at a time, and who else answers if its model
+        cannot. `resolve` is the call's Resolution.
+        """
+        route: Route = request.view.route
+        again = resolve.again(request)
+        route.enter()
+        has_sent = False
+
+        async def send_once(reply: Reply) -> None:
+            nonlocal has_sent
+            has_sent = True
+            await send(reply)
+
+        try:
+            while True:
+                if again is not None:
+                    request = self._decode_at_once(endpoint, call, again)
+                    if request is None:
+                        request = await self._decode_in_thread(endpoint, call, again)
+                if route.timeout_s:
+                    request = _hurried(request, route.timeout_s)
+                route.count(request.view, resolve.why)
+                tell = None if call.accepted else accepted  # its place in a stream it has once
+                try:
+                    return await self._infer(endpoint, call, request, again or resolve, observe, send_once, tell)
+                except GatewayError as error:
+                    again = None if has_sent else resolve.instead(request, error)
+                    if again is None:
+                        raise
+        finally:
+            route.leave()
+
     async def _send_answer(
         self, endpoint: Endpoint, answer: InferResponse, request: InferRequest, observe: Observe, send: Send
     ) -> float:
@@ -250,18 +297,18 @@ class Service:
         await send(reply)
         return begun
 
-    def _decode_at_once(self, endpoint: Endpoint, call: Call) -> Any:
+    def _decode_at_once(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         """What is asked; None where that would keep the loop from others."""
         if len(call.body) >= LARGE_BODY_BYTES:
             return None
         try:
-            return endpoint.decode(call, self._resolve)
+            return endpoint.decode(call, resolve)
         except NeedsThread:
             return None
 
-    async def _decode_in_thread(self, endpoint: Endpoint, call: Call) -> Any:
+    async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
-        return await self._in_thread(endpoint.decode, call, self._resolve)
+        return await self._in_thread(endpoint.decode, call, resolve)
 
     async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._codecs, step, *args)
@@ -309,11 +356,9 @@ class Service:
 
     def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:
         ref = question.ref
-        targets = self._config.routes.get(ref.name)
-        if not targets:
-            return self._repository.statuses(ref.name, ref.version)
+        model = self._router.models_behind(ref.name)[0]
         try:
-            return self._repository.statuses(targets[0].model, ref.version)
+            return self._repository.statuses(model, ref.version)
         except ModelNotFound as error:
             raise ModelNotFound(ref.name, ref.version, known=error.known) from None
 
@@ -360,8 +405,7 @@ class Service:
         )
 
     def _trace_settings(self, question: TraceSettings) -> Mapping[str, tuple[str, ...]]:
-        targets = self._config.routes.get(question.model)
-        model = targets[0].model if targets else question.model
+        model = self._router.models_behind(question.model)[0]
         if model and model not in self._repository.snapshot.models:
             raise ModelNotFound(question.model)
         self._tracing.change(model, question.changes)
@@ -374,6 +418,12 @@ class Service:
 
 def _is_any_long(endpoint: Endpoint, answers: tuple[InferResponse, ...], question: InferTogether) -> bool:
     return any(map(endpoint.is_long, answers, question.requests))
+
+
+def _hurried(request: InferRequest, seconds: float) -> InferRequest:
+    """A request that is late once these seconds are over."""
+    until = time.monotonic() + seconds
+    return replace(request, deadline=until if request.deadline is None else min(request.deadline, until))
 
 
 class OnlyAnswer(AsyncIterator[InferResponse]):

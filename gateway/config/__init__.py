@@ -5,6 +5,7 @@ options.py     what may be said: the classes, put together for the registries of
 control.py     who may change a running server: model control, administrators
 cpu.py         how many threads compute on the host
 padding.py     the part of it that is about rows and lengths that are added to batches
+routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
 values.py      the small values in them, and their checks
@@ -30,16 +31,17 @@ from gateway.config.options import (
     Listener,
     MetricsListener,
     ModelConfig,
-    RouteTarget,
     config_class,
     json_schema,
 )
+from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import MAX_VERSION, VersionPolicy
 from gateway.files import FileRef
 
 __all__ = [
+    "ANY",
     "MAX_VERSION",
     "Admin",
     "Config",
@@ -53,7 +55,9 @@ __all__ = [
     "ModelControl",
     "Problem",
     "QueueConfig",
+    "RouteConfig",
     "RouteTarget",
+    "Rule",
     "SignatureConfig",
     "StateConfig",
     "VersionPolicy",

@@ -24,11 +24,12 @@ def contradictions(data: Any) -> Iterator[tuple[Loc, str]]:
     if not elsewhere:
         yield from _no_models(data)
         yield from _unknown_loads(_mapping(_mapping(data).get("model_control")), models)
-    for name, targets in _mapping(_mapping(data).get("routes")).items():
-        for index, target in enumerate(_sequence(targets)):
-            for key, remark in _target_contradictions(name, _mapping(target), models):
+    for name, route in _mapping(_mapping(data).get("routes")).items():
+        for loc, target in _targets(route):
+            for key, remark in _target_contradictions(name, target, models):
                 if not elsewhere or target["model"] in models:  # what a repository holds is known when it is read
-                    yield ("routes", name, index, key), remark
+                    yield ("routes", name, *loc, key), remark
+    yield from _unknown_listeners(data)
     yield from _shared_ports(_mapping(_mapping(data).get("listen")))
 
 
@@ -44,6 +45,32 @@ def _unknown_loads(control: Mapping[str, Any], models: Mapping[str, Any]) -> Ite
     for index, name in enumerate(_sequence(control.get("load"))):
         if isinstance(name, str) and name != EVERYTHING and name not in models:
             yield ("model_control", "load", index), f"no model {quoted(name)}{hint(name, sorted(models))}"
+
+
+def _targets(route: Any) -> Iterator[tuple[Loc, Mapping[str, Any]]]:
+    """All targets of a route, in its short form or its long one, and where they stand in it."""
+    if isinstance(route, list):
+        yield from (((index,), _mapping(target)) for index, target in enumerate(route))
+    for key in ("targets", "fallback"):
+        for index, target in enumerate(_sequence(_mapping(route).get(key))):
+            yield (key, index), _mapping(target)
+    for number, rule in enumerate(_sequence(_mapping(route).get("match"))):
+        for index, target in enumerate(_sequence(_mapping(rule).get("to"))):
+            yield ("match", number, "to", index), _mapping(target)
+
+
+def _unknown_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
+    """Rules that ask for a port that is none."""
+    listen = _mapping(_mapping(data).get("listen"))
+    ports = [_mapping(each) for transport in ("http", "grpc") for each in _sequence(listen.get(transport))]
+    known = sorted({str(port.get(key)) for port in ports for key in ("name", "bind") if port.get(key)})
+    for name, route in _mapping(_mapping(data).get("routes")).items():
+        for number, rule in enumerate(_sequence(_mapping(route).get("match"))):
+            wanted = _mapping(rule).get("listener")
+            for text in wanted if isinstance(wanted, list) else [wanted]:
+                if known and isinstance(text, str) and text not in known:
+                    place: Loc = ("routes", name, "match", number, "listener")
+                    yield place, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
 
 
 def _target_contradictions(

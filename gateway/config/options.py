@@ -15,13 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, create_model, field_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
 
 from gateway.canonical import DTYPES, NOTHING, TensorSpec
 from gateway.config.control import Admin, ModelControl
 from gateway.config.cpu import Cpu
 from gateway.config.padding import RaggedConfig
+from gateway.config.routes import Route
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import (
@@ -67,6 +68,13 @@ class Listener(MetricsListener):
 
     dialects: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Which dialects are spoken here; null is all of them."""
+    name: str | None = Field(default=None, min_length=1)
+    """What routes call it; null: its bind."""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.name or self.bind
 
 
 class Listen(Section):
@@ -253,35 +261,6 @@ class ModelConfig(Section):
 
 
 # ----------------------------------------------------------------------------------------------------------- the whole
-
-
-class RouteTarget(Section):
-    """A model behind a public name, with its share of the requests."""
-
-    model: str
-    """The model's name."""
-    version: int | None = Field(default=None, ge=0, le=MAX_VERSION)
-    """One version; null is the highest that is ready."""
-    label: str | None = None
-    """A version label in place of a version."""
-    weight: int = Field(default=100, ge=0)
-    """Its share, relative to the other targets."""
-
-    @field_validator("label")
-    @classmethod
-    def _not_both(cls, label: str | None, info: ValidationInfo) -> str | None:
-        if label is not None and info.data.get("version") is not None:
-            raise ValueError("a target has a version or a label, not both")
-        return label
-
-
-def _some_weight(targets: tuple[RouteTarget, ...]) -> tuple[RouteTarget, ...]:
-    if not any(target.weight for target in targets):
-        raise ValueError("all weights are 0; one target at least must take requests")
-    return targets
-
-
-Route = Annotated[tuple[RouteTarget, ...], Field(min_length=1), AfterValidator(_some_weight)]
 
 
 class Limits(Section):

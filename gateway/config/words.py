@@ -90,6 +90,8 @@ class Translator:
             if text:
                 expected.setdefault(target.loc, []).append(text)
             else:
+                if not target.rest:
+                    deeper.add(target.loc)  # one member of a union took its kind, and objects to what it says
                 yield _remark(error, target, self.tree)
         for loc, texts in expected.items():
             if loc in deeper:

@@ -78,7 +78,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     monkeypatch.setenv("TEST_ADMIN_KEY", KEY)
     config: Any = SimpleNamespace(readiness="lenient", routes={})
     repository: Any = Asked()
-    router: Any = SimpleNamespace(resolve=None, names=tuple)
+    router: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple)
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
     service.admin = AdminKey(Admin(header="X-Admin-Key", value_env="TEST_ADMIN_KEY"))
     return service

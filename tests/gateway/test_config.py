@@ -184,7 +184,10 @@ def test_the_sample_loads(folder: Path) -> None:
     assert (digits.preprocess[1].input, digits.preprocess[1].mean) == ("image", (0.5,))
     assert digits.class_labels == {"scores": FileRef("labels.txt", folder / "labels.txt")}
     assert digits.signatures["classify_digit"].scores == "scores"
-    assert [(target.label, target.weight) for target in config.routes["mnist"]] == [("stable", 90), ("canary", 10)]
+    assert [(target.label, target.weight) for target in config.routes["mnist"].targets] == [
+        ("stable", 90),
+        ("canary", 10),
+    ]
     assert [listener.port for listener in config.listen.http] == [8000, 8501]
     assert config.listen.http[1].dialects == ("tf_serving",)
     assert config.listen.metrics is not None
@@ -195,7 +198,7 @@ def test_the_sample_loads(folder: Path) -> None:
 def test_defaults(folder: Path) -> None:
     config = load("models: {m: {backend: onnx, path: models/digits}}")
     assert config.plain() == {
-        "listen": {"http": [{"bind": "0.0.0.0:8000", "dialects": None}], "grpc": [], "metrics": None},
+        "listen": {"http": [{"bind": "0.0.0.0:8000", "dialects": None, "name": None}], "grpc": [], "metrics": None},
         "models": {
             "m": {
                 "backend": "onnx",
@@ -327,7 +330,10 @@ def test_repositories(folder: Path) -> None:
         f"1:22: repositories[1]: not a directory: {folder}/cosine.py",
     ]
     assert refusal("repositories: []") == ["1:1: models: missing required key"]
-    assert load("repositories: [models]\nroutes: {public: [{model: theirs}]}").routes["public"][0].model == "theirs"
+    assert (
+        load("repositories: [models]\nroutes: {public: [{model: theirs}]}").routes["public"].targets[0].model
+        == "theirs"
+    )
 
 
 FULL = """\
@@ -600,7 +606,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             f'3:3: models."": found "", {NAMES}',
             f'4:3: models."a\\n\\u2028b": found "a\\n\\u2028b", {NAMES}',
             f'5:10: routes."/": found "/", {NAMES}',
-            '5:15: routes."/": found an empty list, expected at least 1 entry',
+            '5:15: routes."/": found an empty list, expected at least 1 entry or a mapping',
         ],
     ),
     # --- kinds
@@ -894,7 +900,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         "  digits: [{model: digits}, {model: other, weight: -1}]\n  f: {model: digits}\n  g: [{}]\n",
         [
             "6:3: models.other.path: missing required key",
-            "8:6: routes.a: found an empty list, expected at least 1 entry",
+            "8:6: routes.a: found an empty list, expected at least 1 entry or a mapping",
             '9:15: routes.b[0].model: no model "digit"; did you mean digits?',
             '10:30: routes.c[0].label: the model digits has no label "stabel"; did you mean stable?',
             "10:62: routes.c[1].label: a target has a version or a label, not both",
@@ -902,8 +908,45 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "12:6: routes.e: all weights are 0; one target at least must take requests",
             "13:37: routes.digits[1].model: a route named like the model digits can lead only to it",
             "13:52: routes.digits[1].weight: found -1, expected at least 0",
-            "14:6: routes.f: found a mapping, expected a list",
+            "14:3: routes.f.targets: missing required key",
+            "14:7: routes.f.model: unknown key; known are fallback, fallback_on_overload, match, max_concurrent, sticky, "
+            "targets, timeout_ms",
             "15:7: routes.g[0].model: missing required key",
+        ],
+    ),
+    "long routes": (
+        """\
+listen: {http: [{bind: 'a:1', name: front}]}
+models:
+  digits:
+    backend: onnx
+    path: models/digits
+    labels: {canary: 1}
+routes:
+  a:
+    targets: [{model: digits, label: cannary}]
+    match:
+      - {to: [{model: digits}]}
+      - {listener: frnt, header: {'a b': x}, to: [{model: digit}]}
+      - {header: {x: []}, transport: udp, to: []}
+    sticky: {}
+    fallback: [{model: digits, weight: 5}]
+    timeout_ms: -1
+""",
+        [
+            '9:38: routes.a.targets[0].label: the model digits has no label "cannary"; did you mean canary?',
+            "11:9: routes.a.match[0]: a rule without a condition takes every request: write its targets as the route's "
+            "own",
+            '12:20: routes.a.match[1].listener: no listener has the name or the bind "frnt"; did you mean front?',
+            '12:42: routes.a.match[1].header."a b": found "x", expected text that matches '
+            "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+            '12:59: routes.a.match[1].to[0].model: no model "digit"; did you mean digits?',
+            "13:22: routes.a.match[2].header.x: found an empty list, expected text or at least 1 entry",
+            '13:38: routes.a.match[2].transport: found "udp", expected one of http, grpc',
+            "13:47: routes.a.match[2].to: found an empty list, expected at least 1 entry",
+            "14:13: routes.a.sticky: needs header or parameter, one of them",
+            "15:40: routes.a.fallback[0].weight: a fallback has no share: the first that is ready takes all",
+            "16:17: routes.a.timeout_ms: found -1, expected at least 0",
         ],
     ),
     # --- aliases and merges

@@ -85,7 +85,7 @@ class House:
         self.models = {name: self._model(name, talker) for name, talker in self.talkers.items()}
         config: Any = SimpleNamespace(readiness="strict", routes={}, models=dict.fromkeys(self.models))
         repository: Any = SimpleNamespace(all_available=lambda: True)
-        router: Any = SimpleNamespace(resolve=self.resolve)
+        router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve)
         self.metrics = Metrics(lambda: ())
         self.service = Service(config, repository, router, self.metrics, ServerDescription("t", "1"))
         self.port = 0

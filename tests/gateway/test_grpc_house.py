@@ -61,7 +61,9 @@ class House:
     def __init__(self) -> None:
         self.ready_models = {"good": True, "bad": False}
         config: Any = SimpleNamespace(readiness="strict", routes={}, models={})
-        router: Any = SimpleNamespace(resolve=self.resolve, names=lambda: tuple(self.ready_models))
+        router: Any = SimpleNamespace(
+            resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: tuple(self.ready_models)
+        )
         repository: Any = SimpleNamespace(all_available=lambda: True)
         self.service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True

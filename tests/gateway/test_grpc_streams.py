@@ -129,7 +129,11 @@ async def house(make_model: Callable[..., ModelView]) -> AsyncIterator[House]:
     plain = make_model("plain", {}, {}, handle=handle)
     views = {"plain": plain, "many": replace(plain, name="many", decoupled=True)}
     config: Any = SimpleNamespace(readiness="strict", routes={}, models={})
-    router: Any = SimpleNamespace(resolve=lambda ref: views[ref.name], names=lambda: tuple(views))
+
+    def resolve(ref: ModelRef) -> Any:
+        return views[ref.name]
+
+    router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: tuple(views))
     repository: Any = SimpleNamespace(all_available=lambda: True)
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
     listener = GrpcListener(service, [DIALECT], LARGE_BODY_BYTES * 2)

@@ -50,6 +50,9 @@ async def test_many_classes_are_written_in_a_thread(
     class Nobody:
         resolve = None
 
+        def resolver(self, call: Call) -> None:
+            return None
+
     nobody: Any = Nobody()
     service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
     replies: list[Reply] = []
@@ -73,7 +76,7 @@ async def test_a_decode_that_needs_a_thread_gets_one() -> None:
             raise NeedsThread
         return ServerLive()
 
-    nobody: Any = type("Nobody", (), {"resolve": None})()
+    nobody: Any = type("Nobody", (), {"resolve": None, "resolver": lambda self, call: None})()
     service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
     answers: list[Any] = []
 
@@ -140,7 +143,7 @@ async def ask_together(handle: Submitted, view: ModelView) -> tuple[Any, list[Re
     async def send(reply: Reply) -> None:
         replies.append(reply)
 
-    nobody: Any = type("Nobody", (), {"resolve": None})()
+    nobody: Any = type("Nobody", (), {"resolve": None, "resolver": lambda self, call: None})()
     service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
     await service.handle("d", Endpoint("", "infer", decode, encode, encode_error), Call(b"", "", "", {}, "grpc"), send)
     return answered, replies

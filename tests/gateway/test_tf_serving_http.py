@@ -80,7 +80,9 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
 
     config: Any = SimpleNamespace(readiness="strict", routes={}, models={"m": None})
     repository: Any = SimpleNamespace(all_available=lambda: True, statuses=statuses)
-    router: Any = SimpleNamespace(resolve=resolve, names=lambda: ("m",))
+    router: Any = SimpleNamespace(
+        resolve=resolve, resolver=lambda call: resolve, names=lambda: ("m",), models_behind=lambda n: [n]
+    )
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
     listeners = []
 

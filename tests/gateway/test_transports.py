@@ -162,7 +162,7 @@ class House:
         self.view = view
         config: Any = SimpleNamespace(readiness="strict", routes={}, models={"m": None})
         repository: Any = SimpleNamespace(all_available=lambda: True)
-        router: Any = SimpleNamespace(resolve=self.resolve, names=lambda: ("m",))
+        router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: ("m",))
         self.watch = Watching()
         self.metrics = Metrics(lambda: (), watches={"plain": self.watch})
         self.service = Service(config, repository, router, self.metrics, ServerDescription("t", "1"))

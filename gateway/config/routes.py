@@ -1,0 +1,146 @@
+"""Public names beside the models' own, and which model answers a request under each.
+
+routes:
+  mnist: [{model: digits, label: stable, weight: 90}, {model: digits, label: canary, weight: 10}]
+  vision:
+    match: [{header: {x-canary: "*"}, to: [{model: resnet, label: canary}]}]
+    targets: [{model: resnet, weight: 95}, {model: resnet-next, weight: 5}]
+    sticky: {header: x-user-id}
+    fallback: [{model: resnet-elsewhere}]
+    timeout_ms: 500
+    max_concurrent: 64
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from gateway.config.values import MAX_VERSION, Section, refuse
+
+ANY: Final = "*"
+_HEADER: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+
+Header = Annotated[str, Field(pattern=_HEADER)]
+
+
+class RouteTarget(Section):
+    """A model behind a public name, with its share of the requests."""
+
+    model: str
+    """The model's name."""
+    version: int | None = Field(default=None, ge=0, le=MAX_VERSION)
+    """One version; null is the highest that is ready."""
+    label: str | None = None
+    """A version label in place of a version."""
+    weight: int = Field(default=100, ge=0)
+    """Its share, relative to the other targets."""
+
+    @field_validator("label")
+    @classmethod
+    def _not_both(cls, label: str | None, info: ValidationInfo) -> str | None:
+        if label is not None and info.data.get("version") is not None:
+            raise ValueError("a target has a version or a label, not both")
+        return label
+
+
+def _some_weight(targets: tuple[RouteTarget, ...]) -> tuple[RouteTarget, ...]:
+    if not any(target.weight for target in targets):
+        raise ValueError("all weights are 0; one target at least must take requests")
+    return targets
+
+
+Targets = Annotated[tuple[RouteTarget, ...], Field(min_length=1), AfterValidator(_some_weight)]
+
+
+class Rule(Section):
+    """Where requests go of which all of this is true."""
+
+    header: dict[Header, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    """An HTTP header, or gRPC metadata -> its value, or one of several; "*" is any."""
+    dialect: str | tuple[str, ...] | None = None
+    """The dialect that the caller speaks, or one of several."""
+    transport: Literal["http", "grpc"] | None = None
+    """The transport that it uses."""
+    listener: str | tuple[str, ...] | None = None
+    """The port where it came in, by its name or its bind, or one of several."""
+    to: Targets
+    """Its targets."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Rule:
+        if not (self.header or self.dialect or self.transport or self.listener):
+            raise ValueError("a rule without a condition takes every request: write its targets as the route's own")
+        return self
+
+
+class Sticky(Section):
+    """What keeps a caller with one target: equal values have the same one, as long as weights stay. When they are
+    shifted, no more callers change than the shift takes.
+    """
+
+    header: Header | None = None
+    """An HTTP header, or gRPC metadata."""
+    parameter: str | None = Field(default=None, min_length=1)
+    """A parameter of the request."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Sticky:
+        if (self.header is None) == (self.parameter is None):
+            raise ValueError("needs header or parameter, one of them")
+        return self
+
+
+class RouteConfig(Section):
+    """A public name, and the models behind it."""
+
+    targets: Targets
+    """Models that share its requests by weight."""
+    match: tuple[Rule, ...] = ()
+    """Rules that are looked at first; the first that fits decides."""
+    sticky: Sticky | None = None
+    """What keeps a caller with one target; null: every request is shared out anew. A sequence always stays."""
+    fallback: tuple[RouteTarget, ...] = ()
+    """Models that are asked instead, in this order, when one is not there or not ready, or becomes so meanwhile."""
+    fallback_on_overload: bool = False
+    """Whether they are asked, too, when its queue is full."""
+    timeout_ms: int = Field(default=0, ge=0)
+    """How long a request may take at most; 0: as long as its caller waits."""
+    max_concurrent: int = Field(default=0, ge=0)
+    """How many requests may be on their way; more are refused like those of a full queue. 0: any number."""
+
+    @field_validator("fallback")
+    @classmethod
+    def _has_no_shares(cls, fallback: tuple[RouteTarget, ...]) -> tuple[RouteTarget, ...]:
+        for index, target in enumerate(fallback):
+            if "weight" in target.model_fields_set:
+                raise refuse(index, "weight", text="a fallback has no share: the first that is ready takes all")
+        return fallback
+
+    def all_targets(self) -> tuple[RouteTarget, ...]:
+        """Whoever may answer: its own, those of rules, those of the fallback."""
+        return (*self.targets, *(target for rule in self.match for target in rule.to), *self.fallback)
+
+
+def _whole(route: tuple[RouteTarget, ...] | RouteConfig) -> RouteConfig:
+    return route if isinstance(route, RouteConfig) else RouteConfig(targets=route)
+
+
+class _ShortOrLong:
+    """Annotation of a RouteConfig: its targets alone will do."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(_whole, handler.generate_schema(Targets | RouteConfig))
+
+
+Route = Annotated[RouteConfig, _ShortOrLong()]
+"""A list of targets, or everything that can be said of a route."""
