@@ -33,6 +33,7 @@ What is loaded, and from what
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
     admin.py          who may change a running server       migrate.py        other servers' configurations -> YAML
     app.py            the composition root: the only module that imports dialects and backends
+    serving.py        `serve`: one process, or            supervisor.py     a parent that replaces it when it cannot go on
 
 What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names

@@ -54,6 +54,15 @@ class Inventory:
             for model in models:
                 model.give_up()
 
+    def lose_device(self, name: str) -> None:
+        """The device of a model does no more work for this process, nor does any other GPU's: CUDA says so."""
+        why = Reason("its device is lost, the server restarts", Code.UNAVAILABLE)
+        for models in [self.serving(), *self._leaving.values()]:
+            for model in models:
+                if model.name == name or model.device != "cpu":
+                    model.lose_device()
+                    self._records[model.name].note(model.version, END, why)
+
     async def _leave_all(self) -> None:
         """Unload everything, once what was accepted is answered."""
         for record in self._records.values():

@@ -89,7 +89,7 @@ class Metrics(Collector):
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
     `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
-    have reached a model, ever.
+    have reached a model, ever; `restarts` is how often this process was replaced, by reason, where somebody watches.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class Metrics(Collector):
         triton: TritonMetrics | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
         watches: Mapping[str, Watch] = NOTHING,
+        restarts: Mapping[str, int] = NOTHING,
     ) -> None:
         self.watches = watches
         self.inferences = 0
@@ -106,6 +107,7 @@ class Metrics(Collector):
         self._tracing = tracing or Tracing()
         self._triton = triton
         self._more = tuple(more)
+        self._restarts = restarts
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -171,6 +173,13 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()
         yield from self._collect_models()
+        if self._restarts:
+            restarts = CounterMetricFamily(
+                "tensorgate_worker_restarts", "How often the process had to be replaced, and why.", labels=["reason"]
+            )
+            for reason, count in self._restarts.items():
+                restarts.add_metric([reason], count)
+            yield restarts
         for collect in self._more:
             yield from collect()
 

@@ -20,7 +20,7 @@ from gateway.canonical import (
     check_inputs,
     common_rows,
 )
-from gateway.errors import InvalidArgument, ModelUnavailable, UnknownOutput
+from gateway.errors import DeviceLost, GatewayError, InvalidArgument, ModelUnavailable, UnknownOutput
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission
 from gateway.meter import Meter
@@ -133,8 +133,15 @@ class Closed:
     async def close(self) -> None:
         """It is."""
 
-    def give_up(self) -> None:
+    def give_up(self, why: type[GatewayError] = ModelUnavailable) -> None:
         """Nobody waits."""
+
+
+class Lost(Closed):
+    """What is left of a model whose device does no more work."""
+
+    def submit(self, request: InferRequest) -> NoReturn:
+        raise DeviceLost(self._name)
 
 
 class Model:
@@ -216,6 +223,14 @@ class Model:
     def give_up(self) -> None:
         """Tell everybody who still waits that there will be no answer."""
         self._scheduler.give_up()
+
+    def lose_device(self) -> None:
+        """Whoever waits, and whoever comes, learns at once that there will be no answer. Nothing is given back: what
+        has lost its device cannot even be closed.
+        """
+        self._scheduler.give_up(DeviceLost)
+        self._scheduler = Lost(self.name)
+        self.computation = replace(self.computation, is_ready=lambda: False)
 
     def warm_up(self, runs: int = 5) -> WarmUp | None:
         """Run every instance on the example, in the calling thread; None where a run could have effects that nobody

@@ -330,6 +330,9 @@ class Config(Section):
     """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
+    supervise: bool | Literal["auto"] = "auto"
+    """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
+    refuses all further work; auto: where models may be on a GPU."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)
     """How long running requests may go on after the signal to stop."""
     _source: Path = PrivateAttr(default_factory=Path)

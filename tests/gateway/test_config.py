@@ -233,6 +233,7 @@ def test_defaults(folder: Path) -> None:
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "page": True,
         "readiness": "strict",
+        "supervise": "auto",
         "drain_seconds": 30,
         "open_inference": {},
         "tf_serving": {},
