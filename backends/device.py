@@ -7,13 +7,43 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from backends.crossing import Crossing, CudaCrossing, HostCrossing
 from gateway.canonical import BYTES, Array
+from gateway.ports import Traffic
+
+
+class Counted:
+    """What has crossed between the host and a device, from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = Traffic()
+
+    def note_in(self, nbytes: int) -> None:
+        """One copy to the device."""
+        self._add(Traffic(copies_in=1, bytes_in=nbytes))
+
+    def note_out(self, nbytes: int) -> None:
+        """One copy to the host."""
+        self._add(Traffic(copies_out=1, bytes_out=nbytes))
+
+    def note_batch(self) -> None:
+        """One batch, however it ends."""
+        self._add(Traffic(batches=1))
+
+    def read(self) -> Traffic:
+        return self._now
+
+    def _add(self, more: Traffic) -> None:
+        with self._lock:
+            self._now += more
 
 
 class Device:
@@ -24,12 +54,23 @@ class Device:
     xp: Any = np
     stream_pointer = 0
 
+    def __init__(self) -> None:
+        self.traffic = Counted()
+
+    def crossing(self) -> Crossing:
+        """A way here and back for one executor."""
+        return HostCrossing(self)
+
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Whatever runs inside allocates here and is ordered on this device's stream.
 
         NaN and infinity are values like others here, as they are on a GPU: no warning is due.
         """
         return np.errstate(all="ignore")
+
+    def selected(self) -> contextlib.AbstractContextManager[Any]:
+        """What runs inside means this device where no other is named."""
+        return contextlib.nullcontext()
 
     def put(self, array: Array) -> Array:
         """Host -> device; from another device, too. BYTES stay on the host, always."""
@@ -43,7 +84,7 @@ class Device:
 
     def get(self, array: Array) -> Array:
         """Device -> host, finished when it returns."""
-        return array
+        return array if isinstance(array, np.ndarray) else array.get()
 
     def get_into(self, array: Array, out: Array) -> None:
         """Device -> a host array of the same dtype and shape, finished when it returns."""
@@ -58,39 +99,63 @@ class Device:
 
 
 class CudaDevice(Device):
-    """One GPU, and a stream of its own for one instance of a model: copies, kernels and the model are ordered on it."""
+    """One GPU, and a stream of its own for one instance of a model, on which all of it is computed.
+
+    Whoever enqueues computation holds `lock` meanwhile: executors of one instance take turns. Copies have streams of
+    their own, see crossing; `put`, `get` and the like are for what has no place there, and copy on the stream that is
+    current.
+    """
 
     def __init__(self, index: int) -> None:
+        super().__init__()
         cupy = importlib.import_module("cupy")
         self.name = f"cuda:{index}"
         self.index = index
         self.xp = cupy
-        self._device = cupy.cuda.Device(index)
-        with self._device:
-            self._stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream_pointer = int(self._stream.ptr)
+        self.lock = threading.Lock()
+        with self.selected():
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream_pointer = int(self.stream.ptr)
+
+    def crossing(self) -> Crossing:
+        return CudaCrossing(self)
+
+    def selected(self) -> contextlib.AbstractContextManager[Any]:
+        """See Device. A new object each time: CuPy's remember in themselves what was selected before, and threads share
+        this device.
+        """
+        device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
+        return device
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with self._device, self._stream:
+        with self.selected(), self.stream:
             yield
 
     def put(self, array: Array) -> Array:
-        return array if array.dtype == BYTES else self.xp.asarray(array)
+        if array.dtype == BYTES:
+            return array
+        if isinstance(array, np.ndarray):
+            self.traffic.note_in(array.nbytes)
+        return self.xp.asarray(array)
 
     def finish(self) -> None:
-        self._stream.synchronize()
+        self.stream.synchronize()
 
     def finish_all(self) -> None:
-        self._device.synchronize()
+        self.xp.cuda.Device(self.index).synchronize()
 
     def get(self, array: Array) -> Array:
-        return array if isinstance(array, np.ndarray) else self.xp.asnumpy(array)
+        if isinstance(array, np.ndarray):
+            return array
+        self.traffic.note_out(array.nbytes)
+        return self.xp.asnumpy(array)
 
     def get_into(self, array: Array, out: Array) -> None:
         if isinstance(array, np.ndarray):
             np.copyto(out, array)
         else:
+            self.traffic.note_out(array.nbytes)
             self.xp.asnumpy(self.xp.ascontiguousarray(array), out=out)
 
 

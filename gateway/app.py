@@ -100,11 +100,12 @@ def loader(
     """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
+        placement = (config.device,) if isinstance(config.device, str) else config.device
         source = ModelSource(
             name,
             version,
             path,
-            config.device,
+            placement[0],
             config.input_specs(),
             config.output_specs(),
             config.max_batch_size,
@@ -117,7 +118,7 @@ def loader(
         )
         before = [kinds.ops[step.op].make(step) for step in config.preprocess]
         after = [kinds.ops[step.op].make(step) for step in config.postprocess]
-        return pipelines.load(kinds.backends[config.backend], source, config.instances, before, after)
+        return pipelines.load(kinds.backends[config.backend], source, config.instances, before, after, placement)
 
     return load
 
@@ -316,7 +317,7 @@ class App:
         return {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
-        devices = {model.device for model in self.repository.serving()}
+        devices = {device for model in self.repository.serving() for device in model.devices}
         found = ((device, gpu_memory(device)) for device in sorted(devices))
         return [Gpu(device, memory[1], memory[2]) for device, memory in found if memory is not None]
 

@@ -270,8 +270,10 @@ class InferRequest:
 
     `view` is the model version it was decoded for, pinned until the reply. `outputs` empty means all. `deadline` is
     absolute, in seconds of `time.monotonic()`. `wire` carries what the dialect's own encoder needs to answer in kind;
-    nobody else looks at it. `into` is None unless a tensor of it lies in memory that the caller shares: then inputs may
-    be arrays on a GPU, and the outputs that it names go into their destinations.
+    nobody else looks at it. `into` is None unless a tensor of it lies in memory that is not the request's own: then
+    inputs may be arrays on a GPU, ready for every stream, and the outputs that it names go into their destinations.
+    `on_device`: the outputs are wanted where the model left them, ready for every stream; who asks for that is no
+    client, but a model composed of models.
     """
 
     view: ModelView
@@ -287,6 +289,7 @@ class InferRequest:
     stream: bool = False
     wire: Any = None
     into: Mapping[str, Destination] | None = None
+    on_device: bool = False
     lifeline: Lifeline = field(default_factory=Lifeline)
 
 
@@ -304,8 +307,8 @@ class TopK:
 
 @message
 class InferResponse:
-    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays. Of one that went
-    into its caller's memory, only dtype and shape count.
+    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays unless the request
+    wants them `on_device`. Of one that went into its caller's memory, only dtype and shape count.
 
     `classes` has the outputs whose best classes were asked for: an output is there or in `outputs`. `final` is False
     while a decoupled model may still say more.

@@ -121,7 +121,7 @@ class Loader:
             report(LoadReport(name, version, error=told(error)))
             return Reason(without_folders(told(error)), _code_of(error))
         model.load_seconds = time.perf_counter() - started
-        report(LoadReport(name, version, model.device, model.load_seconds, warm_up))
+        report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up))
         return model
 
     async def _load_version(

@@ -161,7 +161,7 @@ class Model:
     ) -> None:
         self.name = name
         self.version = version
-        self.device = computation.device
+        self.devices = computation.places
         self.counters = meter.counters
         self.load_seconds = 0.0
         self.computation = computation
@@ -178,7 +178,7 @@ class Model:
             name, required, plan.policy.max_batch_size, merges, signatures=own, any_shape=computation.any_shape
         )
         self._scheduler: Scheduler | Closed = Scheduler(
-            name, computation.executors, plan.policy, self._gate.admit, meter, sequences
+            name, computation.executors, plan.policy, self._gate.admit, meter, sequences, computation.devices
         )
         self._hidden = sequences.first_inputs() if sequences is not None else NOTHING
         self.view = ModelView(
@@ -196,7 +196,8 @@ class Model:
             mappings=plan.mappings,
             example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
             configuration=plan.configuration,
-            device=computation.device,
+            devices=computation.places,
+            instances=computation.instances,
         )
 
     @property

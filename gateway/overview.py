@@ -120,7 +120,8 @@ def _calls(calls: Calls) -> dict[str, Any]:
 def _described(view: ModelView, dialects: Sequence[Dialect]) -> dict[str, Any]:
     return {
         "platform": view.platform,
-        "device": view.device,
+        "device": ", ".join(view.devices),
+        "instances": view.instances,
         "max_batch_size": view.max_batch_size,
         "decoupled": view.decoupled,
         "sequences": bool(view.configuration.get("sequences")),

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -266,8 +266,8 @@ class ModelView:
     `merges` says whether requests share runs where there is a batch dimension.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
-    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `device`
-    where it runs: cpu or cuda:N.
+    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `devices`
+    are where it runs, cpu or cuda:N, each once, in `instances` copies altogether.
     """
 
     name: str
@@ -284,7 +284,8 @@ class ModelView:
     mappings: Mapping[str, Any] = NOTHING
     example_inputs: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING
-    device: str = "cpu"
+    devices: tuple[str, ...] = ("cpu",)
+    instances: int = 1
 
 
 # --------------------------------------------------------------------------------------- servers that we are clients of
@@ -532,6 +533,21 @@ class Executor(Protocol):
         ...
 
 
+class Traffic(NamedTuple):
+    """What has crossed between the host and a model's device since it was loaded: copies and bytes each way, and the
+    batches that they were for. All of it is 0 where the model is on the host.
+    """
+
+    copies_in: int = 0
+    bytes_in: int = 0
+    copies_out: int = 0
+    bytes_out: int = 0
+    batches: int = 0
+
+    def __add__(self, other: tuple[Any, ...]) -> Traffic:
+        return Traffic(*[own + others for own, others in zip(self, other, strict=True)])
+
+
 @dataclass(frozen=True, slots=True)
 class Computation:
     """A loaded version, ready to be scheduled: an executor for every run that may overlap with others, and what it
@@ -541,7 +557,9 @@ class Computation:
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
-    `is_ready`: whether requests should come now; a version that is loaded answers in any case.
+    `is_ready`: whether requests should come now; a version that is loaded answers in any case. `traffic` is counted in
+    all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
+    their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
     """
 
     executors: tuple[Executor, ...]
@@ -554,6 +572,14 @@ class Computation:
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
     is_ready: Callable[[], bool] = lambda: True
+    traffic: Callable[[], Traffic] = Traffic
+    devices: tuple[str, ...] = ()
+    instances: int = 1
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The devices, each once."""
+        return tuple(dict.fromkeys(self.devices)) or (self.device,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ Everything here happens on the event loop but for the computation: each executor
 gets one batch at a time, and wakes the loop once per batch. A computation that has been measured to be quicker than
 that hop runs on the loop itself.
 
+A model may have instances on several devices, each in slots of its own: a batch goes to the device where least runs.
+
 If a batch of several fails, each of its requests is run again alone, so that one bad request costs its neighbours
 time and nothing else.
 
@@ -21,7 +23,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from gateway.canonical import InferRequest
 from gateway.errors import DeadlineExceeded, DeviceLost, ModelUnavailable, QueueFull, QueueTimeout
@@ -32,6 +36,9 @@ from gateway.ports import Executor
 from gateway.sequences import Sequences
 from gateway.slot import Batch, Slot, compute, run_alone
 from gateway.waiting import Line, QueuePolicy, Waiting
+
+_running: Final[Counter[str]] = Counter()
+"""How many batches run on each device now, of all models: devices belong to the process."""
 
 
 class Scheduler:
@@ -45,14 +52,20 @@ class Scheduler:
         admit: Callable[[InferRequest], Admission],
         meter: Meter,
         sequences: SequencePolicy | None = None,
+        devices: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._policy = policy
         self._admit = admit
         self._meter = meter
         self._loop = asyncio.get_running_loop()
-        self._slots = [Slot(f"{name}-{n}", executor, self._loop) for n, executor in enumerate(executors)]
+        places = devices or ("",) * len(executors)
+        self._slots = [
+            Slot(f"{name}-{n}", executor, self._loop, place)
+            for n, (executor, place) in enumerate(zip(executors, places, strict=True))
+        ]
         self._idle = list(self._slots)
+        self._has_one_device = len(set(devices)) < 2
         self._line: Line = (
             Waiting(name, policy)
             if sequences is None
@@ -87,7 +100,7 @@ class Scheduler:
         if request.deadline is not None and request.deadline <= now:
             raise self._meter.refused(DeadlineExceeded(self._name))
         if admission.is_quick and self._has_short_way and self._idle and not self._line.queued:
-            executor = self._idle[-1].executor
+            executor = self._choice()[-1].executor
             if executor.inline:
                 return self._answer_inline(executor, request, admission, now)
         job = Job(request, admission, now, self._note_left, self._meter.failed)
@@ -187,13 +200,19 @@ class Scheduler:
     def _dispatch(self) -> None:
         self._kick = None
         while self._idle:
-            found = self._line.next_batch(self._idle)
+            found = self._line.next_batch(self._choice())
             if found is None:
                 if self._line.ripe_in is not None:
                     self._schedule(self._line.ripe_in)
                 break
             self._start(*found)
         self._note_drained()
+
+    def _choice(self) -> Sequence[Slot]:
+        """The idle slots, the best one last: on the device where least runs, the one that was busy last, whose caches
+        are warm.
+        """
+        return self._idle if self._has_one_device else sorted(self._idle, key=lambda slot: -_running[slot.device])
 
     def _note_left(self, job: Job) -> None:
         """A waiting job was abandoned or is late."""
@@ -213,11 +232,13 @@ class Scheduler:
             return
         self._active.add(batch)
         self._idle.remove(slot)
+        _running[slot.device] += 1
         slot.start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
         self._active.discard(batch)
         self._idle.append(slot)
+        _running[slot.device] -= 1
         self._line.done(batch)
         self._settle(batch)
         self._dispatch()

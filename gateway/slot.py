@@ -148,8 +148,9 @@ def _told(error: BaseException) -> GatewayError:
 class Slot:
     """Room for one batch: an executor, and the thread that drives it (started with its first batch)."""
 
-    def __init__(self, name: str, executor: Executor, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, name: str, executor: Executor, loop: asyncio.AbstractEventLoop, device: str = "") -> None:
         self.executor = executor
+        self.device = device
         self._loop = loop
         self._name = name
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

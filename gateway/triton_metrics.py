@@ -86,7 +86,7 @@ class TritonMetrics:
 
     def _of_gpus(self) -> Iterator[str]:
         """Of the GPUs that models are on."""
-        devices = sorted({model.device for model in self._models()})
+        devices = sorted({device for model in self._models() for device in model.devices})
         found = [memory for device in devices if (memory := self._gpu_memory(device)) is not None]
         if found:
             total = [(label_text(gpu_uuid=name), float(size)) for name, size, _ in found]

@@ -55,7 +55,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "optimization.gather_kernel_buffer_threshold": _OWN_DEVICE_PATH,
     "optimization.eager_batching": "is ignored: a batch is gathered when the device has room for it",
     "instance_group.rate_limiter": "is ignored: every instance takes its next batch when it is free",
-    "instance_group.secondary_devices": "is ignored: a model has one device here",
+    "instance_group.secondary_devices": "is ignored: a copy of a model has one device here",
     "instance_group.profile": _NO_TENSORRT,
     "instance_group.passive": "leaves its group out: no requests would reach it",
     "instance_group.host_policy": "is ignored: the operating system places threads and memory",

@@ -130,7 +130,7 @@ def _versioned(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     file = source.config.default_model_filename
     if file and inside(source, "default_model_filename", file) != kind.file:
         entry[kind.option] = file
-    return entry | placement(source)
+    return entry | placement(source, "auto" if kind is kinds.PYTHON else "all")  # Python models are on the CPU
 
 
 def _declared(source: Source) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import Device
-from backends.pipeline import check_rows, join_rows
 from backends.remote.connection import Connection, GrpcConnection, HttpConnection
 from backends.remote.departure import Departure, Left
 from backends.remote.pool import Pool
+from backends.rows import check_rows, join_rows
 from gateway.canonical import Array, InferRequest, InferResponse, Tensors, TensorSpec, common_rows
 from gateway.errors import (
     Cancelled,

@@ -24,11 +24,11 @@ from gateway.config.values import (
     MAX_VERSION,
     PUBLIC_NAMES,
     Bind,
-    Device,
     Existing,
     FileRef,
     OneOfClasses,
     OneOfNames,
+    Placement,
     PublicName,
     Section,
     VersionPolicy,
@@ -126,10 +126,11 @@ class ModelConfig(Section):
     path is the model itself."""
     labels: dict[str, Annotated[int, Field(ge=0, le=MAX_VERSION)]] = Field(default_factory=dict)
     """Version labels."""
-    device: Device = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    device: Placement = "auto"
+    """auto: the first GPU, or the CPU where there is none; cpu; cuda or cuda:N: that GPU; cuda:*: every GPU; all: every
+    GPU, or the CPU where there is none; a list of cpu and cuda:N: each of them, as often as it is named."""
     instances: int = Field(default=1, ge=1, le=1024)
-    """How many copies of the model run side by side."""
+    """How many copies of the model run side by side on each device."""
     max_batch_size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """The most rows in one batch; 0: the model has no batch dimension; auto: as the model's file allows, 4 or 0."""
     max_queue_delay_us: int = Field(default=0, ge=0)

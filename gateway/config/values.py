@@ -23,8 +23,10 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
+    PlainValidator,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
@@ -171,7 +173,8 @@ class OneOfClasses:
 
 NAME = r"[^/\x00-\x1f\x7f-\x9f]+"
 BIND = r"(?:\[([^\[\]\s]+)\]|([A-Za-z0-9_.-]+)):([0-9]{1,5})"
-DEVICE = r"auto|cpu|cuda(:[0-9]{1,4})?"
+DEVICE = r"cpu|cuda(:[0-9]{1,4})?"
+PLACEMENT = rf"auto|all|cuda:\*|{DEVICE}"
 
 
 def _check_name(name: str) -> str:
@@ -180,10 +183,14 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _check_device(device: str) -> str:
-    if re.fullmatch(DEVICE, device) is None:
-        raise ValueError("expected auto, cpu, cuda or cuda:N")
-    return device
+def _check_placement(placement: Any) -> str | tuple[str, ...]:
+    if isinstance(placement, str) and re.fullmatch(PLACEMENT, placement):
+        return placement
+    if not isinstance(placement, (list, tuple)):
+        raise ValueError("expected auto, all, cpu, cuda, cuda:N, cuda:* or a list of devices")
+    if not placement or not all(isinstance(each, str) and re.fullmatch(DEVICE, each) for each in placement):
+        raise ValueError("expected a list of cpu, cuda or cuda:N, one at least")
+    return tuple(placement)
 
 
 def parse_bind(bind: Any) -> tuple[str, int]:
@@ -214,8 +221,19 @@ PUBLIC_NAMES: Final[dict[str, JsonValue]] = {"propertyNames": {"pattern": f"^{NA
 Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^{BIND}$"})]
 """HOST:PORT, an IPv6 host in brackets."""
 
-Device = Annotated[str, AfterValidator(_check_device), Field(json_schema_extra={"pattern": f"^({DEVICE})$"})]
-"""auto, cpu, cuda or cuda:N."""
+Placement = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_check_placement),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": f"^({PLACEMENT})$"},
+                {"type": "array", "items": {"type": "string", "pattern": f"^({DEVICE})$"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+"""One device or several; a device that is named twice has twice as many instances."""
 
 
 def refuse(*loc: str | int, text: str) -> ValidationError:

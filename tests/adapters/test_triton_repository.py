@@ -52,6 +52,7 @@ def told(reading: Reading) -> dict[str, Any]:
 COMPLETED: dict[str, Any] = {
     "backend": "onnx",
     "versions": "latest",
+    "device": "all",
     "max_batch_size": "auto",
     "scalars_as_vectors": True,
     "max_queue_size": 65536,
@@ -61,6 +62,7 @@ Y = {"name": "y", "datatype": "FP32", "shape": [-1, 2]}
 DECLARED: dict[str, Any] = {
     "backend": "onnx",
     "versions": "latest",
+    "device": "all",
     "max_batch_size": 8,
     "batching": False,
     "max_queue_size": 65536,
@@ -150,10 +152,26 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         COMPLETED,
         {"instances": 2, "device": "cpu"},
     ),
-    "a GPU": ("instance_group { kind: KIND_GPU }", COMPLETED, {"device": "cuda"}),
+    "every GPU": ("instance_group { kind: KIND_GPU }", COMPLETED, {"device": "cuda:*"}),
     "that GPU": ("instance_group [{ kind: KIND_GPU gpus: [ 1 ] }]", COMPLETED, {"device": "cuda:1"}),
-    "any GPU 0": ("instance_group [{ gpus: [ 0 ] }]", COMPLETED, {}),
-    "the model chooses": ("instance_group [{ kind: KIND_MODEL name: 'a' }]", COMPLETED, {}),
+    "that GPU, of any kind": ("instance_group [{ gpus: [ 0 ] }]", COMPLETED, {"device": "cuda:0"}),
+    "two GPUs": (
+        "instance_group [{ kind: KIND_GPU gpus: [ 1, 0, 1 ] count: 3 }]",
+        COMPLETED,
+        {"device": ["cuda:1", "cuda:0"], "instances": 3},
+    ),
+    "different counts": (
+        "instance_group [ { count: 4 gpus: 0 }, { count: 2 gpus: [ 1, 2 ] }, { kind: KIND_CPU count: 2 } ]",
+        COMPLETED,
+        {"device": ["cuda:0", "cuda:0", "cuda:1", "cuda:2", "cpu"], "instances": 2},
+    ),
+    "groups that overlap": (
+        "instance_group [ { gpus: [ 0, 1 ] }, { gpus: 1 } ]",
+        COMPLETED,
+        {"device": ["cuda:0", "cuda:1", "cuda:1"]},
+    ),
+    "every GPU twice": ("instance_group [ { kind: KIND_AUTO }, { } ]", COMPLETED, {"instances": 2}),
+    "the model chooses": ("instance_group [{ kind: KIND_MODEL name: 'a' }]", COMPLETED, {"device": None}),
     "groups on one device": (
         "instance_group [ { kind: KIND_CPU, count: 2 }, { kind: KIND_CPU } ]",
         COMPLETED,
@@ -276,7 +294,7 @@ SAVED: dict[str, Any] = {
 )
 def test_a_saved_model(write: Write, text: str | None, like: dict[str, Any], changes: dict[str, Any]) -> None:
     reading = read_model(write(text, "model.savedmodel", "best.savedmodel"))
-    assert told(reading) == like | changes
+    assert told(reading) == like | {"device": "all"} | changes
     assert reading.notes == ()
 
 
@@ -394,14 +412,20 @@ NOTES: dict[str, tuple[str, list[str]]] = {
             "5: model_warmup is ignored",
         ],
     ),
+    "groups beside every GPU": (
+        "instance_group [\n{ kind: KIND_GPU },\n{ kind: KIND_CPU },\n{ kind: KIND_GPU } ]",
+        ["3: instance_group[1] runs where the first group does, device: cuda:*"],
+    ),
+    "every GPU beside groups": (
+        "instance_group [\n{ gpus: 0 },\n{ kind: KIND_GPU } ]",
+        ["3: instance_group[1] is ignored: beside groups that name their GPUs, it must, too"],
+    ),
     "no cache after all": ("response_cache { enable: false }", []),
     "instances": (
         "instance_group [\n{ count: 1 kind: KIND_GPU gpus: [ 1, 2 ] rate_limiter { priority: 2 } },\n"
         "{ kind: KIND_CPU\n host_policy: 'h' },\n{ passive: true kind: KIND_GPU } ]",
         [
-            "2: instance_group.gpus uses GPU 1 alone of [1, 2]",
             "2: instance_group.rate_limiter is ignored",
-            "3: instance_group[1] runs on cuda:1, too",
             "4: instance_group[1].host_policy is ignored",
             "5: instance_group[2].passive leaves its group out",
         ],

@@ -11,6 +11,7 @@ from backends import pipeline
 from backends.device import Device
 from backends.ops.cast import KIND as CAST
 from backends.ops.softmax import KIND as SOFTMAX
+from backends.rows import join_rows
 from gateway.canonical import DTYPES, InferRequest, OutputRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed, OutputRows
 from gateway.ports import BackendKind, Computation, ModelSource, Options
@@ -91,7 +92,7 @@ def test_only_outputs_that_somebody_wants_are_computed(ask: Any) -> None:
 
 def test_a_batch_of_one_is_not_copied(ask: Any) -> None:
     request = ask([[1, 2]])
-    assert pipeline.join_rows([request])["x"] is request.inputs["x"]
+    assert join_rows([request])["x"] is request.inputs["x"]
 
 
 def test_what_a_model_raises_is_told_by_its_last_line(ask: Any) -> None:

@@ -599,13 +599,14 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     # --- kinds
     "kinds of scalars": (
         HEAD + "    instances: many\n    max_batch_size: 1.5\n    max_queue_size: '2'\n    max_queue_delay_us: yes\n"
-        "    device: [cpu]\ngrps: {initially_online: 'true'}\ndrain_seconds: soon\n",
+        "    device: {cpu: 1}\ngrps: {initially_online: 'true'}\ndrain_seconds: soon\n",
         [
             '5:16: models.digits.instances: found "many", expected an integer',
             "6:21: models.digits.max_batch_size: found 1.5, expected an integer or auto",
             '7:21: models.digits.max_queue_size: found "2", expected an integer; write it without quotes',
             "8:25: models.digits.max_queue_delay_us: found yes, which YAML reads as true, expected an integer",
-            "9:13: models.digits.device: found a list, expected text",
+            "9:13: models.digits.device: found a mapping, expected auto, all, cpu, cuda, cuda:N, "
+            "cuda:* or a list of devices",
             '10:26: grps.initially_online: found "true", expected true or false; write it without quotes',
             '11:16: drain_seconds: found "soon", expected a number',
         ],
@@ -624,7 +625,8 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         HEAD + "    device: off\n    grps: {str_data: 5}\n    signatures: {s: {inputs: {x: yes}, scores: 1e3}}\n"
         "readiness: on\n",
         [
-            '5:13: models.digits.device: found off, which YAML reads as false, expected text; put it in quotes: "off"',
+            "5:13: models.digits.device: found off, which YAML reads as false, expected auto, all, cpu, cuda, cuda:N, "
+            "cuda:* or a list of devices",
             '6:22: models.digits.grps.str_data: found 5, expected text; put it in quotes: "5"',
             "7:34: models.digits.signatures.s.inputs.x: found yes, which YAML reads as true, expected text; put it in "
             'quotes: "yes"',
@@ -753,10 +755,11 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         "  b: {backend: onnx, path: models, device: 'cuda:', versions: [1, -1], labels: {a: 7}}\n"
         "  c: {backend: onnx, path: models, versions: [1, 3], labels: {a: 1, b: 2}}\n",
         [
-            '5:13: models.digits.device: found "gpu", expected auto, cpu, cuda or cuda:N',
+            '5:13: models.digits.device: found "gpu", expected auto, all, cpu, cuda, cuda:N, cuda:* or a list of '
+            "devices",
             '6:15: models.digits.versions: found "newest", expected latest, all, none, a list of versions like [1, '
             "3], or {latest: 2}",
-            '7:44: models.b.device: found "cuda:", expected auto, cpu, cuda or cuda:N',
+            '7:44: models.b.device: found "cuda:", expected auto, all, cpu, cuda, cuda:N, cuda:* or a list of devices',
             "7:63: models.b.versions: found a list, expected latest, all, none, a list of versions like "
             "[1, 3], or {latest: 2}",
             "8:72: models.c.labels.b: version 2 is not among the versions of this model",

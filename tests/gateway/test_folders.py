@@ -109,6 +109,7 @@ models:
     backend: onnx
     path: models/m
     versions: latest
+    device: all
     max_batch_size: 2
     max_queue_size: 65536
     scalars_as_vectors: true

@@ -512,3 +512,39 @@ async def test_every_caller_gets_its_own_rows_whatever_happens_around_it(bench: 
     for _ in range(20):
         await asyncio.gather(*(caller(n) for n in range(50)))
     assert max(map(len, b.executor.batches)) <= 7
+
+
+async def test_the_device_where_least_runs_takes_the_next_batch(ask: Any) -> None:
+    """Two models on the same two devices: each goes by the other's batches, too."""
+    places = ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
+    models = {name: [Echo() for _ in places] for name in "ab"}
+    for executor in (*models["a"], *models["b"]):
+        executor.gate.clear()
+    schedulers = {
+        name: Scheduler(name, executors, QueuePolicy(), lambda request: Admission(1, None), Meter(), devices=places)
+        for name, executors in models.items()
+    }
+    jobs: list[Any] = []
+
+    async def start(name: str) -> int:
+        """Which executor of the model has taken the next request."""
+        before = {slot.executor for slot in schedulers[name]._idle}
+        jobs.append(schedulers[name].submit(ask(1)))
+        await until(lambda: jobs[-1].started)
+        (taken,) = before - {slot.executor for slot in schedulers[name]._idle}
+        return models[name].index(taken)  # type: ignore[arg-type]
+
+    assert await start("a") == 3, "all alike: the last"
+    assert await start("b") == 2, "the other device, although this model has nothing on the first"
+    assert await start("b") == 3
+    assert await start("b") == 0
+    assert await start("a") == 2, "two run on each: the last of its own"
+    models["a"][3].gate.set()
+    assert await answer(jobs[0]) == [1]
+    assert await start("a") == 3, "it was busy last"
+    for executor in (*models["a"], *models["b"]):
+        executor.gate.set()
+    for job in jobs[1:]:
+        assert await answer(job) == [1]
+    for scheduler in schedulers.values():
+        await scheduler.close()

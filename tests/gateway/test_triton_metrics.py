@@ -17,7 +17,7 @@ MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    40
 
 def model(name: str, **changes: Any) -> Any:
     """As much of a loaded version as metrics read."""
-    given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "device": "cpu"}
+    given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "devices": ("cpu",)}
     return SimpleNamespace(name=name, **(given | changes))
 
 
@@ -117,13 +117,16 @@ def test_gpus_that_models_are_on() -> None:
         asked.append(device)
         return (f"GPU-{device[5:]}", 1000, 300) if device.startswith("cuda") else None
 
-    models = [model(name, device=device) for name, device in (("a", "cuda:1"), ("b", "cpu"), ("c", "cuda:1"))]
+    models = [
+        model(name, devices=devices)
+        for name, devices in (("a", ("cuda:1", "cuda:0")), ("b", ("cpu",)), ("c", ("cuda:1",)))
+    ]
     found = series(TritonMetrics(lambda: models, gpu_memory, Path("/nonexistent")).render())
     assert {name: (labels, value) for (name, labels), value in found.items() if name.startswith("nv_gpu")} == {
         "nv_gpu_memory_total_bytes": (frozenset({("gpu_uuid", "GPU-1")}), 1000),
         "nv_gpu_memory_used_bytes": (frozenset({("gpu_uuid", "GPU-1")}), 300),
     }
-    assert asked == ["cpu", "cuda:1"], "each device once"
+    assert asked == ["cpu", "cuda:0", "cuda:1"], "each device once"
 
 
 def test_models_come_and_go_and_the_names_can_be_left_out() -> None:
