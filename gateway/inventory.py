@@ -59,7 +59,7 @@ class Inventory:
         why = Reason("its device is lost, the server restarts", Code.UNAVAILABLE)
         for models in [self.serving(), *self._leaving.values()]:
             for model in models:
-                if model.name == name or model.device != "cpu":
+                if model.name == name or set(model.devices) != {"cpu"}:
                     model.lose_device()
                     self._records[model.name].note(model.version, END, why)
 

@@ -17,11 +17,12 @@ from gateway.catalog import Catalog, Validate, wanted_versions
 from gateway.config import ModelConfig
 from gateway.errors import Code, GatewayError, Reason, text_of
 from gateway.meter import Meter
-from gateway.model import Model, WarmUp
+from gateway.model import Model
 from gateway.plan import model_plan
 from gateway.ports import Computation
 from gateway.record import Stored
 from gateway.uploads import Upload, store
+from gateway.warmup import WarmUp
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Loader:
                 await asyncio.to_thread(executor.close)
             raise
         try:
-            return model, await self._in_thread(model.warm_up)
+            return model, await model.warm_up(self._in_thread)
         except BaseException:
             await model.close()
             raise

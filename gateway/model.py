@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
@@ -20,24 +21,34 @@ from gateway.canonical import (
     check_inputs,
     common_rows,
 )
-from gateway.errors import DeviceLost, GatewayError, InvalidArgument, ModelUnavailable, UnknownOutput
+from gateway.errors import (
+    DeviceLost,
+    GatewayError,
+    InvalidArgument,
+    ModelUnavailable,
+    OutOfMemory,
+    UnknownOutput,
+    text_of,
+)
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission
 from gateway.meter import Meter
-from gateway.ports import Answers, Computation, ModelView
+from gateway.ports import Answers, Computation, Executor, ModelView
 from gateway.scheduler import Scheduler
 from gateway.waiting import QueuePolicy
+from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, rows_of, run_sample
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
+EXAMPLE_RUNS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
     """What the configuration says of a model beyond its computation.
 
-    `example` holds real inputs, by name, if it came with any.
+    `example` holds real inputs, by name, if it came with any; `warmup` are the operator's samples.
     """
 
     policy: QueuePolicy = field(default_factory=QueuePolicy)
@@ -46,15 +57,8 @@ class ModelPlan:
     labels: Mapping[str, tuple[str, ...]] = NOTHING
     mappings: Mapping[str, Any] = NOTHING
     example: Tensors = NOTHING
+    warmup: tuple[Sample, ...] = ()
     configuration: Mapping[str, Any] = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """How a model was warmed up: the time of its first run, and of its quickest, in seconds."""
-
-    first: float
-    best: float
 
 
 @dataclass(slots=True, eq=False)
@@ -174,6 +178,7 @@ class Model:
         merges = computation.executors[0].merges and plan.policy.batching
         own = computation.signatures
         self._has_example = bool(plan.example)
+        self._samples = plan.warmup
         self._gate = Gate(
             name, required, plan.policy.max_batch_size, merges, signatures=own, any_shape=computation.any_shape
         )
@@ -233,43 +238,60 @@ class Model:
         self._scheduler = Lost(self.name)
         self.computation = replace(self.computation, is_ready=lambda: False)
 
-    def warm_up(self, runs: int = 5) -> WarmUp | None:
-        """Run every instance on the example, in the calling thread; None where a run could have effects that nobody
-        asked for, or the model refuses what was made up for it.
+    async def warm_up(self, in_thread: InThread = asyncio.to_thread) -> WarmUp | None:
+        """Run every executor on the operator's samples, which it must answer, and where a run has no effects beyond
+        its answer on an example: alone, and, if there are no samples, as a full batch where that runs on a GPU. None
+        where nothing ran.
 
-        The quickest run is what the scheduler goes by until requests have been measured.
+        The quickest run is what the scheduler goes by until requests have been measured. Raises ValueError naming the
+        sample.
         """
-        try:
-            times = [
-                seconds
-                for executor in self.computation.executors
-                if executor.inline
-                for seconds in self._try(executor, runs)
-            ]
-        except InvalidArgument:
-            if self._has_example:
-                raise
-            return None
+        times = []
+        computation = self.computation
+        devices = computation.devices or (computation.device,) * len(computation.executors)
+        for executor, device in zip(computation.executors, devices, strict=True):
+            if executor.inline or computation.pure:
+                times += await self._run_example(executor, in_thread)
+                if not self._samples and device != "cpu":
+                    await self._run_full(executor, in_thread)
+            for sample in self._samples:
+                await self._run_sample(executor, sample, in_thread)
+        self._samples = ()
         if not times:
             return None
         self._gate.seconds = min(times)
         return WarmUp(times[0], min(times))
 
-    def _try(self, executor: Any, runs: int) -> list[float]:
-        times = []
-        for _ in range(runs):
-            started = time.perf_counter()
-            for _responses in executor.run([self._example_request()], _ignore):
-                pass
-            times.append(time.perf_counter() - started)
-        return times
+    async def _run_example(self, executor: Executor, in_thread: InThread) -> list[float]:
+        """What was made up, the model may refuse."""
+        request = InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
+        try:
+            return await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
+        except InvalidArgument:
+            if self._has_example:
+                raise
+            return []
 
-    def _example_request(self) -> InferRequest:
-        return InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
+    async def _run_full(self, executor: Executor, in_thread: InThread) -> None:
+        """On a GPU kernels are chosen for shapes, and memory is taken for good. A host has neither. What is hidden from
+        callers stands for one row, so that a model of sequences goes without. Nobody has promised that a full batch
+        of the example is one that the model takes, or that fits into memory.
+        """
+        example = self.view.example_inputs
+        if self.view.max_batch_size < 2 or self._hidden or common_rows(example) != 1:
+            return
+        with contextlib.suppress(InvalidArgument, OutOfMemory):
+            request = InferRequest(self.view, rows_of(example, self.view.max_batch_size))
+            await run_sample(executor, request, FULL_RUNS, in_thread)
 
-
-def _ignore(stage: str, seconds: float) -> None:
-    """Warm-up is not traffic."""
+    async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
+        hidden = rows_of(self._hidden, common_rows(sample.inputs) or 1) if self.view.max_batch_size else self._hidden
+        request = InferRequest(self.view, {**sample.inputs, **hidden})
+        try:
+            self._gate.admit(request)
+            await run_sample(executor, request, sample.count, in_thread)
+        except Exception as error:
+            raise ValueError(f"{sample.name}: {text_of(error) or type(error).__name__}") from error
 
 
 def _labelled(spec: TensorSpec, labels: Mapping[str, tuple[str, ...]]) -> TensorSpec:

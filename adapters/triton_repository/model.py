@@ -22,6 +22,7 @@ from adapters.triton_repository.scheduling import scheduling, steps
 from adapters.triton_repository.tensorflow import tensorflow_options
 from adapters.triton_repository.tensors import class_labels, inside, reshapes, tensors
 from adapters.triton_repository.text import Reading
+from adapters.triton_repository.warmup import warmup
 
 _PYTHON_PARAMETERS: Final = {
     "EXECUTION_ENV_PATH": "is ignored: the model runs in the gateway's own interpreter",
@@ -45,7 +46,7 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
             raise source.wrong(key, "is not supported: batches have no ragged tensors")
     kind = kind_of(source, files)
     note_ignored(source)
-    entry = _BY_KIND[kind](source, folder, kind)
+    entry = _BY_KIND[kind](source, folder, kind) | warmup(source, folder)
     labels = class_labels(source, folder)
     if labels:
         entry["class_labels"] = labels

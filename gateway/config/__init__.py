@@ -5,6 +5,7 @@ options.py     what may be said: the classes, put together for the registries of
 control.py     who may change a running server: model control, administrators
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
+warmup.py      the part of it that is about what a model runs before it is ready
 values.py      the small values in them, and their checks
 checks.py      contradictions between parts of a file
 words.py       pydantic's errors -> an operator's words
@@ -25,6 +26,7 @@ from gateway.config.options import (
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
+from gateway.config.warmup import WarmupInput, WarmupSample
 
 __all__ = [
     "MAX_VERSION",
@@ -43,6 +45,8 @@ __all__ = [
     "SignatureConfig",
     "StateConfig",
     "VersionPolicy",
+    "WarmupInput",
+    "WarmupSample",
     "config_class",
     "json_schema",
     "load_config",

@@ -35,6 +35,7 @@ from gateway.config.values import (
     parse_bind,
     refuse,
 )
+from gateway.config.warmup import WarmupSample
 from gateway.ports import BackendKind, Options, Registries
 
 # ----------------------------------------------------------------------------------------------------------- listeners
@@ -163,6 +164,10 @@ class ModelConfig(Section):
     """Free data handed to the model."""
     example: Annotated[FileRef, Existing("file")] | None = None
     """A JSON file with the inputs of one request: {"input": nested list}, or the bare list of a model's only input."""
+
+    warmup: tuple[WarmupSample, ...] = ()
+    """What it runs before it is ready. Empty: the example, and on a GPU a full batch of it, unless a run may have
+    effects beyond its answer."""
 
     @field_validator("inputs", "outputs")
     @classmethod

@@ -143,7 +143,7 @@ async def test_operators_make_the_default_function_the_only_one(make: Any) -> No
 
 
 async def test_a_model_may_refuse_what_was_made_up_for_its_warm_up(make: Any) -> None:
-    assert make().warm_up() is not None
-    assert make(picky=True).warm_up() is None
+    assert await make().warm_up() is not None
+    assert await make(picky=True).warm_up() is None
     with pytest.raises(InvalidArgument, match="not that"):
-        make(picky=True, example={"x": X}).warm_up()
+        await make(picky=True, example={"x": X}).warm_up()

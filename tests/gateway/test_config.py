@@ -219,6 +219,7 @@ def test_defaults(folder: Path) -> None:
                 "signatures": {},
                 "parameters": {},
                 "example": None,
+                "warmup": [],
                 "threads": 1,
                 "grps": None,
             }
