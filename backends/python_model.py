@@ -126,7 +126,12 @@ class PythonBackend:
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
-            self._model = _load_class(source.path, source.member)(context)
+            self._module, made = _load_class(source.path, source.member)
+            try:
+                self._model = made(context)
+            except BaseException:
+                del sys.modules[self._module]
+                raise
         self._name = source.name
         self._specs = {spec.name: spec for spec in source.outputs}
         infer = self._model.infer
@@ -148,6 +153,7 @@ class PythonBackend:
     def close(self) -> None:
         """The class may have a close() of its own."""
         close = getattr(self._model, "close", None)
+        sys.modules.pop(self._module, None)
         if close is not None:
             close()
 
@@ -222,8 +228,10 @@ def _as_bytes(name: str, array: Array) -> Array:
     return flat.reshape(array.shape)
 
 
-def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:
-    """Import the file under a name of its own, so that two models may come from files of the same name."""
+def _load_class(file: Path, name: str) -> tuple[str, Callable[[ModelContext], Any]]:
+    """Import the file under a name of its own, so that two models may come from files of the same name. -> that name,
+    and the class.
+    """
     specification = importlib.util.spec_from_file_location(f"tensorgate_model_{next(_loaded)}_{file.stem}", file)
     if specification is None or specification.loader is None:
         raise ValueError(f"{file} is no Python file")
@@ -239,7 +247,7 @@ def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:
         raise
     if not callable(getattr(model, "infer", None)):
         raise ValueError(f"{name} in {file} has no method infer(self, inputs, request)")
-    return model
+    return module.__name__, model
 
 
 KIND = BackendKind(PythonOptions, PythonBackend, versioned=False)

@@ -26,7 +26,7 @@ from adapters.triton_repository import read_model
 from backends import BACKENDS, cuda_memory
 from backends import pipeline as pipelines
 from backends.device import gpu_memory
-from backends.failures import on_lost_device
+from backends.failures import free_pools, on_lost_device
 from backends.ops import OPS
 from gateway.admin import AdminKey
 from gateway.canonical import NOTHING, ModelRef
@@ -134,6 +134,7 @@ def _repository(
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
+        reclaim=reclaim_memory,
     )
     return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
 
@@ -458,6 +459,17 @@ def keep_what_is_there() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def reclaim_memory() -> None:
+    """What an unloaded model leaves is freed, and still kept: by Python in cycles of references, by CuPy and PyTorch on
+    the device, by glibc because of `tune_process`. Cycles of old are frozen, so that few remain to be looked at; glibc
+    gives back without the interpreter's lock.
+    """
+    gc.collect()
+    free_pools()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def tune_process() -> None:

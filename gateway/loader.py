@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -33,7 +34,8 @@ LoadComputation = Callable[[ModelConfig, str, int, Path], Computation]
 Called in a thread; raises with a message for the operator.
 """
 
-_THREADS: Final = 8
+_THREADS: Final = min(8, max(2, (os.cpu_count() or 1) - 1))
+"""Not so many that no core is left to the requests that come meanwhile."""
 _FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
 _CODES: Final = {
     FileNotFoundError: Code.NOT_FOUND,
@@ -70,7 +72,8 @@ class Hooks:
 
     `load` makes a computation, `meter` tells where a version reports to, `forget` that it will not report any more,
     `versioned` whether a model has version folders, `parts` which models it is composed of, `validate` what becomes of
-    a model's plain YAML form.
+    a model's plain YAML form. `reclaim` gives the system the memory that an unloaded model has left; it is called in a
+    thread.
     """
 
     load: LoadComputation
@@ -79,6 +82,7 @@ class Hooks:
     forget: Callable[[str, int], None] = lambda name, version: None
     parts: Callable[[ModelConfig], Iterable[str]] = lambda config: ()
     validate: Validate = _refuse
+    reclaim: Callable[[], None] = lambda: None
 
 
 class Loader:

@@ -26,9 +26,9 @@ _DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
 
 
 def serve(config: Config, kinds: Registries, say: Say) -> int:
-    """Run until SIGTERM or SIGINT, then drain. Returns the exit status."""
+    """Run until SIGTERM or SIGINT, then drain. Returns the exit status, unless it ends the process itself."""
     if not is_supervised(config):
-        return _run(config, kinds, say, None, NOTHING)
+        end_process(_run(config, kinds, say, None, NOTHING))
     try:
         sockets = Sockets(config)
     except OSError as error:
@@ -93,7 +93,7 @@ async def _serve(
         say(f"a device is lost: unready now, and ending with status {RESTART}, to be started again")
         loading.cancel()
         await app.leave(LEAVES_WITHIN_S)
-        end_process(RESTART)
+        end_process(RESTART, orderly=False)
     say("draining: unready now, finishing what was accepted")
     loading.cancel()
     begun = time.perf_counter()

@@ -14,6 +14,7 @@ Signals go through to the worker; whoever ends the parent, ends the worker with 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import math
 import os
@@ -157,8 +158,12 @@ class Supervisor:
             _drain(woken, self._deadline - time.monotonic())
 
 
-def end_process(status: int) -> NoReturn:
-    """At once, whatever threads and libraries still do: those of a lost device may never end."""
+def end_process(status: int, *, orderly: bool = True) -> NoReturn:
+    """At once, whatever threads still do: one may be loading a model for minutes. If not `orderly`, libraries are not
+    told, either: with a lost device they may never end.
+    """
+    if orderly:
+        atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -19,9 +19,10 @@ import grpc
 import pytest
 import yaml
 from grpc_health.v1 import health_pb2
-from serving import HOST, Gateway, command, running
+from serving import HOST, Gateway, command, running, started
 
 CALLERS = 4
+X = {"name": "x", "datatype": "FP32", "shape": [-1, 1]}
 NOBODY_WAITS_S = 8.0
 """A second's pause, the models, and a machine that is busy."""
 CLOSED = {"RemoteDisconnected", "ConnectionResetError", "BrokenPipeError"}
@@ -180,6 +181,24 @@ def test_a_crash_costs_what_was_asked_of_it_and_a_moment(gateway: Gateway) -> No
     assert restarts(gateway, "SIGSEGV") == 1
     assert serves(gateway)
     assert gateway.stop() == 0
+
+
+@pytest.mark.parametrize("supervise", [True, False])
+def test_a_model_that_loads_for_minutes_does_not_hold_up_the_end(supervise: bool, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import atexit, time\natexit.register(print, 'said good-bye', flush=True)\n"
+        "print('loading', flush=True)\ntime.sleep(60)\n"
+    )
+    model = {"backend": "python", "path": "model.py:Model", "inputs": [X], "outputs": [X]}
+    file = tmp_path / "gateway.yaml"
+    listen = {"http": [{"bind": f"{HOST}:0"}]}
+    file.write_text(yaml.safe_dump({"listen": listen, "supervise": supervise, "models": {"m": model}}))
+    with started(tmp_path / "log", str(file)) as gateway:
+        gateway.wait_until_said("loading")
+        begun = time.monotonic()
+        assert gateway.stop() == 0
+        assert time.monotonic() - begun < NOBODY_WAITS_S
+        assert "said good-bye" in gateway.said
 
 
 def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
