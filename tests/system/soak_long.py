@@ -29,13 +29,15 @@ import pytest
 import uvloop
 import yaml
 from serving import HOST, Gateway, running
-from soak import QUEUE, Tally, configuration, growth, middle_and_last, read_answer, storm, table, verdicts
+from soak import FLAT_BYTES, FLAT_SHARE, QUEUE, Tally, configuration, read_answer, storm, table, verdicts
 
 RELOADED = ("half_plus_two", "echo", "upper")
 """Models that the clients ask all the time."""
 GUEST_WIDTH = 2048
 """Of a matrix of random weights: 16 MB."""
 PAUSE_S = 0.2
+LEAST_SAMPLES = 30
+"""Of memory, one a second, to speak of thirds."""
 
 MOODY = '''
 class Moody:
@@ -193,11 +195,26 @@ async def week(
     watching.cancel()
 
 
-def report(operator: Operator, device: list[int]) -> Iterator[str]:
+def floors(sizes: list[int]) -> list[float]:
+    """What memory comes down to in each third: models come and go, so that means tell when somebody looked."""
+    third = len(sizes) // 3
+    thirds = (sizes[:third], sizes[third : 2 * third], sizes[2 * third :])
+    return [sorted(each)[len(each) // 10] for each in thirds]
+
+
+def climbs(what: str, sizes: list[int]) -> Iterator[str]:
+    if len(sizes) < LEAST_SAMPLES:
+        return
+    _, second, last = floors(sizes)
+    if last > second * FLAT_SHARE and last > second + FLAT_BYTES:
+        yield f"memory of the {what} grew from {second / 1e6:.1f} to {last / 1e6:.1f} MB"
+
+
+def report(operator: Operator, sizes: list[int], device: list[int]) -> Iterator[str]:
     yield ", ".join(f"{count} {what}" for what, count in sorted(operator.done.items()))
-    if len(device) >= 3:
-        second, last = middle_and_last(device)
-        yield f"memory of the GPU, MB: second third {second / 1e6:.1f}, last third {last / 1e6:.1f}"
+    for what, seen in (("host", sizes), ("GPU", device)):
+        if len(seen) >= LEAST_SAMPLES:
+            yield f"floor of the {what}'s memory in each third, MB: {[round(size / 1e6, 1) for size in floors(seen)]}"
 
 
 def soak(options: argparse.Namespace, folder: Path) -> list[str]:
@@ -213,9 +230,10 @@ def soak(options: argparse.Namespace, folder: Path) -> list[str]:
         time.sleep(2)  # for those who left at the very end, and for what the last models have left
         series = gateway.metrics()
         status = gateway.stop()
-        lines = [*table(tally, sizes, series, seconds), *report(operator, device)]
+        lines = [*table(tally, sizes, series, seconds), *report(operator, sizes, device)]
         sys.stdout.write("\n".join(lines) + "\n")
-        return [*verdicts(tally, sizes, series, gateway, status), *(f"GPU: {line}" for line in growth(device))]
+        wrong = verdicts(tally, [], series, gateway, status)
+        return [*wrong, *climbs("host", sizes), *climbs("GPU", device)]
 
 
 def main() -> int:
