@@ -140,7 +140,8 @@ class Packed:
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.arrays = list(arrays)
-        self.away = [number for number, array in enumerate(arrays) if not isinstance(array, np.ndarray)]
+        host = (np.ndarray, np.generic)
+        self.away = [number for number, array in enumerate(arrays) if not isinstance(array, host)]
         self.layout = Layout((arrays[number].dtype, arrays[number].shape) for number in self.away)
         self.source: Any = None
 
@@ -214,7 +215,7 @@ class CudaCrossing:
     def pack(self, arrays: Sequence[Array]) -> Packed:
         """Several are put side by side by copies within the device, which cost next to nothing."""
         packed = Packed(arrays)
-        leaving = [self._device.xp.ascontiguousarray(arrays[number]) for number in packed.away]
+        leaving = [self._device.contiguous(arrays[number]) for number in packed.away]
         if len(leaving) == 1:
             packed.source = leaving[0].data
         elif packed.layout.nbytes:

@@ -83,8 +83,8 @@ class Device:
         """Return when everything on this device is done, whoever began it."""
 
     def get(self, array: Array) -> Array:
-        """Device -> host, finished when it returns."""
-        return array if isinstance(array, np.ndarray) else array.get()
+        """Device -> host, finished when it returns. A model's scalar may be no array."""
+        return array.get() if hasattr(array, "get") else array
 
     def get_into(self, array: Array, out: Array) -> None:
         """Device -> a host array of the same dtype and shape, finished when it returns."""
@@ -133,7 +133,7 @@ class CudaDevice(Device):
             yield
 
     def put(self, array: Array) -> Array:
-        if array.dtype == BYTES:
+        if array.dtype == BYTES or (isinstance(array, self.xp.ndarray) and array.data.device_id == self.index):
             return array
         if isinstance(array, np.ndarray):
             self.traffic.note_in(array.nbytes)
@@ -156,7 +156,11 @@ class CudaDevice(Device):
             np.copyto(out, array)
         else:
             self.traffic.note_out(array.nbytes)
-            self.xp.asnumpy(self.xp.ascontiguousarray(array), out=out)
+            self.xp.asnumpy(self.contiguous(array), out=out)
+
+    def contiguous(self, array: Array) -> Array:
+        """In C order, on the device. CuPy's own function makes a vector of a scalar."""
+        return array if array.flags.c_contiguous else self.xp.ascontiguousarray(array)
 
 
 def cuda_devices() -> int:

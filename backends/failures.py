@@ -51,7 +51,8 @@ _SUSPICIOUS: Final = re.compile(
     r"CUDA failure|CUDA error|cudaError|CUDA_ERROR_|(?:CUBLAS|CUDNN|CUFFT)_STATUS_|DEVICE_RESET"
 )
 _ALLOCATION: Final = re.compile(
-    r"Failed to allocate memory|CUDA out of memory|can't allocate memory|STATUS_ALLOC_FAILED|CUDA failure 2\b|bad_alloc"
+    r"Failed to allocate memory|Available memory of \d+ is smaller than requested|"
+    r"CUDA out of memory|can't allocate memory|STATUS_ALLOC_FAILED|CUDA failure 2\b|bad_alloc"
 )
 _WRAPPED: Final = 8
 
@@ -80,7 +81,7 @@ def device_failure(error: BaseException, model: str) -> GatewayError | None:
             for tell in _listener:
                 tell(model, last_line(each))
             return DeviceLost(model)
-    if _is_shortage(error):
+    if is_shortage(error):
         log.warning("model %s is out of memory: %s", model, last_line(error))
         _short_of_memory = True
         return OutOfMemory(model)
@@ -144,7 +145,7 @@ def _is_loss(error: BaseException) -> bool:
     return _SUSPICIOUS.search(text_of(error)) is not None and _device_is_dead()
 
 
-def _is_shortage(error: BaseException) -> bool:
+def is_shortage(error: BaseException) -> bool:
     """Host or device. A class by its name, since neither CuPy nor PyTorch need be there."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

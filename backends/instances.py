@@ -29,15 +29,23 @@ def load_instances(
 ) -> list[Any]:
     """Load `copies` on each device of the placement; devices alternate. `undo` closes what was loaded before a failure.
 
-    Which devices are all, the backend says: the first copy is loaded wherever it likes best.
+    Which devices are all, the backend says: the first copy is loaded wherever it likes best. Copies share the threads
+    of the host. Raises ValueError.
     """
+    if source.memory_limit_bytes and not kind.limits_memory:
+        raise ValueError(
+            "memory_limit_bytes: this backend takes memory from one pool for the whole process, and cannot limit a "
+            "model's own; take the key out, or serve the model as ONNX or in a gateway of its own"
+        )
     backends: list[Any] = []
+    devices = list(placement)
+    many = copies * (max(1, cuda_devices()) if devices[0] in (EVERYWHERE, EVERY_GPU) else len(devices))
+    source = replace(source, threads=max(1, source.threads // many) if source.threads else 0)
 
     def load(device: str) -> None:
         backends.append(kind.load(replace(source, device=device)))
         undo.callback(backends[-1].close)
 
-    devices = list(placement)
     if devices == [EVERYWHERE]:
         load("auto")
         first: str = backends[0].device.name

@@ -29,6 +29,7 @@ from backends.device import Device
 from backends.failures import device_failures, failure_of, relieve
 from backends.fitting import input_specs, output_specs, with_rows
 from backends.instances import load_instances
+from backends.padding import Padded, Padder
 from backends.regions import place_outputs
 from backends.rows import Outcome, all_rows, check_rows, split_rows, wanted_whole
 from backends.top_k import asks_for_classes, best_classes, largest_k
@@ -44,6 +45,7 @@ from gateway.canonical import (
 )
 from gateway.errors import GatewayError, ModelFailed
 from gateway.ports import (
+    NO_PADDING,
     Backend,
     BackendKind,
     Computation,
@@ -70,7 +72,9 @@ def load(
     with contextlib.ExitStack() as undo:
         backends = load_instances(kind, source, placement or (source.device,), instances, undo)
         first = backends[0]
-        source = with_rows(source, first.max_batch_size)
+        padding = source.padding
+        max_batch_size = min(first.max_batch_size, *padding.sizes[-1:] or (first.max_batch_size,))
+        source = with_rows(source, max_batch_size)
         inputs, required = input_specs(source, first, preprocess)
         outputs = output_specs(source, first, postprocess)
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
@@ -84,8 +88,11 @@ def load(
         executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
         if executor is RequestPipeline and (preprocess or postprocess):
             raise ValueError("this backend takes requests as they are: preprocess and postprocess have no place here")
+        if executor is RequestPipeline and padding != NO_PADDING:
+            raise ValueError("this backend takes requests as they are: pad_batches_to and ragged have no place here")
+        padder = Padder(padding, inputs, outputs, max_batch_size) if padding != NO_PADDING else None
         executors = tuple(
-            executor(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, further, number == 0)
+            executor(backend, preprocess, postprocess, tuple(outputs), max_batch_size, further, number == 0, padder)
             for number in range(first.in_flight)
             for backend in backends
         )
@@ -96,7 +103,7 @@ def load(
         tuple(inputs.values()),
         tuple(outputs.values()),
         tuple(required.values()),
-        first.max_batch_size,
+        max_batch_size,
         first.platform,
         cast("Device", first.device).name,
         signatures,
@@ -106,6 +113,7 @@ def load(
         traffic=lambda: sum([each.read() for each in crossed], Traffic()),
         devices=tuple(each.device for each in executors),
         instances=len(backends),
+        ragged={name: each.axes for name, each in padding.ragged.items()},
     )
 
 
@@ -137,6 +145,7 @@ class Pipeline:
         max_batch_size: int,
         further: Sequence[str] = (),
         owner: bool = True,
+        padder: Padder | None = None,
     ) -> None:
         self._backend = cast("Backend", backend)
         self._owner = owner
@@ -148,11 +157,14 @@ class Pipeline:
         self._order = tuple(dict.fromkeys((*outputs, *further)))
         self._raw_outputs = tuple(spec.name for spec in backend.outputs)
         self._max_batch_size = max_batch_size
+        self._padder = padder
+        self._padded: Padded | None = None  # the batch that runs, if anything was added to it
         self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
         self.runs_on = backend.runs_on
         self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
         self.decoupled = backend.decoupled
         self.merges = backend.merges
+        self.turn = None if self._device.xp is np else self._device
 
     @property
     def device(self) -> str:
@@ -161,9 +173,15 @@ class Pipeline:
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         """See Executor."""
-        if self._bare and len(requests) == 1 and requests[0].into is None and not asks_for_classes(requests[0]):
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
+        if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
             return (self._run_bare(requests[0], observe),)
         return self._run(requests, observe)
+
+    def _is_alone(self, requests: Sequence[InferRequest]) -> bool:
+        """A request that nothing has to be done with before or after."""
+        return len(requests) == 1 and self._padded is None and requests[0].into is None
 
     def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
         """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
@@ -191,7 +209,7 @@ class Pipeline:
         crossing = self._crossing
         steps: Iterator[Tensors] | None = None
         with crossing.batch(observe):
-            crossing.bring(requests)
+            crossing.bring(requests if self._padded is None else self._padded.requests)
             try:
                 while True:
                     with crossing.computing():
@@ -207,15 +225,18 @@ class Pipeline:
                         return
             finally:
                 self._end(steps)
+                self._padded = None
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
         """What the model awaits, and on which stream it computes then, nobody knows: so the device's work is finished
         before it is called, and after it has answered.
         """
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
         wanted = self._wanted(requests)
         crossing = self._crossing
         with crossing.batch(observe):
-            crossing.bring(requests)
+            crossing.bring(requests if self._padded is None else self._padded.requests)
             with crossing.computing():
                 tensors = self._prepared()
             crossing.finish()
@@ -234,6 +255,7 @@ class Pipeline:
                     begun = time.perf_counter()
             finally:
                 await cast("Any", steps).aclose()
+                self._padded = None
 
     def close(self) -> None:
         if self._owner:
@@ -265,8 +287,10 @@ class Pipeline:
         """Of what the model gave, what somebody asked for, ready to leave the device."""
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
-        tensors = {name: raw[name] for name in wanted}
-        if self._max_batch_size:
+        tensors: Tensors = {name: raw[name] for name in wanted}
+        if self._padded is not None:
+            tensors = self._padded.without_rows(tensors)
+        elif self._max_batch_size:
             check_rows(tensors, all_rows(requests))
         best = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
         stays = any(request.on_device for request in requests)
@@ -291,6 +315,8 @@ class Pipeline:
             for name, best in results.best.items()
         }
         outcomes = split_rows(outputs, requests, classes, results.tensors)
+        if self._padded is not None and self._padded.cuts:
+            outcomes = self._padded.own_lengths(outcomes, requests)
         if results.placed:
             with self._device.selected():
                 outcomes = self._place(results.tensors, requests, outcomes)

@@ -63,7 +63,8 @@ def best_classes(name: str, array: Array, k: int, batched: bool, xp: Any) -> Top
         return ClassesTooMany(name)
     flat, n = array.reshape(rows, size), min(k, size)
     keys = _keys(flat, xp)
-    indices = _sorted_best(keys, n, xp) if size <= _SORTED_WHOLE or n * 4 > size else _few_best(keys, n, xp)
+    whole = size <= _SORTED_WHOLE or n * 4 > size or xp is not np  # a GPU would have to tell how many, and we to wait
+    indices = _sorted_best(keys, n, xp) if whole else _few_best(keys, n, xp)
     values = xp.take_along_axis(flat, indices, axis=1)
     return TopK(values, indices) if batched else TopK(values[0], indices[0])
 

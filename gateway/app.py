@@ -92,11 +92,12 @@ def client_of(dialect: str, transport: str) -> MakeClient | None:
 
 
 def loader(
-    kinds: Registries, resolve: Resolve, on_loop: Await | None = None
+    kinds: Registries, resolve: Resolve, on_loop: Await | None = None, threads: int = 0
 ) -> Callable[[ModelConfig, str, int, Path], Computation]:
     """How the repository gets a computation: the named backend, with the named operators around it.
 
-    `resolve` is for backends that call other models, `on_loop` for those that have connections.
+    `resolve` is for backends that call other models, `on_loop` for those that have connections; `threads` of the host
+    are for each model.
     """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
@@ -115,6 +116,9 @@ def loader(
             resolve,
             client_of,
             on_loop,
+            config.padding(),
+            threads,
+            config.memory_limit_bytes,
         )
         before = [kinds.ops[step.op].make(step) for step in config.preprocess]
         after = [kinds.ops[step.op].make(step) for step in config.postprocess]
@@ -128,7 +132,7 @@ def _repository(
 ) -> Repository:
     validate = model_validator(kinds)
     hooks = Hooks(
-        loader(kinds, resolve, on_loop),
+        loader(kinds, resolve, on_loop, config.cpu.budget()),
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         forget=metrics.forget,

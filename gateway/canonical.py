@@ -293,6 +293,11 @@ class InferRequest:
     lifeline: Lifeline = field(default_factory=Lifeline)
 
 
+def takes_whole_outputs(request: InferRequest) -> bool:
+    """Whether all outputs go to the host, and into no memory but ours: then they can be cut there."""
+    return request.into is None and not request.on_device and not any(output.top_k for output in request.outputs)
+
+
 @message
 class TopK:
     """The best classes of each row of an output, best first: host arrays [rows, n], or [n] where the model has no

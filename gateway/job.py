@@ -16,6 +16,8 @@ from gateway.statistics import CANCELED, reason_of
 
 INLINE_BELOW_SECONDS: Final = 100e-6
 """A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
+BATCH_ABOVE_SECONDS: Final = 25e-6
+"""What a job in a batch costs beside its run: quicker requests run alone, though others have come with them."""
 STREAM_WINDOW: Final = 32
 """Answers of a decoupled model that may wait for a slow reader before its generator is paused."""
 
@@ -40,6 +42,11 @@ class Admission:
     @property
     def is_quick(self) -> bool:
         return self.seconds < INLINE_BELOW_SECONDS
+
+    @property
+    def gains_by_company(self) -> bool:
+        """Whether a run costs so much that sharing it is worth a place in the queue."""
+        return self.batch_key is not None and self.seconds > BATCH_ABOVE_SECONDS
 
 
 class Answered(AsyncIterator[InferResponse]):

@@ -124,7 +124,7 @@ class Loader:
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
             report(LoadReport(name, version, error=told(error)))
-            return Reason(without_folders(told(error)), _code_of(error))
+            return Reason(without_folders(told(error)), code_of(error))
         model.load_seconds = time.perf_counter() - started
         report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up))
         return model
@@ -157,7 +157,7 @@ class Loader:
 
 def told(error: Exception) -> str:
     """What went wrong, in one line; what nobody expected, with its kind."""
-    expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError))
+    expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError, MemoryError))
     text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
 
@@ -167,7 +167,7 @@ def without_folders(text: str) -> str:
     return _FOLDERS.sub("", text)
 
 
-def _code_of(error: Exception) -> Code:
+def code_of(error: Exception) -> Code:
     """Of what kind a failed load is. What lies on disk and is wrong is the argument."""
     if isinstance(error, GatewayError):
         return error.code

@@ -20,6 +20,7 @@ from gateway.canonical import (
     TensorSpec,
     check_inputs,
     common_rows,
+    takes_whole_outputs,
 )
 from gateway.errors import (
     DeviceLost,
@@ -42,13 +43,16 @@ DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
 EXAMPLE_RUNS: Final = 5
+_ANY_LENGTH: Final = 1024
+"""Up to this, requests of any length may share a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
     """What the configuration says of a model beyond its computation.
 
-    `example` holds real inputs, by name, if it came with any; `warmup` are the operator's samples.
+    `example` holds real inputs, by name, if it came with any; `warmup` are the operator's samples,
+    `sizes` the only numbers of rows that batches have.
     """
 
     policy: QueuePolicy = field(default_factory=QueuePolicy)
@@ -58,6 +62,7 @@ class ModelPlan:
     mappings: Mapping[str, Any] = NOTHING
     example: Tensors = NOTHING
     warmup: tuple[Sample, ...] = ()
+    sizes: tuple[int, ...] = ()
     configuration: Mapping[str, Any] = NOTHING
 
 
@@ -68,6 +73,7 @@ class Gate:
 
     `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
     `any_shape`: requests by a signature may have other shapes than required; their rows never meet those of others.
+    `ragged` are the axes of inputs in which requests that share a batch may differ.
     """
 
     name: str
@@ -77,6 +83,7 @@ class Gate:
     seconds: float = 1.0
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
+    ragged: Mapping[str, tuple[int, ...]] = NOTHING
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
 
     def admit(self, request: InferRequest) -> Admission:
@@ -89,9 +96,12 @@ class Gate:
             key = (own.name, *key)
         elif any_shape:
             key = (None, *key)
+        ragged = self.ragged if self.ragged and takes_whole_outputs(request) else NOTHING
+        if ragged:
+            key = (True, *key)
         admission = self._known.get(key)
         if admission is None:
-            admission = self._check(inputs, own, any_shape)
+            admission = self._check(inputs, own, any_shape, ragged)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
             self._known[key] = admission
@@ -101,7 +111,9 @@ class Gate:
                 raise UnknownOutput(output.name, request.view.name)
         return admission
 
-    def _check(self, inputs: Tensors, own: Signature | None, any_shape: bool) -> Admission:
+    def _check(
+        self, inputs: Tensors, own: Signature | None, any_shape: bool, ragged: Mapping[str, tuple[int, ...]]
+    ) -> Admission:
         """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
         required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
         if any_shape:
@@ -113,7 +125,13 @@ class Gate:
         check_inputs(self.name, inputs, required, self.max_batch_size)
         if not self.merges:
             return Admission(rows, None, self._guess(inputs))
-        key = tuple(sorted((name, str(array.dtype), array.shape[1:]) for name, array in inputs.items()))
+        key: Any = tuple(
+            sorted(
+                (name, str(array.dtype), _trailing(array.shape, ragged.get(name, ()))) for name, array in inputs.items()
+            )
+        )
+        if ragged:  # those of the same shapes that are not lengthened stay apart
+            key = (True, key)
         return Admission(rows, key if own is None else (own.name, key), self._guess(inputs))
 
     def _guess(self, inputs: Tensors) -> float:
@@ -121,6 +139,15 @@ class Gate:
         is known.
         """
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
+
+
+def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a row as far as rows that share a batch must agree in it. Lengths along ragged axes may differ, but
+    large ones by less than half: what a caller sends must not cost others many times the memory that it is.
+    """
+    return tuple(
+        [-(max(size, _ANY_LENGTH) - 1).bit_length() if axis in ragged else size for axis, size in enumerate(shape)][1:]
+    )
 
 
 class Closed:
@@ -179,8 +206,15 @@ class Model:
         own = computation.signatures
         self._has_example = bool(plan.example)
         self._samples = plan.warmup
+        self._sizes = plan.sizes
         self._gate = Gate(
-            name, required, plan.policy.max_batch_size, merges, signatures=own, any_shape=computation.any_shape
+            name,
+            required,
+            plan.policy.max_batch_size,
+            merges,
+            signatures=own,
+            any_shape=computation.any_shape,
+            ragged=computation.ragged,
         )
         self._scheduler: Scheduler | Closed = Scheduler(
             name, computation.executors, plan.policy, self._gate.admit, meter, sequences, computation.devices
@@ -252,8 +286,8 @@ class Model:
         for executor, device in zip(computation.executors, devices, strict=True):
             if executor.inline or computation.pure:
                 times += await self._run_example(executor, in_thread)
-                if not self._samples and device != "cpu":
-                    await self._run_full(executor, in_thread)
+                if not self._samples:
+                    await self._run_full(executor, device, in_thread)
             for sample in self._samples:
                 await self._run_sample(executor, sample, in_thread)
         self._samples = ()
@@ -272,17 +306,19 @@ class Model:
                 raise
             return []
 
-    async def _run_full(self, executor: Executor, in_thread: InThread) -> None:
-        """On a GPU kernels are chosen for shapes, and memory is taken for good. A host has neither. What is hidden from
-        callers stands for one row, so that a model of sequences goes without. Nobody has promised that a full batch
-        of the example is one that the model takes, or that fits into memory.
+    async def _run_full(self, executor: Executor, device: str, in_thread: InThread) -> None:
+        """On a GPU kernels are chosen for shapes, and memory is taken for good. A host has neither, and runs only sizes
+        that the operator has chosen. What is hidden from callers stands for one row: a model of sequences goes without.
+        Nobody has promised that a full batch of the example is one that the model takes, or that fits into memory.
         """
         example = self.view.example_inputs
-        if self.view.max_batch_size < 2 or self._hidden or common_rows(example) != 1:
+        if not self.view.max_batch_size or self._hidden or common_rows(example) != 1:
             return
-        with contextlib.suppress(InvalidArgument, OutOfMemory):
-            request = InferRequest(self.view, rows_of(example, self.view.max_batch_size))
-            await run_sample(executor, request, FULL_RUNS, in_thread)
+        for rows in self._sizes or ((self.view.max_batch_size,) if device != "cpu" else ()):
+            if rows > 1:
+                with contextlib.suppress(InvalidArgument, OutOfMemory):
+                    request = InferRequest(self.view, rows_of(example, rows))
+                    await run_sample(executor, request, FULL_RUNS, in_thread)
 
     async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
         hidden = rows_of(self._hidden, common_rows(sample.inputs) or 1) if self.view.max_batch_size else self._hidden

@@ -40,6 +40,7 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
         mappings=config.mappings(),
         example=example,
         warmup=read_samples(config, computation, example),
+        sizes=config.pad_batches_to,
         configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
     )
 

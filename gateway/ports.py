@@ -376,6 +376,39 @@ Await: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class RaggedInput:
+    """An input whose shapes may differ between the requests of a batch: along `axes`, where all become as long as the
+    longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or empty text.
+    """
+
+    axes: tuple[int, ...] = (1,)
+    value: float | str | None = None
+    to_multiple_of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An output that is as long along `axis` as an input along `input_axis`: each request gets its own length."""
+
+    output: str
+    axis: int
+    input: str
+    input_axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number."""
+
+    sizes: tuple[int, ...] = ()
+    ragged: Mapping[str, RaggedInput] = NOTHING
+    cuts: tuple[Cut, ...] = ()
+
+
+NO_PADDING: Final = Padding()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """Where a version comes from and how it is wanted: all that a backend needs to load it.
 
@@ -384,6 +417,8 @@ class ModelSource:
     it leaves that to the model file. `options` is the backend's own Options object. `resolve` finds other models, for
     a backend that is composed of them: to be called per request, on the event loop, for models come and go. `clients`
     are for a backend that asks other servers, `on_loop` is for what it has to do on the event loop while it loads.
+    `padding` is done around the backend. `threads` are those of the host that the model may compute with, or one copy
+    of it, where it is one that is loaded; 0: nobody says. `memory_limit_bytes` is the most of a GPU's memory for each.
     """
 
     name: str
@@ -399,6 +434,9 @@ class ModelSource:
     resolve: Resolve | None = None
     clients: Clients | None = None
     on_loop: Await | None = None
+    padding: Padding = NO_PADDING
+    threads: int = 0
+    memory_limit_bytes: int | None = None
 
 
 class LoadedModel(Protocol):
@@ -471,7 +509,8 @@ class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
     `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
-    `collect` gives what its models count, as Prometheus' families; called in any thread.
+    `collect` gives what its models count, as Prometheus' families; called in any thread. `limits_memory`: it can keep
+    a model within `memory_limit_bytes`.
     """
 
     options: type[Options]
@@ -479,6 +518,7 @@ class BackendKind:
     versioned: bool = True
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
     collect: Callable[[], Iterable[Any]] | None = None
+    limits_memory: bool = False
 
 
 class Op(Protocol):
@@ -508,13 +548,15 @@ class Executor(Protocol):
     """What a scheduler drives: one instance of a model with its pre- and postprocessing.
 
     Requests come and answers leave as host arrays. `merges`: several requests may share a run. What cannot be done for
-    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all.
+    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all. Executors of the
+    same `turn` compute one at a time, and only their copies beside each other; None: it shares with nobody.
     """
 
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool
     merges: bool
+    turn: object | None
 
     def run(
         self, requests: Sequence[InferRequest], observe: Observe
@@ -561,6 +603,7 @@ class Computation:
     effects beyond its answer, so that it may be tried. `traffic` is counted in
     all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
     their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
+    `ragged` are the axes of inputs in which requests that share a run may differ.
     """
 
     executors: tuple[Executor, ...]
@@ -577,6 +620,7 @@ class Computation:
     traffic: Callable[[], Traffic] = Traffic
     devices: tuple[str, ...] = ()
     instances: int = 1
+    ragged: Mapping[str, tuple[int, ...]] = NOTHING
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ gets one batch at a time, and wakes the loop once per batch. A computation that 
 that hop runs on the loop itself.
 
 A model may have instances on several devices, each in slots of its own: a batch goes to the device where least runs.
+One instance may have several slots whose batches take turns; the second is for full batches, whose copies it hides.
 
 If a batch of several fails, each of its requests is run again alone, so that one bad request costs its neighbours
 time and nothing else.
@@ -65,7 +66,9 @@ class Scheduler:
             for n, (executor, place) in enumerate(zip(executors, places, strict=True))
         ]
         self._idle = list(self._slots)
-        self._has_one_device = len(set(devices)) < 2
+        turns = [slot.turn for slot in self._slots if slot.turn is not None]
+        self._takes_turns = len(set(turns)) < len(turns)
+        self._has_one_choice = len(set(devices)) < 2 and not self._takes_turns
         self._line: Line = (
             Waiting(name, policy)
             if sequences is None
@@ -75,6 +78,7 @@ class Scheduler:
         self._has_short_way = sequences is None and not policy.max_queue_delay_us
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
+        self._has_company = False
         self._closing = False
         self._drained = asyncio.Event()
 
@@ -101,7 +105,7 @@ class Scheduler:
             raise self._meter.refused(DeadlineExceeded(self._name))
         if admission.is_quick and self._has_short_way and self._idle and not self._line.queued:
             executor = self._choice()[-1].executor
-            if executor.inline:
+            if executor.inline and not (self._has_company and admission.gains_by_company):
                 return self._answer_inline(executor, request, admission, now)
         job = Job(request, admission, now, self._note_left, self._meter.failed)
         try:
@@ -144,8 +148,15 @@ class Scheduler:
         seconds = time.perf_counter() - begun
         request.lifeline.end()
         admission.measured(seconds)
+        if admission.gains_by_company and not self._has_company:
+            self._has_company = True
+            self._loop.call_soon(self._forget_company)
         self._meter.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
         return Answered(outcome)
+
+    def _forget_company(self) -> None:
+        """What comes in the same turn of the loop as a request that was answered inline makes a batch."""
+        self._has_company = False
 
     def _run_inline(self, slot: Slot, batch: Batch) -> None:
         begun = time.perf_counter()
@@ -209,10 +220,19 @@ class Scheduler:
         self._note_drained()
 
     def _choice(self) -> Sequence[Slot]:
-        """The idle slots, the best one last: on the device where least runs, the one that was busy last, whose caches
-        are warm.
+        """The idle slots, the best one last: one that need not take turns, on the device where least runs, the one that
+        was busy last, whose caches are warm.
         """
-        return self._idle if self._has_one_device else sorted(self._idle, key=lambda slot: -_running[slot.device])
+        if self._has_one_choice:
+            return self._idle
+        return sorted(self._idle, key=lambda slot: (-slot.crowd, -_running[slot.device]))
+
+    def _note_turn(self, ran: Slot, *, busy: bool) -> None:
+        """Tell the slots that take turns with one that it begins or ends."""
+        if self._takes_turns and ran.turn is not None:
+            for slot in self._slots:
+                if slot is not ran and slot.turn is ran.turn:
+                    slot.crowd += 1 if busy else -1
 
     def _note_left(self, job: Job) -> None:
         """A waiting job was abandoned or is late."""
@@ -233,12 +253,14 @@ class Scheduler:
         self._active.add(batch)
         self._idle.remove(slot)
         _running[slot.device] += 1
+        self._note_turn(slot, busy=True)
         slot.start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
         self._active.discard(batch)
         self._idle.append(slot)
         _running[slot.device] -= 1
+        self._note_turn(slot, busy=False)
         self._line.done(batch)
         self._settle(batch)
         self._dispatch()

@@ -146,11 +146,16 @@ def _told(error: BaseException) -> GatewayError:
 
 
 class Slot:
-    """Room for one batch: an executor, and the thread that drives it (started with its first batch)."""
+    """Room for one batch: an executor, and the thread that drives it (started with its first batch).
+
+    `crowd`: how many other slots run batches with which this one's would take turns. The scheduler says so.
+    """
 
     def __init__(self, name: str, executor: Executor, loop: asyncio.AbstractEventLoop, device: str = "") -> None:
         self.executor = executor
         self.device = device
+        self.turn = getattr(executor, "turn", None)
+        self.crowd = 0
         self._loop = loop
         self._name = name
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

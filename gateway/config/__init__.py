@@ -3,6 +3,8 @@
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
+cpu.py         how many threads compute on the host
+padding.py     the part of it that is about rows and lengths that are added to batches
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
 warmup.py      the part of it that is about what a model runs before it is ready

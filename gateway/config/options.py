@@ -10,20 +10,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import copy
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
 
-from gateway.canonical import DTYPES, TensorSpec
+from gateway.canonical import DTYPES, NOTHING, TensorSpec
 from gateway.config.control import Admin, ModelControl
+from gateway.config.cpu import Cpu
+from gateway.config.padding import RaggedConfig
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import (
     MAX_VERSION,
     PUBLIC_NAMES,
     Bind,
+    ByteSize,
     Existing,
     FileRef,
     OneOfClasses,
@@ -36,7 +40,7 @@ from gateway.config.values import (
     refuse,
 )
 from gateway.config.warmup import WarmupSample
-from gateway.ports import BackendKind, Options, Registries
+from gateway.ports import BackendKind, Options, Padding, Registries
 
 # ----------------------------------------------------------------------------------------------------------- listeners
 
@@ -150,6 +154,14 @@ class ModelConfig(Section):
     """Inputs, where the model's file does not say them."""
     outputs: tuple[OutputConfig, ...] = ()
     """Outputs, where the model's file does not say them."""
+    memory_limit_bytes: ByteSize | None = None
+    """The most of a GPU's memory that each copy of the model may take, weights and what it computes with: a number, or
+    text like 2GiB. Of ONNX models alone: other backends share one pool for the whole process. null: no limit."""
+    pad_batches_to: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """The only numbers of rows that batches may have, [1, 4, 16] for example: copies of a row are added to others. The
+    largest bounds max_batch_size. Empty: any number."""
+    ragged: RaggedConfig | None = None
+    """How requests of different lengths share a batch; null: only those of the same shapes do."""
     sequences: SequencesConfig | None = None
     """What makes it a model of sequences; null: every request stands for itself."""
     class_labels: dict[str, Annotated[FileRef, Existing("file")]] = Field(default_factory=dict)
@@ -166,8 +178,8 @@ class ModelConfig(Section):
     """A JSON file with the inputs of one request: {"input": nested list}, or the bare list of a model's only input."""
 
     warmup: tuple[WarmupSample, ...] = ()
-    """What it runs before it is ready. Empty: the example, and on a GPU a full batch of it, unless a run may have
-    effects beyond its answer."""
+    """What it runs before it is ready. Empty: the example, and full batches of it, on a GPU or in the sizes of
+    pad_batches_to, unless a run may have effects beyond its answer."""
 
     @field_validator("inputs", "outputs")
     @classmethod
@@ -187,6 +199,14 @@ class ModelConfig(Section):
                 raise refuse(index, text=f"more than max_batch_size, {most}")
         return sizes
 
+    @field_validator("pad_batches_to")
+    @classmethod
+    def _sizes_rise(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        for index, (size, following) in enumerate(pairwise(sizes)):
+            if following <= size:
+                raise refuse(index + 1, text=f"no more than {size} before it; expected sizes that rise")
+        return cls._sizes_fit(sizes, info)
+
     @field_validator("sequences")
     @classmethod
     def _sequences_stand_alone(cls, sequences: SequencesConfig | None, info: ValidationInfo) -> SequencesConfig | None:
@@ -194,6 +214,8 @@ class ModelConfig(Section):
             return sequences
         if info.data.get("priorities") is not None:
             raise ValueError("requests of a sequence keep their order, so that the model can have no priorities")
+        if info.data.get("pad_batches_to") or info.data.get("ragged"):
+            raise ValueError("a row that is added would be a step of a sequence: no pad_batches_to, no ragged")
         sequences.refuse_declared("input", [tensor.name for tensor in info.data.get("inputs", ())])
         sequences.refuse_declared("output", [tensor.name for tensor in info.data.get("outputs", ())])
         return sequences
@@ -218,6 +240,12 @@ class ModelConfig(Section):
         if not self.outputs or self.sequences is None:
             return tuple(tensor.spec() for tensor in self.outputs)
         return (*(tensor.spec() for tensor in self.outputs), *self.sequences.output_specs())
+
+    def padding(self) -> Padding:
+        """What is added to batches."""
+        ragged = self.ragged
+        cuts = tuple(each.cut() for each in ragged.cut) if ragged else ()
+        return Padding(self.pad_batches_to, ragged.ragged() if ragged else NOTHING, cuts)
 
     def mappings(self) -> dict[str, Options]:
         """The sections that single dialects have in this model, by dialect name; only those that are written."""
@@ -330,6 +358,8 @@ class Config(Section):
     """What Prometheus is shown."""
     tracing: Tracing = Tracing()
     """Traces of single requests."""
+    cpu: Cpu = Cpu()
+    """The host's processors."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()
     """Memory that callers share."""
     page: bool = True

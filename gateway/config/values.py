@@ -173,6 +173,8 @@ class OneOfClasses:
 
 NAME = r"[^/\x00-\x1f\x7f-\x9f]+"
 BIND = r"(?:\[([^\[\]\s]+)\]|([A-Za-z0-9_.-]+)):([0-9]{1,5})"
+_UNITS: Final = {unit: 1024**power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))}
+BYTE_SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(B|KiB|MiB|GiB|TiB)"
 DEVICE = r"cpu|cuda(:[0-9]{1,4})?"
 PLACEMENT = rf"auto|all|cuda:\*|{DEVICE}"
 
@@ -193,6 +195,15 @@ def _check_placement(placement: Any) -> str | tuple[str, ...]:
     return tuple(placement)
 
 
+def _parse_size(size: Any) -> int:
+    if type(size) is int and 0 < size < 2**63:
+        return size
+    split = re.fullmatch(BYTE_SIZE, size) if isinstance(size, str) else None
+    if split is None or not (found := int(float(split[1]) * _UNITS[split[2]])):
+        raise ValueError("expected a number of bytes, or text like 2GiB or 512MiB")
+    return found
+
+
 def parse_bind(bind: Any) -> tuple[str, int]:
     """HOST:PORT, an IPv6 host in brackets -> (host without brackets, port). Raises ValueError."""
     split = re.fullmatch(BIND, bind) if isinstance(bind, str) else None
@@ -211,6 +222,13 @@ def _check_bind(bind: Any) -> Any:
     parse_bind(bind)
     return bind
 
+
+ByteSize = Annotated[
+    int,
+    PlainValidator(_parse_size),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^{BYTE_SIZE}$"}]}),
+]
+"""A number of bytes, or text with a unit of 1024s."""
 
 PublicName = Annotated[str, AfterValidator(_check_name)]
 """A name under which callers reach a model: paths of every dialect can carry it."""

@@ -185,11 +185,20 @@ class Memory:
                 world.enqueue(block.stream, ("free", lambda: block.bytes.fill(POISON)))
 
 
+class Unowned:
+    """cupy.cuda.UnownedMemory on what another library allocated, which is one of our blocks."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self.block: Block = owner.memory.block
+
+
 class Pointer:
     """cupy.cuda.MemoryPointer."""
 
-    def __init__(self, mem: Memory, offset: int) -> None:
+    def __init__(self, mem: Memory | Unowned, offset: int) -> None:
         self.mem = mem
+        self.device_id = 0
         self.offset = offset
         self.ptr = mem.block.bytes.ctypes.data + offset
 
@@ -340,6 +349,8 @@ class Cupy(ModuleType):
             Stream=lambda **flags: Stream(world),
             Event=lambda **flags: Event(world),
             alloc=lambda nbytes: Pointer(Memory(world, nbytes, world.current), 0),
+            MemoryPointer=Pointer,
+            UnownedMemory=lambda address, nbytes, owner, index: Unowned(owner),
             alloc_pinned_memory=functools.partial(_pinned, world),
             get_elapsed_time=_elapsed,
             runtime=SimpleNamespace(
@@ -375,7 +386,8 @@ class Cupy(ModuleType):
         return out
 
     def ascontiguousarray(self, array: Any) -> Any:
-        return array if array.flags.c_contiguous else array.copy()
+        """As CuPy has it: never without a dimension."""
+        return array.reshape(1) if not array.ndim else array if array.flags.c_contiguous else array.copy()
 
     def _memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         """Host memory has to be pinned: else the copy would be none that the GPU makes by itself."""

@@ -23,7 +23,17 @@ from backends import pipeline
 from backends.device import cuda_devices, open_device
 from backends.ops.normalize import KIND as NORMALIZE
 from backends.ops.softmax import KIND as SOFTMAX
-from gateway.canonical import DTYPES, Destination, InferRequest, InferResponse, OutputRequest, Tensors, TensorSpec
+from backends.top_k import best_classes
+from gateway.canonical import (
+    DTYPES,
+    Destination,
+    InferRequest,
+    InferResponse,
+    OutputRequest,
+    Tensors,
+    TensorSpec,
+    TopK,
+)
 from gateway.errors import GatewayError, ModelFailed
 from gateway.ports import BackendKind, Computation, ModelSource, Options, Traffic
 
@@ -83,9 +93,11 @@ NAMES = ("y", "same", "flag", "count", "text", "turned")
 VIEW: Any = SimpleNamespace(name="m", version=1, outputs=dict.fromkeys(NAMES))
 
 
-def load(device: str, before: Sequence[Any] = (), after: Sequence[Any] = (), **parameters: Any) -> Computation:
+def load(
+    device: str, before: Sequence[Any] = (), after: Sequence[Any] = (), kind: Any = Various, **parameters: Any
+) -> Computation:
     source = ModelSource("m", 1, Path(), device, (), (), 64, None, parameters)
-    return pipeline.load(BackendKind(Options, Various), source, 1, before, after)
+    return pipeline.load(BackendKind(Options, kind), source, 1, before, after)
 
 
 def ask(rows: int, seed: int, outputs: Sequence[str] = (), *, more: str = "", **facts: Any) -> InferRequest:
@@ -97,6 +109,32 @@ def ask(rows: int, seed: int, outputs: Sequence[str] = (), *, more: str = "", **
         inputs["t"] = np.array([b"%d" % seed] * rows, object).reshape(rows, 1)
     wanted = tuple(OutputRequest(name.rstrip("123"), int(name[-1]) if name[-1].isdigit() else 0) for name in outputs)
     return InferRequest(VIEW, inputs, outputs=wanted, **facts)
+
+
+class Summed(Various):
+    """One number for all rows: scalars, on the device and on the host."""
+
+    def __init__(self, source: ModelSource) -> None:
+        super().__init__(source)
+        self.max_batch_size = 0
+        self.inputs = (TensorSpec("x", DTYPES["FP32"], (-1,)),)
+        self.outputs = tuple(TensorSpec(name, DTYPES["FP32"], ()) for name in ("total", "again", "host"))
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        total = tensors["x"].sum()
+        return ({name: {"total": total, "again": total * 1, "host": np.float32(7)}[name] for name in outputs},)
+
+
+class Halves(Various):
+    """h = h, in a type that NumPy does not know by itself."""
+
+    def __init__(self, source: ModelSource) -> None:
+        super().__init__(source)
+        self.inputs = self.outputs = (TensorSpec("h", DTYPES["BF16"], (-1, 2)),)
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        assert isinstance(tensors["h"], self.device.xp.ndarray)
+        return (tensors,)
 
 
 def observe(stage: str, seconds: float) -> None:
@@ -237,6 +275,41 @@ def test_a_failure_leaves_nothing_behind(cupy: Any) -> None:
         assert [told(each) for each in run(computation, requests)] == [told(run(alone, [each])[0]) for each in requests]
 
 
+@pytest.mark.parametrize("names", [("total",), ("total", "again", "host"), ("host",)])
+def test_scalars_cross(cupy: Any, names: Sequence[str]) -> None:
+    x = np.arange(4, dtype=np.float32)
+    for device in ("cpu", "cuda:0"):
+        computation = load(device, kind=Summed)
+        (outcome,) = run(computation, [InferRequest(VIEW, {"x": x}, outputs=tuple(map(OutputRequest, names)))])
+        assert {name: (array.shape, float(array)) for name, array in outcome.outputs.items()} == {
+            name: ((), 7.0 if name == "host" else 6.0) for name in names
+        }
+
+
+def test_bfloat16_crosses_like_the_rest(cupy: Any, traffic: Any) -> None:
+    computation = load("cuda:0", kind=Halves)
+    halves = [np.arange(2 * rows).reshape(rows, 2).astype(DTYPES["BF16"]) for rows in (1, 3)]
+    outcomes = run(computation, [InferRequest(VIEW, {"h": h}) for h in halves])
+    assert [exact(outcome.outputs["h"]) for outcome in outcomes] == [exact(h) for h in halves]
+    assert traffic(computation) == Traffic(1, 16, 1, 16, 1)
+
+
+def test_what_has_begun_ends_before_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that fails between its copy and its computation."""
+    cupy = Cupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    computation = load("cuda:0")
+    monkeypatch.setattr(Stream, "wait_event", _fails)
+    with pytest.raises(RuntimeError):
+        run(computation, [ask(2, 1)])
+    assert cupy.world.copies
+    assert not cupy.world.pending
+
+
+def _fails(*_: Any) -> None:
+    raise RuntimeError("not now")
+
+
 def test_answers_of_a_decoupled_model(cupy: Any) -> None:
     computation, alone = load("cuda:0", answers=4), load("cpu", answers=4)
     request = ask(2, 1, ["y", "turned"])
@@ -281,6 +354,18 @@ def test_outputs_stay_on_the_device_for_another_model(cupy: Any, traffic: Any) -
     assert told(told_away) == told(run(alone, [ask(1, 2, ["turned"])])[0])
     run(second, [step])
     assert second.traffic().copies_in == 1, "nothing of it was on the host"
+
+
+def test_the_best_classes_are_found_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = Cupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    scores = np.random.default_rng(1).integers(0, 50, (4, 1000)).astype(np.float32)
+    best, want = best_classes("y", cupy.asarray(scores), 5, True, cupy), best_classes("y", scores, 5, True, np)
+    assert isinstance(best, TopK)
+    assert isinstance(want, TopK)
+    assert not cupy.world.clock, "nothing has happened yet"
+    assert (best.values.get() == want.values).all()
+    assert (best.indices.get() == want.indices).all()
 
 
 def test_the_stages_are_told_once(cupy: Any) -> None:

@@ -212,6 +212,9 @@ def test_defaults(folder: Path) -> None:
                 "priorities": None,
                 "inputs": [],
                 "outputs": [],
+                "memory_limit_bytes": None,
+                "pad_batches_to": [],
+                "ragged": None,
                 "sequences": None,
                 "class_labels": {},
                 "preprocess": [],
@@ -232,6 +235,7 @@ def test_defaults(folder: Path) -> None:
         "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
+        "cpu": {"threads": None},
         "page": True,
         "readiness": "strict",
         "supervise": "auto",
@@ -749,6 +753,16 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "10:41: models.digits.postprocess[4].mean: found 1, expected a list",
             '10:50: models.digits.postprocess[4].std[0]: found "a", expected a number',
             '10:53: models.digits.postprocess[4].std[1]: found "1", expected a number; write it without quotes',
+        ],
+    ),
+    "sizes of memory": (
+        HEAD + "    memory_limit_bytes: 2 GB\n  b: {backend: onnx, path: models, memory_limit_bytes: 0}\n"
+        "cpu: {threads: 0}\n",
+        [
+            '5:25: models.digits.memory_limit_bytes: found "2 GB", expected a number of bytes, or text like 2GiB or '
+            "512MiB",
+            "6:56: models.b.memory_limit_bytes: found 0, expected a number of bytes, or text like 2GiB or 512MiB",
+            "7:16: cpu.threads: found 0, expected at least 1",
         ],
     ),
     "devices and versions": (

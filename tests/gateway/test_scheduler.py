@@ -520,8 +520,9 @@ async def test_the_device_where_least_runs_takes_the_next_batch(ask: Any) -> Non
     models = {name: [Echo() for _ in places] for name in "ab"}
     for executor in (*models["a"], *models["b"]):
         executor.gate.clear()
+    quiet = Meter(lambda stage, seconds: None, lambda rows: None)
     schedulers = {
-        name: Scheduler(name, executors, QueuePolicy(), lambda request: Admission(1, None), Meter(), devices=places)
+        name: Scheduler(name, executors, QueuePolicy(), lambda _: Admission(1, None), quiet, devices=places)
         for name, executors in models.items()
     }
     jobs: list[Any] = []
@@ -541,6 +542,7 @@ async def test_the_device_where_least_runs_takes_the_next_batch(ask: Any) -> Non
     assert await start("a") == 2, "two run on each: the last of its own"
     models["a"][3].gate.set()
     assert await answer(jobs[0]) == [1]
+    models["a"][3].gate.clear()
     assert await start("a") == 3, "it was busy last"
     for executor in (*models["a"], *models["b"]):
         executor.gate.set()
@@ -548,3 +550,49 @@ async def test_the_device_where_least_runs_takes_the_next_batch(ask: Any) -> Non
         assert await answer(job) == [1]
     for scheduler in schedulers.values():
         await scheduler.close()
+
+
+async def test_of_batches_that_take_turns_the_second_is_full(ask: Any) -> None:
+    """One instance has two slots, another one: what is not full goes where nothing runs, or gains company."""
+    own, shared = [Echo() for _ in range(3)], object()
+    for executor, turn in zip(own, (shared, shared, object()), strict=True):
+        executor.turn = turn  # type: ignore[attr-defined]
+        executor.gate.clear()
+    meter = Meter(lambda stage, seconds: None, lambda rows: None)
+    policy = QueuePolicy(max_batch_size=3)
+    scheduler = Scheduler("m", own, policy, lambda request: Admission(1, "key"), meter)
+    jobs = []
+    for _ in range(6):
+        jobs.append(scheduler.submit(ask(1)))
+        await asyncio.sleep(0.01)
+    assert scheduler.running == 5, "one on each instance, and three that have waited for each other"
+    assert scheduler.queued == 1
+    for executor in own:
+        executor.gate.set()
+    for job in jobs:
+        assert await answer(job) == [1]
+    assert sorted(len(batch) for executor in own for batch in executor.batches) == [1, 1, 1, 3]
+    await scheduler.close()
+
+
+@pytest.mark.parametrize(("seconds", "batches"), [(50e-6, [[1], [2, 3, 4], [5]]), (5e-6, [[1], [2], [3], [4], [5]])])
+async def test_what_comes_together_with_a_quick_request_makes_a_batch(ask: Any, seconds: float, batches: Any) -> None:
+    """Unless a run costs less than a place in a batch."""
+    executor = Echo(inline=True)
+    meter = Meter(lambda stage, seconds: None, lambda rows: None)
+    policy = QueuePolicy(max_batch_size=8)
+    # The clock of a busy machine must not decide: an admission of its own for each, and the test's word for its time.
+    scheduler = Scheduler("m", [executor], policy, lambda request: Paced(1, "key", seconds), meter)
+    jobs = [scheduler.submit(ask(number)) for number in (1, 2, 3, 4)]
+    assert [await answer(job) for job in jobs] == [[1], [2], [3], [4]]
+    await asyncio.sleep(0)
+    assert await answer(scheduler.submit(ask(5))) == [5]
+    assert executor.batches == batches
+    await scheduler.close()
+
+
+class Paced(Admission):
+    """Never measured."""
+
+    def measured(self, seconds: float) -> None:
+        pass

@@ -193,10 +193,15 @@ SAMPLE = {"batch_size": 2, "count": 3}
 
 
 async def warmed(
-    config: Any, executors: Sequence[Noting], *samples: Any, device: str = "cpu", pure: bool = False
+    config: Any,
+    executors: Sequence[Noting],
+    *samples: Any,
+    device: str = "cpu",
+    pure: bool = False,
+    sizes: tuple[int, ...] = (),
 ) -> Any:
     found = Computation(tuple(executors), (X,), (), (X,), 4, "test", device, pure=pure)
-    plan = ModelPlan(QueuePolicy(max_batch_size=4), warmup=read_samples(config(*samples), found, {}))
+    plan = ModelPlan(QueuePolicy(max_batch_size=4), warmup=read_samples(config(*samples), found, {}), sizes=sizes)
     model = Model("m", 1, (1,), found, plan, Meter(lambda stage, seconds: None, lambda rows: None))
     try:
         return await model.warm_up()
@@ -207,6 +212,7 @@ async def warmed(
 CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[Any], list[int]]] = [
     ("on a host: the example", {}, {}, [], [1] * 5),
     ("on a GPU: a full batch, too", {"inline": False}, {"device": "cuda:0", "pure": True}, [], [1] * 5 + [4] * 2),
+    ("the sizes of batches", {}, {"sizes": (1, 2, 4)}, [], [1] * 5 + [2] * 2 + [4] * 2),
     ("samples in its place", {"inline": False}, {"device": "cuda:0", "pure": True}, [SAMPLE], [1] * 5 + [2] * 3),
     ("effects that nobody asked for", {"inline": False}, {"device": "cuda:0"}, [], []),
     ("those that somebody asked for", {"inline": False}, {}, [SAMPLE], [2] * 3),
