@@ -260,7 +260,8 @@ class App:
 
     def _note_loss(self, model: str, why: str) -> None:
         """In the thread where it was noticed."""
-        self._loop.call_soon_threadsafe(self.lose_device, model)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(self.lose_device, model)
 
     def lose_device(self, model: str) -> None:
         """Unready in every dialect, and no answers from a GPU: CUDA refuses all further work of this process."""
