@@ -8,6 +8,7 @@ padding.py     the part of it that is about rows and lengths that are added to b
 routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
+warmup.py      the part of it that is about what a model runs before it is ready
 values.py      the small values in them, and their checks
 own_ops.py     operators that a file brings along
 checks.py      contradictions between parts of a file
@@ -38,6 +39,7 @@ from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import MAX_VERSION, VersionPolicy
+from gateway.config.warmup import WarmupInput, WarmupSample
 from gateway.files import FileRef
 
 __all__ = [
@@ -61,6 +63,8 @@ __all__ = [
     "SignatureConfig",
     "StateConfig",
     "VersionPolicy",
+    "WarmupInput",
+    "WarmupSample",
     "config_class",
     "json_schema",
     "load_config",

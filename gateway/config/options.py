@@ -40,6 +40,7 @@ from gateway.config.values import (
     parse_bind,
     refuse,
 )
+from gateway.config.warmup import WarmupSample
 from gateway.files import Existing, FileRef
 from gateway.ports import BackendKind, OpKind, Options, Padding, Registries
 
@@ -187,6 +188,10 @@ class ModelConfig(Section):
     """Free data handed to the model."""
     example: Annotated[FileRef, Existing("file")] | None = None
     """A JSON file with the inputs of one request: {"input": nested list}, or the bare list of a model's only input."""
+
+    warmup: tuple[WarmupSample, ...] = ()
+    """What it runs before it is ready. Empty: the example, and full batches of it, on a GPU or in the sizes of
+    pad_batches_to, unless a run may have effects beyond its answer."""
 
     @field_validator("inputs", "outputs")
     @classmethod
@@ -359,6 +364,9 @@ class Config(Section):
     """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
+    supervise: bool | Literal["auto"] = "auto"
+    """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
+    refuses all further work; auto: where models may be on a GPU."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)
     """How long running requests may go on after the signal to stop."""
     _source: Path = PrivateAttr(default_factory=Path)

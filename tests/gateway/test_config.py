@@ -227,6 +227,7 @@ def test_defaults(folder: Path) -> None:
                 "response_cache": False,
                 "parameters": {},
                 "example": None,
+                "warmup": [],
                 "threads": 1,
                 "grps": None,
             }
@@ -244,6 +245,7 @@ def test_defaults(folder: Path) -> None:
         "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},
         "page": True,
         "readiness": "strict",
+        "supervise": "auto",
         "drain_seconds": 30,
         "open_inference": {},
         "tf_serving": {},
