@@ -1,5 +1,6 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
+#                                          make soak-long  the same for half an hour, while models come, go and fail
 # make test-system  what is too heavy for make test: perf_analyzer, KServe's clients, a real Triton, TensorFlow, PyTorch, and the operator's
 #                   page in Chromium (apt-get install chromium), and deploy/ before a real Prometheus, nginx and HAProxy
 #                   (apt-get install prometheus nginx-light haproxy; kubectl and root for all of it); eight minutes with its downloads
@@ -15,7 +16,7 @@ TORCH := .venv-torch
 TOOLS := .tools-heavy
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test test-system lint bench soak demo schema proto clients clean
+.PHONY: run test test-system lint bench soak soak-long demo schema proto clients clean
 
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
@@ -39,6 +40,9 @@ bench: $(VENV)/.run
 soak: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak.py --big
 	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/test_row_isolation.py
+
+soak-long: $(VENV)/.test
+	$(VENV)/bin/python tests/system/soak_long.py --minutes 30
 
 demo: $(VENV)/.test
 	$(PIP) install -e '.[demo]'

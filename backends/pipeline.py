@@ -114,6 +114,7 @@ def load(
         signatures,
         any_shape=getattr(first, "any_shape", False) and not preprocess,
         is_ready=getattr(first, "is_ready", lambda: True),
+        pure=first.inline,
         traffic=lambda: sum([each.read() for each in crossed], Traffic()),
         devices=tuple(each.device for each in executors),
         instances=len(backends),

@@ -28,6 +28,7 @@ line.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,12 @@ class PythonBackend:
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
-            self._model = _load_class(source.path, source.member)(context)
+            self._module, made = _load_class(source.path, source.member)
+            try:
+                self._model = made(context)
+            except BaseException:
+                del sys.modules[self._module]
+                raise
         self._name = source.name
         self._specs = {spec.name: spec for spec in source.outputs}
         infer = self._model.infer
@@ -145,6 +151,7 @@ class PythonBackend:
     def close(self) -> None:
         """The class may have a close() of its own."""
         close = getattr(self._model, "close", None)
+        sys.modules.pop(self._module, None)
         if close is not None:
             close()
 
@@ -239,11 +246,13 @@ def _as_bytes(name: str, array: Array) -> Array:
     return flat.reshape(array.shape)
 
 
-def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:
-    model: Callable[[ModelContext], Any] = load_class(file, name)
+def _load_class(file: Path, name: str) -> tuple[str, Callable[[ModelContext], Any]]:
+    """The name of the file's module, and the class."""
+    module, model = load_class(file, name)
     if not callable(getattr(model, "infer", None)):
+        del sys.modules[module]
         raise ValueError(f"{name} in {file} has no method infer(self, inputs, request)")
-    return model
+    return module, model
 
 
 KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, describe=_describe)

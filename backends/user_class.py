@@ -11,9 +11,9 @@ from typing import Any, Final
 _loaded: Final = itertools.count()
 
 
-def load_class(file: Path, name: str) -> Any:
-    """Import the file under a name of its own, so that two may have the same. Raises ValueError if the class is not
-    there, and whatever the file raises.
+def load_class(file: Path, name: str) -> tuple[str, Any]:
+    """Import the file under a name of its own, so that two may have the same. -> that name, and the class. Raises
+    ValueError if the class is not there, and whatever the file raises.
     """
     specification = importlib.util.spec_from_file_location(f"tensorgate_model_{next(_loaded)}_{file.stem}", file)
     if specification is None or specification.loader is None:
@@ -22,7 +22,7 @@ def load_class(file: Path, name: str) -> Any:
     sys.modules[module.__name__] = module
     try:
         specification.loader.exec_module(module)
-        return getattr(module, name)
+        return module.__name__, getattr(module, name)
     except BaseException as error:
         del sys.modules[module.__name__]
         if isinstance(error, AttributeError) and not hasattr(module, name):

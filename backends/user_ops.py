@@ -46,7 +46,7 @@ def load(name: str, file: Path, member: str) -> OpKind:
     if not member:
         raise ValueError(f"{file} must name a class in the file, too: {file.name}:Clip")
     try:
-        made = load_class(file, member)
+        _, made = load_class(file, member)
     except Exception as error:
         raise ValueError(f"{file}: {_said(error)}" if str(file) not in str(error) else str(error)) from error
     if not isinstance(made, type):

@@ -30,10 +30,12 @@ What is loaded, and from what
     repository.py     which are served, by whose word       record.py         one model's versions and their states
     inventory.py      what is loaded; loads and unloads     model_list.py     a caller's list in place of all models
     loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
+    samples.py        what YAML says of the warm-up       warmup.py         what runs before callers may ask
     policies.py       what YAML says of queues and sequences, fitted to a model
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
     admin.py          who may change a running server       migrate.py        other servers' configurations -> YAML
     app.py            the composition root: the only module that imports dialects and backends
+    serving.py        `serve`, in one process or two      supervisor.py     a parent that replaces one that ended
 
 What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names

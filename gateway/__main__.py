@@ -6,7 +6,6 @@ Every verb is one function; those that serve import the house, those that ask a 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib.metadata
 import json
 import logging
@@ -277,7 +276,7 @@ def _serve(options: argparse.Namespace) -> int:
     # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _choose_grpc_engine()
-    from gateway import app
+    from gateway import app, serving
     from gateway.config import ConfigError, config_class, load_config, parse_config, with_model_control
     from gateway.logs import LINE
 
@@ -296,23 +295,13 @@ def _serve(options: argparse.Namespace) -> int:
         _complain(str(error))
         return 2
     app.tune_process()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(app.serve(config, kinds, _say))
+    return serving.serve(config, kinds, _say)
 
 
 def _listen(options: argparse.Namespace) -> str:
     """The configuration that the command line stands for, but for its repositories."""
     binds = {name: {"bind": f"0.0.0.0:{getattr(options, f'{name}_port')}"} for name in PORTS}
     return json.dumps({"listen": {"http": [binds["http"]], "grpc": [binds["grpc"]], "metrics": binds["metrics"]}})
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
-    return loop
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -13,10 +13,8 @@ import gc
 import importlib
 import importlib.metadata
 import platform
-import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +26,12 @@ from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
 from backends import BACKENDS, cuda_memory, user_ops
 from backends import pipeline as pipelines
+from backends.failures import free_pools, on_lost_device
 from backends.fitting import make_ops
 from backends.gpu import read_gpu
 from backends.ops import OPS
 from gateway.admin import AdminKey
-from gateway.canonical import ModelRef
+from gateway.canonical import NOTHING, ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
 from gateway.gate import gate_of
@@ -167,6 +166,7 @@ def _repository(
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
         cache=cache or ResponseCache(),
+        reclaim=reclaim_memory,
     )
     return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
 
@@ -211,9 +211,18 @@ def _shared_memory(config: Config) -> SharedMemory:
 class App:
     """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
 
-    def __init__(self, config: Config, kinds: Registries, say: Say = lambda line: None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        kinds: Registries,
+        say: Say = lambda line: None,
+        sockets: Sockets | None = None,
+        restarts: Mapping[str, int] = NOTHING,
+    ) -> None:
         self.config = config
         kinds = config.extended(kinds)
+        self.device_lost = asyncio.Event()
+        self._sockets = sockets
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
@@ -223,7 +232,7 @@ class App:
         allowed = config.response_cache
         cache = ResponseCache(allowed.max_bytes, allowed.max_entry_bytes, allowed.ttl_seconds)
         self.metrics = Metrics(
-            lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache, self._routes
+            lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache, self._routes, restarts
         )
         self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say, cache)
         options = config.dialects()
@@ -266,27 +275,43 @@ class App:
         Raises OSError naming an address that is taken.
         """
         with contextlib.ExitStack() as undo:
-            listen = self.config.listen
-            sockets = [(listener, undo.enter_context(_bound(listener))) for listener in listen.http]
-            metrics = undo.enter_context(_bound(listen.metrics)) if listen.metrics else None
-            for listener, sock in sockets:
+            bound = self._sockets or undo.enter_context(Sockets(self.config))
+            for listener, sock in zip(self.config.listen.http, bound.http, strict=True):
                 dialects = self._speaking(listener)
                 await self._listen_http(dialects, sock, self._pages() | self._operators_pages(dialects), listener)
-            if listen.metrics is not None and metrics is not None:
-                await self._listen_http((), metrics, self._pages(), listen.metrics)
+            if bound.metrics is not None and self.config.listen.metrics is not None:
+                await self._listen_http((), bound.metrics, self._pages(), self.config.listen.metrics)
             undo.pop_all()
-        for listener in listen.grpc:
+        for listener in self.config.listen.grpc:
             await self._listen_grpc(listener)
         self._watching = asyncio.ensure_future(self.monitor.run())
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
         self._loop = asyncio.get_running_loop()
+        on_lost_device(self._note_loss)
         await self.repository.load_all(report)
         self.service.started = True
         self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
+
+    def _note_loss(self, model: str, why: str) -> None:
+        """In the thread where it was noticed."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(self.lose_device, model)
+
+    def lose_device(self, model: str) -> None:
+        """Unready in every dialect, and no answers from a GPU: CUDA refuses all further work of this process."""
+        self.service.draining = True
+        self.repository.lose_device(model)
+        self.device_lost.set()
+
+    async def leave(self, grace: float) -> None:
+        """Answer what still can be answered, for so many seconds. Nothing is unloaded: the process is to end now."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await asyncio.gather(*(http.stop() for http in self._http), *(grpc.stop(grace) for grpc in self._grpc))
 
     async def drain(self) -> bool:
         """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded.
@@ -437,6 +462,23 @@ def _tracing(config: Config) -> Tracing:
     return Tracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
+class Sockets:
+    """The listening addresses of HTTP, bound. gRPC opens its own. Raises OSError naming an address that is taken."""
+
+    def __init__(self, config: Config) -> None:
+        with contextlib.ExitStack() as undo:
+            self.http = [undo.enter_context(_bound(listener)) for listener in config.listen.http]
+            metrics = config.listen.metrics
+            self.metrics = undo.enter_context(_bound(metrics)) if metrics else None
+            self._opened = undo.pop_all()
+
+    def __enter__(self) -> Sockets:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self._opened.close()
+
+
 def _bound(listener: MetricsListener) -> socket.socket:
     try:
         return bind(listener.host, listener.port)
@@ -449,33 +491,6 @@ def _reachable(host: str) -> str:
     if host in ("0.0.0.0", "::"):  # noqa: S104
         return "localhost"
     return f"[{host}]" if ":" in host else host
-
-
-async def serve(config: Config, kinds: Registries, say: Say) -> int:
-    """Run until SIGTERM or SIGINT, then drain. Returns the exit status."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    app = App(config, kinds, say)
-    try:
-        await app.start()
-    except OSError as error:
-        say(str(error))
-        return 1
-    keep_what_is_there()
-    say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
-    loading = loop.create_task(app.load(lambda report: say(_told(report))))
-    loading.add_done_callback(lambda _: _announce(app, say))
-    await stopped.wait()
-    say("draining: unready now, finishing what was accepted")
-    loading.cancel()
-    begun = time.perf_counter()
-    if not await app.drain():
-        say(f"gave up after {time.perf_counter() - begun:.1f} s: a model still runs (see drain_seconds)")
-        return 1
-    say(f"drained in {time.perf_counter() - begun:.1f} s")
-    return 0
 
 
 def try_loading(config: Config, kinds: Registries) -> list[tuple[str, str]]:
@@ -499,7 +514,8 @@ def _named(report: LoadReport) -> str:
     return f"{report.name} version {report.version}" if report.version is not None else report.name
 
 
-def _told(report: LoadReport) -> str:
+def told(report: LoadReport) -> str:
+    """What became of a version, as `serve` says it."""
     name = _named(report)
     if report.error:
         return f"  FAILED {name}: {report.error}"
@@ -508,19 +524,23 @@ def _told(report: LoadReport) -> str:
     return f"  loaded {name} on {report.device} in {report.seconds:.2f} s{warmed}"
 
 
-def _announce(app: App, say: Say) -> None:
-    state = "ready" if app.service.ready else "NOT READY: not every model could be loaded (readiness: strict)"
-    say(state)
-    for title, line in app.examples().items():
-        say(f"\n{title}:\n  {line}")
-
-
 def keep_what_is_there() -> None:
     """Modules, tables and configuration live as long as the process. Python's collector of cycles would look at all of
     them again and again, and the event loop stand still meanwhile, for 50 ms. Models, which come and go, come later.
     """
     gc.collect()
     gc.freeze()
+
+
+def reclaim_memory() -> None:
+    """What an unloaded model leaves is freed, and still kept: by Python in cycles of references, by CuPy and PyTorch on
+    the device, by glibc because of `tune_process`. Cycles of old are frozen, so that few remain to be looked at; glibc
+    gives back without the interpreter's lock.
+    """
+    gc.collect()
+    free_pools()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def tune_process() -> None:

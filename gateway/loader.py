@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -17,12 +18,13 @@ from gateway.catalog import Catalog, Validate, wanted_versions
 from gateway.config import ModelConfig
 from gateway.errors import Code, GatewayError, Reason, text_of
 from gateway.meter import Meter
-from gateway.model import Model, WarmUp
+from gateway.model import Model
 from gateway.plan import model_plan
 from gateway.ports import Computation
 from gateway.record import Stored
 from gateway.response_cache import ResponseCache
 from gateway.uploads import Upload, store
+from gateway.warmup import WarmUp
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,8 @@ LoadComputation = Callable[[ModelConfig, str, int, Path], Computation]
 Called in a thread; raises with a message for the operator.
 """
 
-_THREADS: Final = 8
+_THREADS: Final = min(8, max(2, (os.cpu_count() or 1) - 1))
+"""Not so many that no core is left to the requests that come meanwhile."""
 _FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
 _CODES: Final = {
     FileNotFoundError: Code.NOT_FOUND,
@@ -70,7 +73,8 @@ class Hooks:
 
     `load` makes a computation, `meter` tells where a version reports to, `forget` that it will not report any more,
     `versioned` whether a model has version folders, `parts` which models it is composed of, `validate` what becomes of
-    a model's plain YAML form. `cache` is for the models that want one.
+    a model's plain YAML form. `cache` is for the models that want one. `reclaim` gives the system
+    the memory that an unloaded model has left; it is called in a thread.
     """
 
     load: LoadComputation
@@ -80,6 +84,7 @@ class Hooks:
     parts: Callable[[ModelConfig], Iterable[str]] = lambda config: ()
     validate: Validate = _refuse
     cache: ResponseCache = field(default_factory=ResponseCache)
+    reclaim: Callable[[], None] = lambda: None
 
 
 class Loader:
@@ -140,7 +145,7 @@ class Loader:
                 await asyncio.to_thread(executor.close)
             raise
         try:
-            return model, await self._in_thread(model.warm_up)
+            return model, await model.warm_up(self._in_thread)
         except BaseException:
             await model.close()
             raise

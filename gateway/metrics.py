@@ -91,7 +91,8 @@ class Metrics(Collector):
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
     `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
-    have reached a model, ever. `cache` is what answers again, `routes` are those that lead to models.
+    have reached a model, ever. `cache` is what answers again, `routes` are those that lead to models; `restarts` is how
+    often this process was replaced, by reason, where somebody watches.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Metrics(Collector):
         watches: Mapping[str, Watch] = NOTHING,
         cache: ResponseCache | None = None,
         routes: Callable[[], Iterable[Route]] = tuple,
+        restarts: Mapping[str, int] = NOTHING,
     ) -> None:
         self.watches = watches
         self.inferences = 0
@@ -112,6 +114,7 @@ class Metrics(Collector):
         self._more = tuple(more)
         self._cache = cache or ResponseCache()
         self._routes = routes
+        self._restarts = restarts
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -180,6 +183,13 @@ class Metrics(Collector):
         yield from self._collect_cache()
         yield from self._collect_traffic()
         yield from self._collect_routes()
+        if self._restarts:
+            restarts = CounterMetricFamily(
+                "tensorgate_worker_restarts", "How often the process had to be replaced, and why.", labels=["reason"]
+            )
+            for reason, count in self._restarts.items():
+                restarts.add_metric([reason], count)
+            yield restarts
         for collect in self._more:
             yield from collect()
 

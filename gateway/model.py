@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,17 +25,28 @@ from gateway.canonical import (
     common_rows,
     takes_whole_outputs,
 )
-from gateway.errors import InvalidArgument, ModelFailed, ModelUnavailable, UnknownOutput
+from gateway.errors import (
+    DeviceLost,
+    GatewayError,
+    InvalidArgument,
+    ModelFailed,
+    ModelUnavailable,
+    OutOfMemory,
+    UnknownOutput,
+    text_of,
+)
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission, Answered
 from gateway.meter import Meter
-from gateway.ports import Answers, Computation, ModelView
+from gateway.ports import Answers, Computation, Executor, ModelView
 from gateway.response_cache import Remembering, ResponseCache
 from gateway.scheduler import Scheduler
 from gateway.waiting import QueuePolicy
+from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, rows_of, run_sample
 
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
+EXAMPLE_RUNS: Final = 5
 _ANY_LENGTH: Final = 1024
 """Up to this, requests of any length may share a batch."""
 
@@ -42,8 +55,9 @@ _ANY_LENGTH: Final = 1024
 class ModelPlan:
     """What the configuration says of a model beyond its computation.
 
-    `example` holds real inputs, by name, if it came with any. `cached`: equal requests may get an answer that was given
-    before.
+    `example` holds real inputs, by name, if it came with any; `warmup` are the operator's samples,
+    `sizes` the only numbers of rows that batches have. `cached`: equal requests may get an
+    answer that was given before.
     """
 
     policy: QueuePolicy = field(default_factory=QueuePolicy)
@@ -52,16 +66,10 @@ class ModelPlan:
     labels: Mapping[str, tuple[str, ...]] = NOTHING
     mappings: Mapping[str, Any] = NOTHING
     example: Tensors = NOTHING
+    warmup: tuple[Sample, ...] = ()
+    sizes: tuple[int, ...] = ()
     configuration: Mapping[str, Any] = NOTHING
     cached: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """How a model was warmed up: the time of its first run, and of its quickest, in seconds."""
-
-    first: float
-    best: float
 
 
 @dataclass(slots=True, eq=False)
@@ -162,8 +170,15 @@ class Closed:
     async def close(self) -> None:
         """It is."""
 
-    def give_up(self) -> None:
+    def give_up(self, why: type[GatewayError] = ModelUnavailable) -> None:
         """Nobody waits."""
+
+
+class Lost(Closed):
+    """What is left of a model whose device does no more work."""
+
+    def submit(self, request: InferRequest) -> NoReturn:
+        raise DeviceLost(self._name)
 
 
 class Model:
@@ -199,6 +214,8 @@ class Model:
         merges = computation.executors[0].merges and plan.policy.batching
         own = computation.signatures
         self._has_example = bool(plan.example)
+        self._samples = plan.warmup
+        self._sizes = plan.sizes
         self._gate = Gate(
             name,
             required,
@@ -292,43 +309,70 @@ class Model:
         """Tell everybody who still waits that there will be no answer."""
         self._scheduler.give_up()
 
-    def warm_up(self, runs: int = 5) -> WarmUp | None:
-        """Run every instance on the example, in the calling thread; None where a run could have effects that nobody
-        asked for, or the model refuses what was made up for it.
-
-        The quickest run is what the scheduler goes by until requests have been measured.
+    def lose_device(self) -> None:
+        """Whoever waits, and whoever comes, learns at once that there will be no answer. Nothing is given back: what
+        has lost its device cannot even be closed.
         """
-        try:
-            times = [
-                seconds
-                for executor in self.computation.executors
-                if executor.inline
-                for seconds in self._try(executor, runs)
-            ]
-        except (InvalidArgument, ModelFailed):  # numbers can be wrong as much as shapes, and not all runtimes tell
-            if self._has_example:
-                raise
-            return None
+        self._scheduler.give_up(DeviceLost)
+        self._scheduler = Lost(self.name)
+        self.computation = replace(self.computation, is_ready=lambda: False)
+
+    async def warm_up(self, in_thread: InThread = asyncio.to_thread) -> WarmUp | None:
+        """Run every executor on the operator's samples, which it must answer, and where a run has no effects beyond
+        its answer on an example: alone, and, if there are no samples, as a full batch where that runs on a GPU. None
+        where nothing ran.
+
+        The quickest run is what the scheduler goes by until requests have been measured. Raises ValueError naming the
+        sample.
+        """
+        times = []
+        computation = self.computation
+        devices = computation.devices or (computation.device,) * len(computation.executors)
+        for executor, device in zip(computation.executors, devices, strict=True):
+            if executor.inline or computation.pure:
+                times += await self._run_example(executor, in_thread)
+                if not self._samples:
+                    await self._run_full(executor, device, in_thread)
+            for sample in self._samples:
+                await self._run_sample(executor, sample, in_thread)
+        self._samples = ()
         if not times:
             return None
         self._gate.seconds = min(times)
         return WarmUp(times[0], min(times))
 
-    def _try(self, executor: Any, runs: int) -> list[float]:
-        times = []
-        for _ in range(runs):
-            started = time.perf_counter()
-            for _responses in executor.run([self._example_request()], _ignore):
-                pass
-            times.append(time.perf_counter() - started)
-        return times
+    async def _run_example(self, executor: Executor, in_thread: InThread) -> list[float]:
+        """What was made up, the model may refuse."""
+        request = InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
+        try:
+            return await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
+        except (InvalidArgument, ModelFailed):  # numbers can be wrong as much as shapes, and not all runtimes tell
+            if self._has_example:
+                raise
+            return []
 
-    def _example_request(self) -> InferRequest:
-        return InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
+    async def _run_full(self, executor: Executor, device: str, in_thread: InThread) -> None:
+        """On a GPU kernels are chosen for shapes, and memory is taken for good. A host has neither, and runs only sizes
+        that the operator has chosen. What is hidden from callers stands for one row: a model of sequences goes without.
+        Nobody has promised that a full batch of the example is one that the model takes, or that fits into memory.
+        """
+        example = self.view.example_inputs
+        if not self.view.max_batch_size or self._hidden or common_rows(example) != 1:
+            return
+        for rows in self._sizes or ((self.view.max_batch_size,) if device != "cpu" else ()):
+            if rows > 1:
+                with contextlib.suppress(InvalidArgument, OutOfMemory):
+                    request = InferRequest(self.view, rows_of(example, rows))
+                    await run_sample(executor, request, FULL_RUNS, in_thread)
 
-
-def _ignore(stage: str, seconds: float) -> None:
-    """Warm-up is not traffic."""
+    async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
+        hidden = rows_of(self._hidden, common_rows(sample.inputs) or 1) if self.view.max_batch_size else self._hidden
+        request = InferRequest(self.view, {**sample.inputs, **hidden})
+        try:
+            self._gate.admit(request)
+            await run_sample(executor, request, sample.count, in_thread)
+        except Exception as error:
+            raise ValueError(f"{sample.name}: {text_of(error) or type(error).__name__}") from error
 
 
 def _labelled(spec: TensorSpec, labels: Mapping[str, tuple[str, ...]]) -> TensorSpec:

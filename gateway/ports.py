@@ -752,7 +752,8 @@ class Computation:
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
-    `is_ready`: whether requests should come now; a version that is loaded answers in any case. `traffic` is counted in
+    `is_ready`: whether requests should come now; a version that is loaded answers in any case. `pure`: a run has no
+    effects beyond its answer, so that it may be tried. `traffic` is counted in
     all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
     their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
     `ragged` are the axes of inputs in which requests that share a run may differ.
@@ -768,6 +769,7 @@ class Computation:
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
     is_ready: Callable[[], bool] = lambda: True
+    pure: bool = False
     traffic: Callable[[], Traffic] = Traffic
     devices: tuple[str, ...] = ()
     instances: int = 1

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.canonical import InferRequest
-from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
+from gateway.errors import DeadlineExceeded, DeviceLost, ModelUnavailable, QueueFull, QueueTimeout
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission, Answered, Job, are_quick
 from gateway.meter import Meter
@@ -129,11 +129,11 @@ class Scheduler:
         for slot in self._slots:
             await self._loop.run_in_executor(None, slot.close)
 
-    def give_up(self) -> None:
+    def give_up(self, why: type[ModelUnavailable] | type[DeviceLost] = ModelUnavailable) -> None:
         """Time is over: everybody who still waits for an answer learns that there will be none."""
         waiting = [*self._line.jobs()]  # from behind: a sequence that loses its first request refuses those after it
         for job in [*reversed(waiting), *(job for batch in self._active for job in batch.jobs)]:
-            job.end(ModelUnavailable(self._name))
+            job.end(why(self._name))
 
     # ---------------------------------------------------------------------------------------------------------- inline
 

@@ -1,7 +1,7 @@
 """Room for one batch at a time: an executor and the thread that drives it, and what becomes of a batch there.
 
-If a batch of several fails, each of its requests is run again alone. Whatever a model raises ends its own requests
-and nothing else: not its neighbours, not the thread.
+If a batch of several fails, each of its requests is run again alone, unless there is no device any more. Whatever a
+model raises ends its own requests and nothing else: not its neighbours, not the thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gateway.canonical import InferRequest, InferResponse
-from gateway.errors import GatewayError, Internal, ModelFailed, ModelUnavailable
+from gateway.errors import DeviceLost, GatewayError, Internal, ModelFailed, ModelUnavailable
 from gateway.job import Job
 from gateway.ports import Executor, Observe
 from gateway.statistics import Compute, Timings
@@ -85,8 +85,8 @@ def compute(executor: Executor, batch: Batch) -> None:
         batch.outcomes = list(responses)
         return
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
-        if len(requests) == 1:
-            batch.outcomes = [_told(error)]
+        if len(requests) == 1 or isinstance(error, DeviceLost):
+            batch.outcomes = [_told(error) for _ in requests]
             return
     # Here the exception is gone, and with it what the batch held: after "out of memory" it must not be in the way.
     for request in requests:
@@ -113,8 +113,8 @@ async def acompute(executor: Executor, batch: Batch) -> None:
                 batch.outcomes = list(responses)
         return
     except BaseException as error:
-        if len(requests) == 1:
-            batch.outcomes = [_told(error)]
+        if len(requests) == 1 or isinstance(error, DeviceLost):
+            batch.outcomes = [_told(error) for _ in requests]
             return
     batch.outcomes = []
     for job in batch.jobs:

@@ -28,7 +28,7 @@ HONOURED: Final = frozenset(
         "sequence_batching.oldest.max_queue_delay_microseconds", "sequence_batching.iterative_sequence",
         "ensemble_scheduling.step.model_name", "ensemble_scheduling.step.model_version",
         "ensemble_scheduling.step.input_map", "ensemble_scheduling.step.output_map",
-        "model_transaction_policy", "response_cache.enable",
+        "model_transaction_policy", "model_warmup", "response_cache.enable",
     }
 )  # fmt: skip
 
@@ -70,7 +70,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "cc_model_filenames": "is ignored: one file serves every device",
     "metric_tags": "is ignored: metrics have the labels model and version",
     "model_metrics": "is ignored: histograms have the gateway's own buckets",
-    "model_warmup": "is ignored: a model is warmed up with ones, in the shapes that it declares",
     "model_operations": "is ignored: no library of custom operations is loaded",
     "model_repository_agents": "is ignored: files are taken as they are",
 }

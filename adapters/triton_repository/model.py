@@ -23,6 +23,7 @@ from adapters.triton_repository.scheduling import scheduling, steps
 from adapters.triton_repository.tensorflow import tensorflow_options
 from adapters.triton_repository.tensors import class_labels, inside, reshapes, tensors
 from adapters.triton_repository.text import Reading
+from adapters.triton_repository.warmup import warmup
 
 _RAGGED: Final = (
     "Triton joins ragged inputs end to end and tells the model by further tensors where each request begins; here "
@@ -51,7 +52,7 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
             raise source.wrong(key, f"is not supported: {_RAGGED}")
     kind = kind_of(source, files)
     note_ignored(source)
-    entry = _BY_KIND[kind](source, folder, kind)
+    entry = _BY_KIND[kind](source, folder, kind) | warmup(source, folder)
     labels = class_labels(source, folder)
     if labels:
         entry["class_labels"] = labels

@@ -9,6 +9,7 @@ routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
 security.py    the part of it that is about TLS, callers and their limits
 signatures.py  the part of it that is about signatures
+warmup.py      the part of it that is about what a model runs before it is ready
 values.py      the small values in them, and their checks
 own_ops.py     operators that a file brings along
 checks.py      contradictions between parts of a file
@@ -40,6 +41,7 @@ from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, Sta
 from gateway.config.security import ApiKey, Auth, Cors, Jwt, RateLimit, Tls
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import MAX_VERSION, VersionPolicy
+from gateway.config.warmup import WarmupInput, WarmupSample
 from gateway.files import FileRef
 
 __all__ = [
@@ -69,6 +71,8 @@ __all__ = [
     "StateConfig",
     "Tls",
     "VersionPolicy",
+    "WarmupInput",
+    "WarmupSample",
     "config_class",
     "json_schema",
     "load_config",

@@ -11,9 +11,10 @@ import json
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
@@ -41,6 +42,7 @@ from gateway.config.values import (
     parse_bind,
     refuse,
 )
+from gateway.config.warmup import WarmupSample
 from gateway.files import Existing, FileRef
 from gateway.ports import BackendKind, OpKind, Options, Padding, Registries
 
@@ -194,6 +196,10 @@ class ModelConfig(Section):
     """Free data handed to the model."""
     example: Annotated[FileRef, Existing("file")] | None = None
     """A JSON file with the inputs of one request: {"input": nested list}, or the bare list of a model's only input."""
+
+    warmup: tuple[WarmupSample, ...] = ()
+    """What it runs before it is ready. Empty: the example, and full batches of it, on a GPU or in the sizes of
+    pad_batches_to, unless a run may have effects beyond its answer."""
 
     @field_validator("inputs", "outputs")
     @classmethod
@@ -395,6 +401,9 @@ class Config(Section):
     """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
+    supervise: bool | Literal["auto"] = "auto"
+    """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
+    refuses all further work; auto: where models may be on a GPU."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)
     """How long running requests may go on after the signal to stop."""
     _source: Path = PrivateAttr(default_factory=Path)
@@ -432,8 +441,28 @@ class Config(Section):
 # ----------------------------------------------------------------------------------------------------- with registries
 
 
+Tables: TypeAlias = tuple[tuple[tuple[str, Any], ...], ...]
+"""Registries as a key to remember by: the classes of one take a quarter of a second to make."""
+
+
 def config_class(registries: Registries) -> type[Config]:
     """The Config whose models, steps, listeners and sections are those of the registries."""
+    return _config_class(_tables(registries))
+
+
+def some_model(registries: Registries) -> Any:
+    """The type of one model's entry: the class that its backend's name chooses."""
+    return Annotated[ModelConfig, OneOfClasses("backend", _model_classes(_tables(registries)))]
+
+
+def _tables(registries: Registries) -> Tables:
+    return tuple(tuple(table.items()) for table in (registries.dialects, registries.backends, registries.ops))
+
+
+@lru_cache(maxsize=8)
+def _config_class(tables: Tables) -> type[Config]:
+    dialects, backends, ops = map(dict, tables)
+    registries = Registries(dialects, backends, ops)
     listen = _listen_class(tuple(registries.dialects))
     fields: dict[str, Any] = {
         "listen": (listen, _described(Config, "listen", default_factory=listen)),
@@ -445,11 +474,6 @@ def config_class(registries: Registries) -> type[Config]:
     config = create_model("Config", __base__=Config, **fields)
     config.dialect_names = tuple(registries.dialects)
     return config
-
-
-def some_model(registries: Registries) -> Any:
-    """The type of one model's entry: the class that its backend's name chooses."""
-    return Annotated[ModelConfig, OneOfClasses("backend", _model_classes(registries))]
 
 
 def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
@@ -465,7 +489,10 @@ def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
     )
 
 
-def _model_classes(registries: Registries) -> dict[str, type[ModelConfig]]:
+@lru_cache(maxsize=8)
+def _model_classes(tables: Tables) -> Mapping[str, type[ModelConfig]]:
+    dialects, backends, ops = map(dict, tables)
+    registries = Registries(dialects, backends, ops)
     steps = {name: _step_class(name, kind.options) for name, kind in registries.ops.items()}
     sections = {name: kind.model_options for name, kind in registries.dialects.items() if kind.model_options}
     return {name: _model_class(name, kind, steps, sections) for name, kind in registries.backends.items()}

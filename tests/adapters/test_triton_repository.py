@@ -466,6 +466,45 @@ def test_the_file_tells_the_backend(write: Write, file: str, backend: str) -> No
     assert read_model(write(text, file, "notes.txt")).entry["backend"] == backend
 
 
+WARMUP = """
+model_warmup [
+  { name: "one" batch_size: 8 count: 3 inputs { key: "x" value { random_data: true dims: 3 data_type: TYPE_FP32 } } },
+  { inputs { key: "x" value { zero_data: true dims: [ 3 ] data_type: TYPE_FP32 } } },
+  { batch_size: 1 inputs { key: "x" value { input_data_file: "raw/x" dims: 3 data_type: TYPE_FP32 } } }
+]"""
+
+
+def test_samples_of_the_warm_up(write: Write) -> None:
+    folder = write(BATCHED + WARMUP, "model.onnx")
+    reading = read_model(folder)
+    assert reading.entry["warmup"] == [
+        {"name": "one", "batch_size": 8, "count": 3, "inputs": {"x": {"shape": [3], "data": "random"}}},
+        {"name": "", "batch_size": 1, "count": 1, "inputs": {"x": {"shape": [3], "data": "zeros"}}},
+        {
+            "name": "",
+            "batch_size": 1,
+            "count": 1,
+            "inputs": {"x": {"shape": [3], "file": str(folder / "warmup/raw/x")}},
+        },
+    ]
+    assert reading.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("batch_size: 8", "batch_size: 9", "model_warmup.batch_size: 9 is more than max_batch_size, 8"),
+        ("random_data: true dims: 3 data_type: TYPE_FP32", "dims: 3 data_type: TYPE_INT8", "'x' is INT8, but FP32 is"),
+        ("dims: [ 3 ]", "dims: [ -1 ]", r"model_warmup\[1\].inputs: each of the dims \[-1\] of 'x' must be known"),
+        ("raw/x", "../x", "must lie in the model's folder"),
+    ],
+)
+def test_a_sample_that_cannot_be(write: Write, before: str, after: str, words: str) -> None:
+    folder = write(BATCHED + WARMUP.replace(before, after), "model.onnx")
+    with pytest.raises(ValueError, match=words):
+        read_model(folder)
+
+
 NOTES: dict[str, tuple[str, list[str]]] = {
     "optimization": (
         "optimization {\n  cuda { graphs: true\n    output_copy_stream: true }\n  execution_accelerators {\n"
@@ -479,14 +518,12 @@ NOTES: dict[str, tuple[str, list[str]]] = {
     ),
     "single keys": (
         'runtime: "x"\nmetric_tags { key: "a" value: "b" }\nmodel_operations { op_library_filename: "o" }\n'
-        'cc_model_filenames [ { key: "8.0" value: "a" } ]\nmodel_warmup [ { batch_size: 64 name: "w" inputs { key: "x" '
-        "value { random_data: true dims: [ 3, 2 ] data_type: TYPE_FP32 } } } ]",
+        'cc_model_filenames [ { key: "8.0" value: "a" } ]',
         [
             "1: runtime is ignored",
             "2: metric_tags is ignored",
             "3: model_operations is ignored",
             "4: cc_model_filenames is ignored",
-            "5: model_warmup is ignored",
         ],
     ),
     "groups beside every GPU": (

@@ -153,7 +153,7 @@ async def test_operators_make_the_default_function_the_only_one(make: Any) -> No
 @pytest.mark.parametrize("kind", [InvalidArgument, ModelFailed])
 async def test_a_model_may_refuse_what_was_made_up_for_its_warm_up(make: Any, kind: type[Exception]) -> None:
     """The numbers may be wrong for it where the shapes are right, and not every runtime says whose fault that is."""
-    assert make().warm_up() is not None
-    assert make(picky=kind).warm_up() is None
+    assert await make().warm_up() is not None
+    assert await make(picky=kind).warm_up() is None
     with pytest.raises(kind, match="not that"):
-        make(picky=kind, example={"x": X}).warm_up()
+        await make(picky=kind, example={"x": X}).warm_up()

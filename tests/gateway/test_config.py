@@ -233,6 +233,7 @@ def test_defaults(folder: Path) -> None:
                 "response_cache": False,
                 "parameters": {},
                 "example": None,
+                "warmup": [],
                 "threads": 1,
                 "grps": None,
             }
@@ -262,6 +263,7 @@ def test_defaults(folder: Path) -> None:
         "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},
         "page": True,
         "readiness": "strict",
+        "supervise": "auto",
         "drain_seconds": 30,
         "open_inference": {},
         "tf_serving": {},
@@ -927,8 +929,8 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "13:37: routes.digits[1].model: a route named like the model digits can lead only to it",
             "13:52: routes.digits[1].weight: found -1, expected at least 0",
             "14:3: routes.f.targets: missing required key",
-            "14:7: routes.f.model: unknown key; known are fallback, fallback_on_overload, match, max_concurrent, sticky, "
-            "targets, timeout_ms",
+            "14:7: routes.f.model: unknown key; known are fallback, fallback_on_overload, match, max_concurrent, "
+            "sticky, targets, timeout_ms",
             "15:7: routes.g[0].model: missing required key",
         ],
     ),
