@@ -350,7 +350,8 @@ class App:
                 continue
             sample = dialect.sample(view)
             if sample is not None and (line := sample.curl(address)) is not None:
-                return line
+                auth = self.config.auth
+                return f'{line} -H "Authorization: Bearer $KEY"' if auth and auth.mode == "required" else line
         return None
 
     def _speaking(self, listener: Listener) -> tuple[Dialect, ...]:

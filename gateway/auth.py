@@ -7,14 +7,13 @@ are verified once, and remembered by their SHA-256 until they expire.
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gateway.config import Auth, Jwt
 from gateway.errors import Unauthenticated
@@ -111,7 +110,7 @@ class Tokens:
         self._config = config
         self._clock = clock
         self._verified: OrderedDict[bytes, Caller] = OrderedDict()
-        self._keys = _keys(config)
+        self._keys = config.keys()
 
     def caller(self, token: str, digest: bytes) -> Caller:
         """Who holds it. Raises Unauthenticated."""
@@ -144,7 +143,7 @@ class Tokens:
                 leeway=config.leeway_seconds,
                 options={"require": ["exp", config.name_claim, *config.required_claims]},
             )
-        except (jwt.PyJWTError, KeyError, ValueError, TypeError):
+        except (jwt.PyJWTError, KeyError, ValueError, TypeError, ArithmeticError, RecursionError):
             raise Unauthenticated(given=True) from None
         name, roles = claims[config.name_claim], claims.get(config.roles_claim, ())
         if not isinstance(name, str) or not name.isprintable() or not name or len(name) > 256:
@@ -152,30 +151,3 @@ class Tokens:
         listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, (list, tuple)) else ()
         known = frozenset(role for role in listed if isinstance(role, str))
         return Caller(name, known, float(claims["exp"]) + config.leeway_seconds)
-
-
-def _keys(config: Jwt) -> Mapping[str | None, Any]:
-    """By the id that a token says, or under None the only one. Each JWK serves its own algorithm alone."""
-    try:
-        import jwt
-    except ImportError:
-        raise ValueError("tokens need PyJWT: pip install tensorgate[jwt]") from None
-    material = config.key_material()
-    if config.jwks_file is not None:
-        try:
-            keys = jwt.PyJWKSet.from_dict(json.loads(material)).keys
-        except (ValueError, TypeError, AttributeError, jwt.PyJWTError) as error:
-            raise ValueError(f"{config.jwks_file.path}: no set of JWKs: {error}") from None
-        if any(key.key_type == "oct" for key in keys):
-            raise ValueError(f"{config.jwks_file.path}: a shared secret among public keys")
-        by_id = {key.key_id: key for key in keys}
-        return {None: keys[0]} if len(keys) == 1 else {name: key for name, key in by_id.items() if name is not None}
-    algorithms = jwt.algorithms.get_default_algorithms()
-    if config.algorithms[0] not in algorithms:
-        raise ValueError(f"{config.algorithms[0]} needs PyJWT with cryptography: pip install tensorgate[jwt]")
-    if config.public_key_file is None:
-        return {None: material}
-    try:
-        return {None: algorithms[config.algorithms[0]].prepare_key(material)}
-    except (ValueError, TypeError, jwt.PyJWTError) as error:
-        raise ValueError(f"{config.public_key_file.path}: no public key in PEM form: {error}") from None

@@ -12,7 +12,9 @@ rate_limits: [{requests_per_second: 100, burst: 200}]
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -124,7 +126,7 @@ class Jwt(Section):
     secret_file: Annotated[FileRef, Existing("file")] | None = None
     """The file that holds the secret."""
     public_key_file: Annotated[FileRef, Existing("file")] | None = None
-    """The issuer's public key, or its certificate's, in PEM form."""
+    """The issuer's public key, in PEM form."""
     jwks_file: Annotated[FileRef, Existing("file")] | None = None
     """The issuer's public keys, as a JWK set; read again when it changes, as the others."""
     issuer: str | None = Field(default=None, min_length=1)
@@ -152,7 +154,32 @@ class Jwt(Section):
                 raise ValueError(f"{algorithm} needs {needs}")
         if shares_a_secret and len(self.key_material()) < 32:
             raise ValueError("the secret is shorter than 32 bytes")
+        self.keys()
         return self
+
+    def keys(self) -> Mapping[str | None, Any]:
+        """What tokens are verified with: by the id that a token says, or under None the only one. Each JWK serves its
+        own algorithm alone. Raises ValueError, OSError.
+        """
+        try:
+            import jwt
+        except ImportError:
+            raise ValueError("tokens need PyJWT: pip install tensorgate[jwt]") from None
+        material = self.key_material()
+        algorithms = jwt.algorithms.get_default_algorithms()
+        for algorithm in self.algorithms:
+            if algorithm not in algorithms:
+                raise ValueError(f"{algorithm} needs PyJWT with cryptography: pip install tensorgate[jwt]")
+        if self.jwks_file is not None:
+            return _jwks(self.jwks_file.written, material)
+        if self.public_key_file is None:
+            return {None: material}
+        try:
+            return {None: algorithms[self.algorithms[0]].prepare_key(material)}
+        except (ValueError, TypeError, jwt.PyJWTError):
+            raise ValueError(
+                f"{self.public_key_file.written}: no public key of {self.algorithms[0]} in PEM form"
+            ) from None
 
     def file(self) -> Path | None:
         """Where the keys are, if they are in a file."""
@@ -166,6 +193,22 @@ class Jwt(Section):
             return os.environ.get(self.secret_env or "", "").strip().encode()
         content = path.read_bytes()
         return content.strip() if self.secret_file is not None else content
+
+
+def _jwks(name: str, material: bytes) -> Mapping[str | None, Any]:
+    import jwt
+
+    try:
+        keys = jwt.PyJWKSet.from_dict(json.loads(material)).keys
+    except (ValueError, TypeError, AttributeError, jwt.PyJWTError):
+        raise ValueError(f"{name}: no set of JWKs") from None
+    if any(key.key_type == "oct" for key in keys):
+        raise ValueError(f"{name}: a shared secret among public keys")
+    if len(keys) == 1:
+        return {None: keys[0]}
+    if not all(key.key_id for key in keys):
+        raise ValueError(f"{name}: several keys, and one without a kid")
+    return {key.key_id: key for key in keys}
 
 
 class Auth(Section):

@@ -477,6 +477,24 @@ async def test_routes_and_callers(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------- limits
 
 
+async def test_the_administrators_key_and_roles_stand_side_by_side(tmp_path: Path) -> None:
+    (tmp_path / "admin").write_text("s3cret")
+    house = House(tmp_path, admin={"header": "X-Admin-Key", "value_file": "admin"})
+    await house.start()
+    key = {"X-Admin-Key": "s3cret"}
+    try:
+        for headers, want in (
+            (bearer(KEYS["root"]), 200),
+            ({**bearer(KEYS["alice"]), **key}, 200),
+            (bearer(KEYS["alice"]), 403),
+            ({**bearer(KEYS["alice"]), "X-Admin-Key": "wrong"}, 403),
+            (key, 401),
+        ):
+            assert (await house.ask("POST", "/grps/v1/health/offline", b"", headers))[0] == want
+    finally:
+        await house.stop()
+
+
 async def test_rate_limits_in_every_dialect(tmp_path: Path) -> None:
     limits = [{"requests_per_second": 0.2, "burst": 1}]
     house = House(tmp_path, rate_limits=limits, auth={**AUTH, "allow": {}})
@@ -555,6 +573,10 @@ def token(claims: Mapping[str, Any], key: Any = SECRET, algorithm: str = "HS256"
     return str(jwt.encode({"iss": "https://issuer", "aud": "gate", **claims}, key, algorithm, headers=headers or None))
 
 
+def b64(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
 async def test_tokens(tmp_path: Path) -> None:
     pytest.importorskip("jwt")
     (tmp_path / "secret").write_text(SECRET + "\n")
@@ -578,6 +600,10 @@ async def test_tokens(tmp_path: Path) -> None:
         "none": (token(right, None, "none"), 401),
         "not yet": (token({**right, "nbf": now + 60}), 401),
         "a key that it names itself": (token(right, "x" * 32, kid="/dev/null", jku="http://127.0.0.1/"), 401),
+        "a head that nests": (f"{b64('[' * 4000)}.e30.e30", 401),
+        "a head that is no object": (f"{b64('[]')}.e30.e30", 401),
+        "a key of a list": (b64('{"alg": "HS256", "kid": []}') + ".e30.e30", 401),
+        "an endless life": (token({"sub": "alice", "exp": float("inf")}), 401),
         "cut": (token(right)[:-2], 401),
         "long": ("a." * 10_000, 401),
     }
@@ -812,6 +838,11 @@ def test_certificates_that_cannot_be_used(
             {"auth": {"jwt": {"algorithms": ["HS256"], "secret_file": "keys.yaml", "jwks_file": "keys.yaml"}}},
             "one of them",
         ),
+        (
+            {"auth": {"jwt": {"algorithms": ["RS256"], "public_key_file": "keys.yaml"}}},
+            "keys.yaml: no public key of RS256",
+        ),
+        ({"auth": {"jwt": {"algorithms": ["RS256"], "jwks_file": "keys.yaml"}}}, "keys.yaml: no set of JWKs"),
         ({"rate_limits": [{}]}, "needs requests_per_second"),
         ({"rate_limits": [{"concurrent": 1, "listeners": ["x"]}]}, "rate_limits[0].listeners[0]: no listener"),
         ({"rate_limits": [{"concurrent": 1, "by": "address", "callers": ["a"]}]}, "before anybody knows who calls"),
@@ -820,6 +851,21 @@ def test_certificates_that_cannot_be_used(
     ],
 )
 def test_what_the_configuration_refuses(tmp_path: Path, sections: dict[str, Any], text: str) -> None:
+    if "RS256" in str(sections):
+        pytest.importorskip("jwt")
     with pytest.raises(Exception, match=r"gateway\.yaml") as caught:
         House(tmp_path, **sections)
     assert text in str(caught.value)
+
+
+def test_the_example_of_the_readme(tmp_path: Path, certificates: Path) -> None:
+    pytest.importorskip("jwt")
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    example = readme.partition("## Who may call")[2].partition("```yaml\n")[2].partition("```")[0]
+    for name, source in (("tls.crt", "server.crt"), ("tls.key", "server.key"), ("ca.crt", "ca.crt")):
+        shutil.copy(certificates / source, tmp_path / name)
+    rsa = ("genpkey", "-algorithm", "RSA", "-out", "issuer.key")
+    for arguments in (rsa, ("pkey", "-in", "issuer.key", "-pubout", "-out", "issuer.pem")):
+        subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
+    house = House(tmp_path, **yaml.safe_load(example))
+    assert house.app.service.gate is not None
