@@ -869,3 +869,38 @@ def test_the_example_of_the_readme(tmp_path: Path, certificates: Path) -> None:
         subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
     house = House(tmp_path, **yaml.safe_load(example))
     assert house.app.service.gate is not None
+
+
+async def test_health_may_be_closed(tmp_path: Path) -> None:
+    house = House(tmp_path, auth={**AUTH, "health": "closed"})
+    await house.start()
+    try:
+        for credential, want in (("none", 401), ("right", 200)):
+            headers = CREDENTIALS[credential][0]
+            assert (await house.ask("GET", "/v2/health/ready", headers=headers))[0] == want
+            assert (await house.ask("GET", "/readyz", headers=headers))[0] == 200
+            code, _ = await house.call("/grpc.health.v1.Health/Check", b"", headers)
+            assert code is (grpc.StatusCode.OK if want == 200 else grpc.StatusCode.UNAUTHENTICATED)
+    finally:
+        await house.stop()
+
+
+async def test_connections_over_grpc_are_bounded(tmp_path: Path) -> None:
+    house = House(tmp_path, limits={"max_connections": 2, "max_concurrent_streams": 1})
+    await house.start()
+    address = house.app.addresses[1].removeprefix("grpc://")
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    channels = [grpc.aio.insecure_channel(address, options) for _ in range(3)]
+    try:
+        codes = []
+        for channel in channels:
+            try:
+                await channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"", timeout=3)
+                codes.append("OK")
+            except grpc.aio.AioRpcError as error:
+                codes.append(error.code().name)
+        assert codes == ["OK", "OK", "UNAVAILABLE"]
+    finally:
+        for channel in channels:
+            await channel.close()
+        await house.stop()
