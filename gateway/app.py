@@ -34,8 +34,10 @@ from gateway.admin import AdminKey
 from gateway.canonical import NOTHING, ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
 from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
+from gateway.gate import gate_of
 from gateway.gpu_metrics import gpu_families, gpus_of
-from gateway.grpc_server import GrpcListener
+from gateway.grpc_server import GrpcListener, grpc_bounds
+from gateway.http_lane import Patience
 from gateway.http_server import (
     HttpLimits,
     HttpListener,
@@ -237,12 +239,13 @@ class App:
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
         memory = _shared_memory(config)
-        description = ServerDescription(NAME, version(), config.plain(), memory.works)
+        description = ServerDescription(NAME, version(), _told_to_callers(config), memory.works)
         self.monitor = Monitor(self.metrics, self._gpus)
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
         self.service.admin = AdminKey(config.admin) if config.admin else None
+        self.service.gate, self.router.access = gate_of(config, self.router.models_behind)
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
@@ -275,11 +278,9 @@ class App:
             bound = self._sockets or undo.enter_context(Sockets(self.config))
             for listener, sock in zip(self.config.listen.http, bound.http, strict=True):
                 dialects = self._speaking(listener)
-                await self._listen_http(
-                    dialects, sock, self._pages() | self._operators_pages(dialects), listener.title, listener.bind
-                )
-            if bound.metrics is not None:
-                await self._listen_http((), bound.metrics, self._pages(), scheme="metrics")
+                await self._listen_http(dialects, sock, self._pages() | self._operators_pages(dialects), listener)
+            if bound.metrics is not None and self.config.listen.metrics is not None:
+                await self._listen_http((), bound.metrics, self._pages(), self.config.listen.metrics)
             undo.pop_all()
         for listener in self.config.listen.grpc:
             await self._listen_grpc(listener)
@@ -349,7 +350,8 @@ class App:
                 continue
             sample = dialect.sample(view)
             if sample is not None and (line := sample.curl(address)) is not None:
-                return line
+                auth = self.config.auth
+                return f'{line} -H "Authorization: Bearer $KEY"' if auth and auth.mode == "required" else line
         return None
 
     def _speaking(self, listener: Listener) -> tuple[Dialect, ...]:
@@ -372,13 +374,17 @@ class App:
             pages[path] = tf_serving_metrics_page(path, self._tf_serving.render)
         return pages
 
+    def _guarded(self, pages: Iterable[str]) -> dict[str, str]:
+        """Which pages need whose rights; probes need nobody's."""
+        metrics = {"/metrics", self.config.metrics.tf_serving_path}
+        return {path: "metrics" if path in metrics else "page" for path in pages if path not in ("/healthz", "/readyz")}
+
     async def _listen_http(
         self,
         dialects: Sequence[Dialect],
         sock: socket.socket,
         pages: dict[str, Page],
-        *names: str,
-        scheme: str = "http",
+        wanted: MetricsListener,
     ) -> None:
         configured = self.config.limits
         limits = HttpLimits(
@@ -386,20 +392,42 @@ class App:
             configured.max_binary_bytes,
             configured.max_json_depth,
             self.config.drain_seconds + 0.5,
+            configured.max_header_bytes,
+            configured.max_headers,
+            configured.max_connections,
         )
-        listener = HttpListener(self.service, dialects, pages, limits, names=names)
-        await listener.start(sock)
-        self._http.append(listener)
+        times = configured.timeouts
+        patience = Patience(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
+        is_main = isinstance(wanted, Listener)
+        server = HttpListener(
+            self.service,
+            dialects,
+            pages,
+            limits,
+            patience=patience,
+            names=(wanted.title, wanted.bind) if isinstance(wanted, Listener) else (),
+            tls=wanted.tls.files() if wanted.tls else None,
+            auth=wanted.auth or "",
+            guarded=self._guarded(pages),
+            cors=wanted.cors if isinstance(wanted, Listener) else None,
+        )
+        scheme = "metrics" if not is_main else "https" if wanted.tls else "http"
+        await server.start(sock)
+        self._http.append(server)
         host, port = sock.getsockname()[:2]
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
 
     async def _listen_grpc(self, listener: Listener) -> None:
+        limits = self.config.limits
         server = GrpcListener(
             self.service,
             self._speaking(listener),
-            self.config.limits.max_binary_bytes,
+            limits.max_binary_bytes,
             descriptors.pool(),
             (listener.title, listener.bind),
+            tls=listener.tls.files() if listener.tls else None,
+            auth=listener.auth or "",
+            options=grpc_bounds(limits.max_header_bytes, limits.max_concurrent_streams, limits.max_connections),
         )
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:
@@ -407,11 +435,16 @@ class App:
         except RuntimeError:
             raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
         self._grpc.append(server)
-        self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
+        self.addresses.append(f"{'grpcs' if listener.tls else 'grpc'}://{_reachable(listener.host)}:{port}")
 
 
 def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:
     return lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+def _told_to_callers(config: Config) -> dict[str, Any]:
+    """The configuration, but for who may do what."""
+    return {section: said for section, said in config.plain().items() if section not in ("auth", "rate_limits")}
 
 
 def _qualified_by_grps(view: ModelView) -> str | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from math import ceil
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -37,10 +39,12 @@ class Code(IntEnum):
 class GatewayError(Exception):
     """Base of all kinds.
 
-    `code` is what the kind is called where a dialect has no better word for it; str() serves logs.
+    `code` is what the kind is called where a dialect has no better word for it; str() serves logs. `http_headers` go
+    with the error in every dialect.
     """
 
     code = Code.UNKNOWN
+    http_headers: Mapping[str, str] = MappingProxyType({})
 
 
 # ------------------------------------------------------------------------------------------------ the caller's message
@@ -189,6 +193,43 @@ class AdminRequired(GatewayError):
     def __init__(self, header: str) -> None:
         super().__init__(header)
         self.header = header
+
+
+class Unauthenticated(GatewayError):
+    """Nobody knows who calls: the call has no credentials, or some that count for nothing here.
+
+    `given`: it has some. What exactly is wrong with them is nobody's business.
+    """
+
+    code = Code.UNAUTHENTICATED
+
+    def __init__(self, *, given: bool) -> None:
+        super().__init__("wrong credentials" if given else "no credentials")
+        self.given = given
+        challenge = 'Bearer realm="tensorgate"'
+        self.http_headers = {"WWW-Authenticate": f'{challenge}, error="invalid_token"' if given else challenge}
+
+
+class Forbidden(GatewayError):
+    """The caller is known, or needs not be, and may not do this: use `model`, or change the server's state."""
+
+    code = Code.PERMISSION_DENIED
+
+    def __init__(self, model: str = "") -> None:
+        super().__init__(f"not allowed: {f'model {model}' if model else 'administration'}")
+        self.model = model
+
+
+class RateLimited(GatewayError):
+    """The caller has used up what it may use; after `retry_after` seconds there is more."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+    def __init__(self, what: str, retry_after: float) -> None:
+        super().__init__(f"too many {what}, retry after {retry_after:.3f} s")
+        self.what = what
+        self.retry_after = max(1, ceil(retry_after))
+        self.http_headers = {"Retry-After": str(self.retry_after)}
 
 
 class ModelControlOff(GatewayError):

@@ -18,7 +18,10 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from gateway.errors import Unauthenticated
 from gateway.grpc_streams import Reader
+from gateway.peers import GrpcPeer, Metadata
+from gateway.ports import Caller
 from gateway.service import Service
 
 HEALTH: Final = "grpc.health.v1.Health"
@@ -29,8 +32,9 @@ WATCHED_EVERY_S: Final = 0.5
 class Health:
     """Whether a model is ready, by its name; any other name, and none, stands for the server."""
 
-    def __init__(self, service: Service, reader: Reader) -> None:
+    def __init__(self, service: Service, reader: Reader, auth: str = "") -> None:
         self._service = service
+        self._auth = auth
         self._reader = reader
 
     def handlers(self) -> dict[str, Any]:
@@ -41,16 +45,18 @@ class Health:
         }
 
     async def _check(self, body: bytes, context: Any) -> bytes:
-        return self._status(await _read(health_pb2.HealthCheckRequest, body, context))
+        caller = await _admit(self._service, context, self._auth, health=True)
+        return self._status(await _read(health_pb2.HealthCheckRequest, body, context), caller)
 
     async def _watch(self, body: bytes, context: Any) -> None:
         """The status, and again whenever it changes, until the server stops."""
+        caller = await _admit(self._service, context, self._auth, health=True)
         asked = await _read(health_pb2.HealthCheckRequest, body, context)
         told = b""
         stopped = self._reader.stopped
         while True:
             ends = stopped.is_set()
-            status = self._status(asked)
+            status = self._status(asked, caller)
             if status != told:
                 await context.write(status)
                 told = status
@@ -59,9 +65,11 @@ class Health:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), WATCHED_EVERY_S)
 
-    def _status(self, asked: Any) -> bytes:
+    def _status(self, asked: Any, caller: Caller | None) -> bytes:
         statuses = health_pb2.HealthCheckResponse
-        serves = self._service.serves(asked.service)
+        gate = self._service.gate
+        hidden = gate is not None and not gate.may(caller, asked.service)
+        serves = self._service.serves("" if hidden else asked.service)
         status = statuses.SERVING if serves else statuses.NOT_SERVING
         serialized: bytes = statuses(status=status).SerializeToString()
         return serialized
@@ -70,7 +78,11 @@ class Health:
 class Reflection:
     """The names of the services, and the descriptors of those whose dialects have some."""
 
-    def __init__(self, services: Iterable[str], descriptors: Any, reader: Reader) -> None:
+    def __init__(
+        self, services: Iterable[str], descriptors: Any, reader: Reader, service: Service, auth: str = ""
+    ) -> None:
+        self._service = service
+        self._auth = auth
         names = (*services, HEALTH, *REFLECTION)
         self._servicer = reflection.aio.ReflectionServicer(names, pool=_Pools(descriptors))
         self._reader = reader
@@ -82,6 +94,8 @@ class Reflection:
         }
 
     async def _info(self, bodies: Any, context: Any) -> None:
+        await _admit(self._service, context, self._auth, health=False)
+
         async def questions() -> AsyncIterator[Any]:
             async for body in self._reader.messages(context):
                 yield await _read(reflection_pb2.ServerReflectionRequest, body, context)
@@ -116,6 +130,17 @@ class _Pools:
             with contextlib.suppress(KeyError):
                 return getattr(pool, name)(*args)
         return getattr(self._pools[-1], name)(*args)
+
+
+async def _admit(service: Service, context: Any, auth: str, *, health: bool) -> Caller | None:
+    """Who asks. Ends the call of somebody who may not."""
+    if service.gate is None:
+        return None
+    try:
+        return service.gate.check_house(Metadata(context), GrpcPeer(context), auth, health=health)
+    except Unauthenticated as error:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        raise
 
 
 async def _read(kind: Any, body: bytes, context: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -21,8 +21,12 @@ from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.grpc_house import Health, Reflection
 from gateway.grpc_streams import Chat, Reader, abort, body_of, write
+from gateway.peers import GrpcPeer, Metadata
 from gateway.ports import Call, Dialect, Endpoint, Reply
 from gateway.service import Service
+from gateway.tls import TlsFiles
+
+log: Final = logging.getLogger(__name__)
 
 OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # two servers must never share a port unnoticed
@@ -55,7 +59,7 @@ class GrpcListener:
     """One address that speaks some dialects over gRPC.
 
     `max_body_bytes` bounds a message; `descriptors` is the protobuf pool that reflection reads, with what the dialects
-    speak; `names` are what routes call it.
+    speak; `names` are what routes call it, `auth` is what it wants of callers, "" what all ports do.
     """
 
     def __init__(
@@ -65,7 +69,14 @@ class GrpcListener:
         max_body_bytes: int,
         descriptors: Any = None,
         names: tuple[str, ...] = (),
+        *,
+        tls: TlsFiles | None = None,
+        auth: str = "",
+        options: Sequence[tuple[str, int]] = (),
     ) -> None:
+        self._tls = tls
+        self._auth = auth
+        self._options = options
         self._service = service
         self._names = names
         self._max_body_bytes = max_body_bytes
@@ -80,10 +91,14 @@ class GrpcListener:
 
     async def start(self, address: str) -> int:
         """Listen on host:port; returns the port. Raises RuntimeError if the address is taken."""
-        options = (*OPTIONS, ("grpc.max_receive_message_length", self._max_body_bytes))
+        options = (*OPTIONS, *self._options, ("grpc.max_receive_message_length", self._max_body_bytes))
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
-        port: int = self._server.add_insecure_port(address)
+        port: int = (
+            self._server.add_insecure_port(address)
+            if self._tls is None
+            else self._server.add_secure_port(address, _credentials(self._tls))
+        )
         await self._server.start()
         return port
 
@@ -96,8 +111,8 @@ class GrpcListener:
     def _handlers(self) -> dict[str, Any]:
         services = {name.split("/")[1] for name in self._methods}
         return {
-            **Health(self._service, self._reader).handlers(),
-            **Reflection(services, self._descriptors, self._reader).handlers(),
+            **Health(self._service, self._reader, self._auth).handlers(),
+            **Reflection(services, self._descriptors, self._reader, self._service, self._auth).handlers(),
             **{name: self._handler(method) for name, method in self._methods.items()},
         }
 
@@ -116,7 +131,7 @@ class GrpcListener:
                     await abort(context, reply)
                 answer = await body_of(reply)
 
-            call = self._call(name, Metadata(context), _deadline(context), body)
+            call = self._call(name, context, Metadata(context), _deadline(context), body)
             await self._service.handle(dialect, endpoint, call, send)
             return answer
 
@@ -126,13 +141,13 @@ class GrpcListener:
                     await abort(context, reply)
                 await write(context, reply)
 
-            call = self._call(name, Metadata(context), _deadline(context), body)
+            call = self._call(name, context, Metadata(context), _deadline(context), body)
             with contextlib.suppress(ConnectionError):
                 await self._service.handle(dialect, endpoint, call, send)
 
         async def bidi(bodies: Any, context: Any) -> None:
             chat = Chat(self._service, dialect, endpoint, context)
-            await chat.run(self._reader, partial(self._call, name, Metadata(context), _deadline(context)))
+            await chat.run(self._reader, partial(self._call, name, context, Metadata(context), _deadline(context)))
 
         if endpoint.stream in ("unary", "single"):
             return grpc.unary_unary_rpc_method_handler(unary)
@@ -140,44 +155,67 @@ class GrpcListener:
             return grpc.unary_stream_rpc_method_handler(server_stream)
         return grpc.stream_stream_rpc_method_handler(bidi)
 
-    def _call(self, method: str, headers: Metadata, deadline: float | None, body: bytes) -> Call:
+    def _call(self, method: str, context: Any, headers: Metadata, deadline: float | None, body: bytes) -> Call:
         """One message of an RPC: name, metadata and deadline are those of all its messages."""
         return Call(
-            body, "POST", method, headers, "grpc", NOTHING, deadline, self._max_body_bytes, listener=self._names
+            body,
+            "POST",
+            method,
+            headers,
+            "grpc",
+            NOTHING,
+            deadline,
+            self._max_body_bytes,
+            listener=self._names,
+            peer=GrpcPeer(context),
+            auth=self._auth,
         )
-
-
-class Metadata(Mapping[str, str]):
-    """An RPC's metadata but for what is binary, read once somebody asks: few do, and it is as much work as a small
-    tensor.
-    """
-
-    __slots__ = ("_context", "_read")
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._read: dict[str, str] | None = None
-
-    def __getitem__(self, key: str) -> str:
-        return self._values()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values())
-
-    def __len__(self) -> int:
-        return len(self._values())
-
-    def _values(self) -> dict[str, str]:
-        if self._read is None:
-            pairs = self._context.invocation_metadata()
-            self._read = {key: value for key, value in pairs if isinstance(value, str)}
-        return self._read
 
 
 def _deadline(context: Any) -> float | None:
     """In seconds of time.monotonic()."""
     remaining = context.time_remaining()
     return None if remaining is None else time.monotonic() + remaining
+
+
+def grpc_bounds(metadata: int, streams: int | None, connections: int | None) -> tuple[tuple[str, int], ...]:
+    """Options for a port: bytes of metadata per call, of which grpc refuses some from there on and all at twice as
+    many; calls per connection; connections.
+    """
+    known = {
+        "grpc.max_metadata_size": metadata,
+        "grpc.absolute_max_metadata_size": 2 * metadata,
+        "grpc.max_concurrent_streams": streams,
+        "grpc.max_allowed_incoming_connections": connections,
+    }
+    return tuple((name, most) for name, most in known.items() if most is not None)
+
+
+def _credentials(files: TlsFiles) -> Any:
+    """grpc asks at each new connection whether the files have changed. Raises ValueError, OSError."""
+
+    def read() -> Any:
+        files.check()
+        roots = files.client_ca.read_bytes() if files.client_ca else None
+        return grpc.ssl_server_certificate_configuration(
+            [(files.key.read_bytes(), files.certificate.read_bytes())], roots
+        )
+
+    stamp = files.stamp()
+
+    def changed() -> Any:
+        nonlocal stamp
+        try:
+            found = files.stamp()
+            if found == stamp:
+                return None
+            stamp = found
+            return read()
+        except (OSError, ValueError) as error:
+            log.error("the certificates from before stay: %s", error)
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(read(), changed, files.client_ca is not None)
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from gateway.ports import Buffer, Reply
+from gateway.ports import Buffer, Peer, Reply
 
 
 class Exchange(Protocol):
@@ -27,6 +27,9 @@ class Exchange(Protocol):
 
     @property
     def begun(self) -> float: ...
+
+    @property
+    def peer(self) -> Peer: ...
 
     async def read(self, limit: int) -> Buffer:
         """The whole body. Raises BodyTooLarge beyond `limit` bytes, as soon as that is known."""

@@ -27,7 +27,8 @@ from gateway.errors import BodyTooLarge
 from gateway.http_body import Body
 from gateway.http_exchange import Answer
 from gateway.http_head import Head, may_become_head, read_head, reply_head
-from gateway.ports import Buffer, Reply
+from gateway.peers import HttpPeer
+from gateway.ports import Buffer, Peer, Reply
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "lane",
         "patient_until",
+        "peer",
         "transport",
     )
 
@@ -168,6 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self.peer = HttpPeer(transport)
         self.lane.connections.add(self)
         self._wait_for(self.lane.patience.idle)
         if self.lane.stopping:
@@ -406,6 +409,11 @@ class LaneExchange:
         self.body = body
         self.closes = not head.keep_alive
         self.has_begun = False
+
+    @property
+    def peer(self) -> Peer:
+        """The client, once for all of its requests."""
+        return self._connection.peer
 
     async def read(self, limit: int) -> bytes:
         """The body, which is then its reader's alone: what outlives the answer must not keep it."""

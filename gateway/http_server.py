@@ -21,12 +21,18 @@ from typing import Any, Final, NoReturn
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
-from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
+from gateway.canonical import NOTHING
+from gateway.config import Cors
+from gateway.cors import CrossOrigin
+from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument, Unauthenticated
+from gateway.gate import STRANGERS_BYTES
 from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
 from gateway.http_lane import Lane, Patience
-from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Reply, Resolve
+from gateway.peers import HttpPeer
+from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve
 from gateway.service import Service
+from gateway.tls import Certificates, TlsFiles
 
 
 def _is_our_fault(record: logging.LogRecord) -> bool:
@@ -57,13 +63,17 @@ class HttpLimits:
     max_binary_bytes: int
     max_json_depth: int | None = None
     grace_seconds: float = 30.0
+    max_header_bytes: int = 8190
+    max_headers: int = 128
+    max_connections: int | None = None
 
 
 class HttpListener:
     """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
 
-    `names` are what routes call it. Without `fast_lane` aiohttp reads every request, not only those that the lane
-    leaves to it.
+    `names` are what routes call it, `auth` is what it wants of callers, "" what all ports do, `guarded` says which
+    pages need whose rights. Without `fast_lane` aiohttp reads every request, not only those that the lane leaves to
+    it.
     """
 
     def __init__(
@@ -76,7 +86,15 @@ class HttpListener:
         fast_lane: bool = True,
         patience: Patience | None = None,
         names: tuple[str, ...] = (),
+        tls: TlsFiles | None = None,
+        auth: str = "",
+        guarded: Mapping[str, str] = NOTHING,
+        cors: Cors | None = None,
     ) -> None:
+        self._certificates = None if tls is None else Certificates(tls)
+        self._auth = auth
+        self._guarded = guarded
+        self._cors = None if cors is None else CrossOrigin(cors)
         self._service = service
         self._names = names
         self._dialects = dialects
@@ -99,6 +117,9 @@ class HttpListener:
             "auto_decompress": False,
             "read_bufsize": READ_BUFFER_BYTES,
             "keepalive_timeout": self._patience.idle,
+            "max_line_size": self._limits.max_header_bytes,
+            "max_field_size": self._limits.max_header_bytes,
+            "max_headers": self._limits.max_headers,
         }
         framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
@@ -110,8 +131,24 @@ class HttpListener:
 
         if self._has_lane:
             self._lane = Lane(self._answer, make_protocol, self._limit_of, self._patience)
-        connect = self._lane.connect if self._lane else make_protocol
-        self._server = await loop.create_server(connect, sock=sock, backlog=BACKLOG)
+        connect: Callable[[], asyncio.BaseProtocol] = self._lane.connect if self._lane else make_protocol
+        if (most := self._limits.max_connections) is not None:
+            connect = self._bounded(connect, framework, most)
+        secure: dict[str, Any] = {}
+        if self._certificates is not None:
+            patience = self._patience
+            timeouts = {"ssl_handshake_timeout": patience.head, "ssl_shutdown_timeout": patience.linger}
+            secure = {"ssl": self._certificates.context(), **timeouts}
+        self._server = await loop.create_server(connect, sock=sock, backlog=BACKLOG, **secure)
+
+    def _bounded(
+        self, connect: Callable[[], asyncio.BaseProtocol], framework: web.Server, most: int
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        def connect_some() -> asyncio.BaseProtocol:
+            is_full = len(framework.connections) + (len(self._lane.connections) if self._lane else 0) >= most
+            return _Refused() if is_full else connect()
+
+        return connect_some
 
     async def stop(self) -> None:
         """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace."""
@@ -132,10 +169,16 @@ class HttpListener:
     # ----------------------------------------------------------------------------------------------------- one request
 
     async def _answer(self, exchange: Exchange) -> None:
+        if self._cors is not None:
+            if (preflight := self._cors.preflight(exchange)) is not None:
+                await exchange.send(preflight)
+                return
+            exchange = self._cors.wrapped(exchange)
         target = exchange.target
-        page = self._pages.get(target.partition("?")[0])
+        path = target.partition("?")[0]
+        page = self._pages.get(path)
         if page is not None:
-            await exchange.send(await page(exchange.method, target))
+            await exchange.send(self._refused(path, exchange) or await page(exchange.method, target))
             return
         dialect = self._owner(target)
         if dialect is None:
@@ -147,11 +190,29 @@ class HttpListener:
         await self._service.handle(dialect.name, endpoint, call, replies.send)
         await replies.end(endpoint.nothing)
 
+    def _refused(self, path: str, exchange: Exchange) -> Reply | None:
+        """The answer to somebody who may not see a page of the house."""
+        kind, gate = self._guarded.get(path), self._service.gate
+        if kind is None or gate is None:
+            return None
+        try:
+            gate.check_page(kind, exchange.headers, exchange.peer, self._auth)
+        except GatewayError as error:
+            reply = _plain(401, "Unauthorized") if isinstance(error, Unauthenticated) else _plain(403, "Forbidden")
+            return replace(reply, headers={**reply.headers, **error.http_headers})
+        return None
+
     def _limit_of(self, headers: Mapping[str, str]) -> int:
-        """How many bytes a body may have."""
+        """How many bytes a body may have. A large one is not even read of somebody who will be refused."""
         limits = self._limits
         is_binary = any(map(headers.__contains__, self._binary_headers))
-        return limits.max_binary_bytes if is_binary else limits.max_body_bytes
+        limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
+        gate = self._service.gate
+        if gate is None or limit <= STRANGERS_BYTES:
+            return limit
+        length = headers.get("content-length", "")
+        is_small = length.isdecimal() and int(length) <= STRANGERS_BYTES
+        return limit if is_small or gate.knows(headers, self._auth) else STRANGERS_BYTES
 
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
@@ -181,6 +242,8 @@ class HttpListener:
             limits.max_binary_bytes,
             limits.max_json_depth,
             listener=self._names,
+            peer=exchange.peer,
+            auth=self._auth,
         )
         try:
             call.deadline = _deadline(exchange)
@@ -241,6 +304,13 @@ def _plain(status: int, text: str) -> Reply:
     return Reply(json.dumps({"error": text}).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
 
 
+class _Refused(asyncio.Protocol):
+    """A connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
 class _AiohttpProtocol(web.RequestHandler):
     """What is no HTTP gets a page that tells nothing of us; a method that is unknown is no fault of the message."""
 
@@ -275,6 +345,11 @@ class AiohttpExchange:
         self.headers = request.headers
         self.begun = time.monotonic()
         self.response = web.StreamResponse()
+
+    @property
+    def peer(self) -> Peer:
+        """The client."""
+        return HttpPeer(self._request.transport)
 
     async def read(self, limit: int) -> Buffer:
         """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""

@@ -6,6 +6,7 @@ gateway by this module, `canonical` and `errors` alone.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,11 +95,47 @@ class NeedsThread(Exception):
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, as the credentials say: its name and roles. `until` is when they expire, in seconds since 1970."""
+
+    name: str
+    roles: frozenset[str] = frozenset()
+    until: float = math.inf
+
+
+class Peer(Protocol):
+    """The other end of a connection."""
+
+    def address(self) -> str:
+        """Its IP address; "" if it has none. It may be a proxy's."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """What its certificate calls it, if it has shown one that was verified: URIs, DNS names, the common name."""
+        ...
+
+
+class Nobody:
+    """Where there is no connection."""
+
+    def address(self) -> str:
+        return ""
+
+    def names(self) -> Sequence[str]:
+        return ()
+
+
+NOBODY: Final[Peer] = Nobody()
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One message as a transport saw it, with what the dialect's address said (`args`: model, version, …).
 
-    `dialect` is who reads it, `listener` what the port is called where it came in. `headers` is read case-insensitively
+    `dialect` is who reads it, `listener` what the port is called where it came in, `peer` the other end of the
+    connection, `caller` who has asked, None if nobody knows. `auth` is what the port wants of callers, "" what all do,
+    `ending` what is to be done when the call is over. `headers` is read case-insensitively
     with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
     HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
     `time.monotonic()`. `max_body_bytes` bounds the JSON of a body, also once it is inflated, `max_binary_bytes` a
@@ -124,6 +161,15 @@ class Call:
     in_thread: bool = False
     dialect: str = ""
     listener: tuple[str, ...] = ()
+    peer: Peer = NOBODY
+    caller: Caller | None = None
+    auth: str = ""
+    ending: tuple[Callable[[], None], ...] = ()
+
+    def end(self) -> None:
+        """The call is over."""
+        for step in self.ending:
+            step()
 
     def check_quick(self, most: int) -> None:
         """For a decode that takes as long as the body has bytes: on the event loop `most` of them, and none that are

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, TypeAlias
 
+from gateway.access import allows
 from gateway.canonical import InferRequest, ParameterValue
 from gateway.config import ANY, RouteConfig, RouteTarget, Rule
 from gateway.errors import Code, GatewayError, QueueFull
@@ -64,6 +65,7 @@ class Route:
         self._share = Share(config.targets)
         self._rules = [(_condition(rule), Share(rule.to)) for rule in config.match]
         self._sticky = config.sticky
+        self._by_caller = config.sticky is not None and config.sticky.caller
         self._header = (config.sticky.header or "").lower() if config.sticky else ""
 
     def pick(self, call: Call | None, key: str | None) -> tuple[RouteTarget, bool]:
@@ -80,6 +82,8 @@ class Route:
             return share.targets[0], matched
         if key is None and call is not None and self._header:
             key = call.headers.get(self._header)
+        if key is None and call is not None and call.caller is not None and self._by_caller:
+            key = call.caller.name
         # S311: it shares traffic and guards nothing.
         return share.pick(random.random() if key is None else self._place(key)), matched  # noqa: S311
 
@@ -135,6 +139,9 @@ def _condition(rule: Rule) -> Condition:
     if rule.listener is not None:
         listeners = _set(rule.listener)
         conditions.append(lambda call: not listeners.isdisjoint(call.listener))
+    if rule.caller is not None:
+        is_among = allows(_set(rule.caller))
+        conditions.append(lambda call: is_among(call.caller))
     conditions += [_header_condition(name.lower(), _set(values)) for name, values in rule.header.items()]
     return lambda call: all(holds(call) for holds in conditions)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gateway.access import Access
 from gateway.canonical import NOTHING, InferRequest, ModelRef
 from gateway.config import Config, RouteTarget
 from gateway.errors import GatewayError, LabelNotFound, ModelNotFound
@@ -36,7 +37,13 @@ class Resolution:
 
     def __call__(self, ref: ModelRef) -> ModelView:
         self.ref = ref
-        return self._router.resolve(ref, self)
+        access = self._router.access
+        if access is None:
+            return self._router.resolve(ref, self)
+        access.check_name(self.call.caller, ref)
+        view = self._router.resolve(ref, self)
+        access.check(self.call.caller, ref, view)
+        return view
 
     def again(self, request: InferRequest) -> Resolve | None:
         """What shall resolve a request that has been read once more, because of what it says; None if nothing."""
@@ -55,6 +62,8 @@ class Resolution:
             return None
         self.tried.append(request.view)
         view = self._router.fallback(route, self.ref, self.tried)
+        if view is not None and (access := self._router.access) is not None:
+            access.check(self.call.caller, self.ref, view)
         self.why = "fallback"
         return None if view is None else lambda ref: view
 
@@ -63,7 +72,8 @@ class Router:
     """Resolves references against the repository's current snapshot; its tables are made anew when that changes, not
     per request.
 
-    A qualified name is name-version; `qualified` gives one that a model has besides, for its highest version.
+    `access`, where there is one, says which caller may use what. A qualified name is name-version; `qualified` gives
+    one that a model has besides, for its highest version.
     """
 
     def __init__(
@@ -75,6 +85,7 @@ class Router:
     ) -> None:
         self._repository = repository
         self.routes: Mapping[str, Route] = routes_of(config.routes)
+        self.access: Access | None = None
         self._default = default_model
         self._qualified_name = qualified
         self._snapshot: Snapshot | None = None
@@ -83,7 +94,7 @@ class Router:
 
     def resolver(self, call: Call) -> Resolve:
         """How a call finds its model."""
-        return Resolution(self, call) if self.routes else self.resolve
+        return Resolution(self, call) if self.routes or self.access is not None else self.resolve
 
     def resolve(self, ref: ModelRef, resolution: Resolution | None = None) -> ModelView:
         """Raises ModelNotFound or LabelNotFound."""

@@ -40,7 +40,9 @@ from gateway.errors import (
     ModelNotFound,
     ModelUnavailable,
     NotOneAnswer,
+    Unauthenticated,
 )
+from gateway.gate import Gate
 from gateway.job import Answered
 from gateway.logs import Logs
 from gateway.metrics import Metrics
@@ -92,8 +94,8 @@ _CODECS: Final = 2
 
 
 class Service:
-    """Answers calls. `started`, `draining` and `admin` (what callers must show who change the server's state) belong to
-    the composition root, `online` to grps' operators.
+    """Answers calls. `started`, `draining`, `gate` (who may ask for what) and `admin` (what callers must show who
+    change the server's state) belong to the composition root, `online` to grps' operators.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Service:
         self._logs = Logs()
         self._codecs = ThreadPoolExecutor(_CODECS, "codec")
         self.admin: AdminKey | None = None
+        self.gate: Gate | None = None
         self.started = False
         self.draining = False
         self.online = False
@@ -169,11 +172,12 @@ class Service:
         call.dialect = dialect
         resolve = self._router.resolver(call)
         try:
-            if endpoint.admin and self.admin is not None:
-                self.admin.check(call.headers)
+            self._enter(endpoint, call)
             question = self._decode_at_once(endpoint, call, resolve)
             if question is None:
                 question = await self._decode_in_thread(endpoint, call, resolve)
+            if self.gate is not None:
+                self.gate.admit(call, question)
             if type(question) is InferRequest:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
@@ -181,18 +185,11 @@ class Service:
                 infer = self._infer if question.view.route is None else self._infer_by_route
                 ran = await infer(endpoint, call, question, resolve, observe, send, accepted)
             else:
-                answer = self._answers[type(question)](question)
-                if isawaitable(answer):
-                    answer = await answer
-                if type(question) is InferTogether and _is_any_long(endpoint, answer, question):
-                    reply = await self._in_thread(endpoint.encode, answer, question)
-                else:
-                    reply = endpoint.encode(answer, question)
-                await send(reply)
+                await send(await self._answer(endpoint, call, question))
             code = told = Code.OK
         except GatewayError as error:
             code = error.code
-            reply = endpoint.encode_error(error, call)
+            reply = _refusal(error, endpoint.encode_error(error, call))
             told = reply.grpc_code
             await send(reply)
         except ConnectionError:
@@ -202,11 +199,31 @@ class Service:
             log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
             await send(endpoint.encode_error(Internal(), call))
         finally:
+            call.end()
             key = (dialect, call.transport, model, version, endpoint.method)
             seconds = time.perf_counter() - begun
             self._metrics.request(key, code, seconds)
             if (watch := self._metrics.watches.get(dialect)) is not None:
                 watch.ended(endpoint, call, question, told, seconds, ran)
+
+    def _enter(self, endpoint: Endpoint, call: Call) -> None:
+        """Past the gate, or past the administrator's key where there is none. Raises what refuses the call."""
+        if self.gate is not None:
+            self.gate.enter(endpoint, call, self.admin)
+        elif endpoint.admin and self.admin is not None:
+            self.admin.check(call.headers)
+
+    async def _answer(self, endpoint: Endpoint, call: Call, question: Any) -> Reply:
+        """What is looked up, or done, for a question that is no inference."""
+        answer = self._answers[type(question)](question)
+        if isawaitable(answer):
+            answer = await answer
+        if self.gate is not None:
+            answer = self.gate.visible(call, question, answer)
+        if type(question) is InferTogether and _is_any_long(endpoint, answer, question):
+            reply: Reply = await self._in_thread(endpoint.encode, answer, question)
+            return reply
+        return endpoint.encode(answer, question)
 
     async def _infer(
         self,
@@ -418,6 +435,15 @@ class Service:
 
 def _is_any_long(endpoint: Endpoint, answers: tuple[InferResponse, ...], question: InferTogether) -> bool:
     return any(map(endpoint.is_long, answers, question.requests))
+
+
+def _refusal(error: GatewayError, reply: Reply) -> Reply:
+    """An error with the headers that go with it. A stream of somebody unknown ends: there no message can be one."""
+    if error.http_headers:
+        reply = replace(reply, headers={**reply.headers, **error.http_headers})
+    if type(error) is Unauthenticated and reply.grpc_code is Code.OK:
+        reply = replace(reply, grpc_code=error.code, message=reply.message or str(error))
+    return reply
 
 
 def _hurried(request: InferRequest, seconds: float) -> InferRequest:

@@ -111,6 +111,19 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.AdminRequired: Row(
             403, Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header {e.header}."
         ),
+        kind.Unauthenticated: Row(
+            401,
+            Code.UNAUTHENTICATED,
+            lambda e: "The credentials are not valid." if e.given else "Credentials are required.",
+        ),
+        kind.Forbidden: Row(
+            403,
+            Code.PERMISSION_DENIED,
+            lambda e: f"Use of model {e.model} is not allowed." if e.model else "Administration is not allowed.",
+        ),
+        kind.RateLimited: Row(
+            429, Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s."
+        ),
         kind.ModelControlOff: Row(500, Code.OK, _fixed("Models are not loaded and unloaded by callers here.")),
         kind.ModelNotStored: Row(500, Code.OK, lambda e: f"Model {e.model} not found."),
         kind.LoadRefused: Row(500, Code.OK, lambda e: f"Model {e.model} cannot be loaded: {e.reason}."),
@@ -183,6 +196,9 @@ METADATA_TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
 """What metadata/model answers: another framework's checks stand in front of it."""
 
 
+_KEEP_STATUS: Final = (kind.RouteNotFound, kind.Unauthenticated, kind.Forbidden, kind.RateLimited)
+
+
 def row_of(error: GatewayError, table: Mapping[type[GatewayError], Row] = TABLE) -> Row:
     """The row of the error's kind, or of the nearest kind above it."""
     return next((table[each] for each in type(error).__mro__ if each in table), table[kind.Internal])
@@ -192,11 +208,11 @@ def encode_error(
     error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], Row] = TABLE, always_200: bool = False
 ) -> Reply:
     """A failure -> its envelope. Routing errors keep their HTTP status: no grps server answers 200 to an address that
-    does not exist.
+    does not exist. Those of the gate keep theirs, which proxies and clients act upon.
     """
     row = row_of(error, table)
     text = row.text(error)
-    status = 200 if always_200 and not isinstance(error, kind.RouteNotFound) else row.code
+    status = 200 if always_200 and not isinstance(error, _KEEP_STATUS) else row.code
     headers = {"Content-Type": JSON}
     if row.retry:
         headers["Retry-After"] = "1"

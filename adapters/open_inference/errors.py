@@ -169,6 +169,18 @@ def _admin_required(error: errors.AdminRequired, call: Call) -> str:
     return f"This {what} is restricted, expecting header '{error.header}'"
 
 
+def _unauthenticated(error: errors.Unauthenticated, call: Call) -> str:
+    return "the credentials are not valid" if error.given else "credentials are required"
+
+
+def _forbidden(error: errors.Forbidden, call: Call) -> str:
+    return f"use of model '{error.model}' is not allowed" if error.model else "administration is not allowed"
+
+
+def _rate_limited(error: errors.RateLimited, call: Call) -> str:
+    return f"too many {error.what}, retry after {error.retry_after} s"
+
+
 _CONTROL_OFF: Final = "explicit model load / unload is not allowed if polling is enabled"
 
 
@@ -291,6 +303,9 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.ModelDecoupled: Answer(501, Code.UNIMPLEMENTED, _decoupled),
         errors.NotOneAnswer: Answer(400, Code.INVALID_ARGUMENT, _always(_NOT_ONE)),
         errors.AdminRequired: Answer(403, Code.UNAVAILABLE, _admin_required),
+        errors.Unauthenticated: Answer(401, Code.UNAUTHENTICATED, _unauthenticated),
+        errors.Forbidden: Answer(403, Code.PERMISSION_DENIED, _forbidden),
+        errors.RateLimited: Answer(429, Code.RESOURCE_EXHAUSTED, _rate_limited),
         errors.ModelControlOff: Answer(503, Code.UNAVAILABLE, _always(_CONTROL_OFF)),
         errors.ModelNotStored: Answer(500, Code.INTERNAL, _not_stored),
         errors.LoadRefused: Answer(400, Code.INVALID_ARGUMENT, _load_refused),

@@ -124,6 +124,14 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.AdminRequired: Answer(
         Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header '{e.header}'"
     ),
+    errors.Unauthenticated: Answer(
+        Code.UNAUTHENTICATED, lambda e: "The credentials are not valid" if e.given else "Credentials are required"
+    ),
+    errors.Forbidden: Answer(
+        Code.PERMISSION_DENIED,
+        lambda e: f"Use of model {e.model} is not allowed" if e.model else "Administration is not allowed",
+    ),
+    errors.RateLimited: Answer(Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s"),
     errors.ModelControlOff: Answer(
         Code.FAILED_PRECONDITION,
         lambda e: (

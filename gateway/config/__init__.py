@@ -7,6 +7,7 @@ cpu.py         how many threads compute on the host
 padding.py     the part of it that is about rows and lengths that are added to batches
 routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
+security.py    the part of it that is about TLS, callers and their limits
 signatures.py  the part of it that is about signatures
 warmup.py      the part of it that is about what a model runs before it is ready
 values.py      the small values in them, and their checks
@@ -37,6 +38,7 @@ from gateway.config.options import (
 )
 from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
+from gateway.config.security import ApiKey, Auth, Cors, Jwt, RateLimit, Tls
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import MAX_VERSION, VersionPolicy
 from gateway.config.warmup import WarmupInput, WarmupSample
@@ -46,10 +48,14 @@ __all__ = [
     "ANY",
     "MAX_VERSION",
     "Admin",
+    "ApiKey",
+    "Auth",
     "Config",
     "ConfigError",
     "ControlConfig",
+    "Cors",
     "FileRef",
+    "Jwt",
     "LevelConfig",
     "Listener",
     "MetricsListener",
@@ -57,11 +63,13 @@ __all__ = [
     "ModelControl",
     "Problem",
     "QueueConfig",
+    "RateLimit",
     "RouteConfig",
     "RouteTarget",
     "Rule",
     "SignatureConfig",
     "StateConfig",
+    "Tls",
     "VersionPolicy",
     "WarmupInput",
     "WarmupSample",

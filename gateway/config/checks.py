@@ -30,6 +30,8 @@ def contradictions(data: Any) -> Iterator[tuple[Loc, str]]:
                 if not elsewhere or target["model"] in models:  # what a repository holds is known when it is read
                     yield ("routes", name, *loc, key), remark
     yield from _unknown_listeners(data)
+    yield from _not_of_grpc(_mapping(_mapping(data).get("listen")))
+    yield from _unknown_limited_listeners(data)
     yield from _shared_ports(_mapping(_mapping(data).get("listen")))
 
 
@@ -61,9 +63,7 @@ def _targets(route: Any) -> Iterator[tuple[Loc, Mapping[str, Any]]]:
 
 def _unknown_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
     """Rules that ask for a port that is none."""
-    listen = _mapping(_mapping(data).get("listen"))
-    ports = [_mapping(each) for transport in ("http", "grpc") for each in _sequence(listen.get(transport))]
-    known = sorted({str(port.get(key)) for port in ports for key in ("name", "bind") if port.get(key)})
+    known = _listener_names(data)
     for name, route in _mapping(_mapping(data).get("routes")).items():
         for number, rule in enumerate(_sequence(_mapping(route).get("match"))):
             wanted = _mapping(rule).get("listener")
@@ -71,6 +71,34 @@ def _unknown_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
                 if known and isinstance(text, str) and text not in known:
                     place: Loc = ("routes", name, "match", number, "listener")
                     yield place, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
+
+
+def _not_of_grpc(listen: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """What only HTTP's ports can do."""
+    for index, port in enumerate(_sequence(listen.get("grpc"))):
+        tls = _mapping(_mapping(port).get("tls"))
+        if tls.get("client") == "verify_if_given":
+            yield ("listen", "grpc", index, "tls", "client"), "grpc asks for certificates of all clients, or of none"
+        if tls.get("min_version") == "1.3":
+            yield ("listen", "grpc", index, "tls", "min_version"), "grpc takes TLS 1.2 and 1.3"
+        if _mapping(port).get("cors") is not None:
+            yield ("listen", "grpc", index, "cors"), "browsers do not speak gRPC"
+
+
+def _unknown_limited_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
+    known = _listener_names(data)
+    for number, limit in enumerate(_sequence(_mapping(data).get("rate_limits"))):
+        for index, text in enumerate(_sequence(_mapping(limit).get("listeners"))):
+            if isinstance(text, str) and text not in known:
+                place: Loc = ("rate_limits", number, "listeners", index)
+                yield place, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
+
+
+def _listener_names(data: Any) -> list[str]:
+    """Of both transports."""
+    listen = _mapping(_mapping(data).get("listen"))
+    ports = [_mapping(each) for transport in ("http", "grpc") for each in _sequence(listen.get(transport))]
+    return sorted({str(port.get(key)) for port in ports for key in ("name", "bind") if port.get(key)})
 
 
 def _target_contradictions(

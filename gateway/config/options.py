@@ -25,6 +25,7 @@ from gateway.config.cpu import Cpu
 from gateway.config.padding import RaggedConfig
 from gateway.config.routes import Route
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
+from gateway.config.security import Auth, Cors, Mode, RateLimit, Tls
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import (
     MAX_VERSION,
@@ -53,6 +54,10 @@ class MetricsListener(Section):
 
     bind: Bind
     """HOST:PORT, an IPv6 host in brackets; port 0 takes any free one."""
+    tls: Tls | None = None
+    """Its certificate; null: it speaks without TLS."""
+    auth: Mode | None = None
+    """Whether callers must say who they are, where it is not as the section auth says."""
 
     @property
     def host(self) -> str:
@@ -72,6 +77,8 @@ class Listener(MetricsListener):
     """Which dialects are spoken here; null is all of them."""
     name: str | None = Field(default=None, min_length=1)
     """What routes call it; null: its bind."""
+    cors: Cors | None = None
+    """Which pages of the web may call it from a browser; null: none. For HTTP ports."""
 
     @property
     def title(self) -> str:
@@ -269,6 +276,19 @@ class ModelConfig(Section):
 # ----------------------------------------------------------------------------------------------------------- the whole
 
 
+class Timeouts(Section):
+    """Seconds after which an HTTP port closes a connection."""
+
+    idle_seconds: float = Field(default=75, gt=0, allow_inf_nan=False)
+    """That has no request."""
+    head_seconds: float = Field(default=30, gt=0, allow_inf_nan=False)
+    """Whose request's head, or handshake, is not whole."""
+    body_seconds: float = Field(default=60, gt=0, allow_inf_nan=False)
+    """Of whose request's body nothing more comes."""
+    answer_seconds: float = Field(default=300, gt=0, allow_inf_nan=False)
+    """Whose client takes nothing of its answer."""
+
+
 class Limits(Section):
     """What a caller may send."""
 
@@ -278,6 +298,18 @@ class Limits(Section):
     """The largest body with tensors as bytes: Open Inference's binary extension, and every message of gRPC."""
     max_json_depth: int | None = Field(default=None, ge=1)
     """How deep JSON may nest; null is each dialect's own limit."""
+    max_elements: int | None = Field(default=None, ge=1)
+    """How many elements the tensors of a request may have in all; null: as many as a body holds."""
+    max_header_bytes: int = Field(default=8190, ge=1024, le=1 << 20)
+    """The longest request line or header; of gRPC, all metadata of a call."""
+    max_headers: int = Field(default=128, ge=8, le=10_000)
+    """How many headers a request may have."""
+    max_connections: int | None = Field(default=None, ge=1)
+    """How many connections each port may have open; more are closed at once. null: any number."""
+    max_concurrent_streams: int | None = Field(default=None, ge=1, lt=2**31)
+    """How many calls of gRPC one connection may have open; null: any number."""
+    timeouts: Timeouts = Timeouts()
+    """How long HTTP ports wait for clients."""
 
 
 class Metrics(Section):
@@ -347,6 +379,10 @@ class Config(Section):
     """Which models are loaded, and who decides."""
     admin: Admin | None = None
     """What callers must show who change the server's state; null: nothing."""
+    auth: Auth | None = None
+    """Who may call; null: everybody."""
+    rate_limits: tuple[RateLimit, ...] = ()
+    """How much callers may ask for."""
     routes: dict[PublicName, Route] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """Further public names, each with the models that it leads to."""
     limits: Limits = Limits()

@@ -73,12 +73,14 @@ class Rule(Section):
     """The transport that it uses."""
     listener: str | tuple[str, ...] | None = None
     """The port where it came in, by its name or its bind, or one of several."""
+    caller: str | tuple[str, ...] | None = None
+    """Who calls, as the section auth knows it, or one of several: a name, "role:NAME", "*" or "anonymous"."""
     to: Targets
     """Its targets."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Rule:
-        if not (self.header or self.dialect or self.transport or self.listener):
+        if not (self.header or self.dialect or self.transport or self.listener or self.caller):
             raise ValueError("a rule without a condition takes every request: write its targets as the route's own")
         return self
 
@@ -92,11 +94,13 @@ class Sticky(Section):
     """An HTTP header, or gRPC metadata."""
     parameter: str | None = Field(default=None, min_length=1)
     """A parameter of the request."""
+    caller: bool = False
+    """Who calls, as the section auth knows it."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Sticky:
-        if (self.header is None) == (self.parameter is None):
-            raise ValueError("needs header or parameter, one of them")
+        if sum((self.header is not None, self.parameter is not None, self.caller)) != 1:
+            raise ValueError("needs header, parameter or caller, one of them")
         return self
 
 

@@ -198,7 +198,13 @@ def test_the_sample_loads(folder: Path) -> None:
 def test_defaults(folder: Path) -> None:
     config = load("models: {m: {backend: onnx, path: models/digits}}")
     assert config.plain() == {
-        "listen": {"http": [{"bind": "0.0.0.0:8000", "dialects": None, "name": None}], "grpc": [], "metrics": None},
+        "listen": {
+            "http": [
+                {"bind": "0.0.0.0:8000", "tls": None, "auth": None, "dialects": None, "name": None, "cors": None}
+            ],
+            "grpc": [],
+            "metrics": None,
+        },
         "models": {
             "m": {
                 "backend": "onnx",
@@ -237,7 +243,19 @@ def test_defaults(folder: Path) -> None:
         "model_control": {"mode": "none", "load": [], "poll_seconds": 15, "allow_uploads": False, "model_roots": []},
         "admin": None,
         "routes": {},
-        "limits": {"max_body_bytes": 67108864, "max_binary_bytes": 1073741824, "max_json_depth": None},
+        "auth": None,
+        "rate_limits": [],
+        "limits": {
+            "max_body_bytes": 67108864,
+            "max_binary_bytes": 1073741824,
+            "max_json_depth": None,
+            "max_elements": None,
+            "max_header_bytes": 8190,
+            "max_headers": 128,
+            "max_connections": None,
+            "max_concurrent_streams": None,
+            "timeouts": {"idle_seconds": 75, "head_seconds": 30, "body_seconds": 60, "answer_seconds": 300},
+        },
         "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
@@ -552,7 +570,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "5:5: models.digits.max_bach_size: unknown key; did you mean max_batch_size?",
             "6:5: models.digits.colour: unknown key",
             "7:1: limit: unknown key; did you mean limits?",
-            "8:10: limits.size: unknown key; known are max_binary_bytes, max_body_bytes, max_json_depth",
+            "8:10: limits.size: unknown key",
         ],
     ),
     "a key of another backend": (
@@ -869,7 +887,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "tf_serving, grps",
             '12:36: listen.http[5].dialects[1]: found "tf_servin", expected one of open_inference, tf_serving, grps; '
             "did you mean tf_serving?",
-            "13:26: listen.metrics.dialects: unknown key; known are bind",
+            "13:26: listen.metrics.dialects: unknown key; known are auth, bind, tls",
         ],
     ),
     "model control": (
@@ -891,7 +909,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "7:17: listen.grpc[0].bind: port 80 is taken by listen.http[0]",
             "7:41: listen.grpc[1].bind: port 81 is taken by listen.http[1]",
             "8:19: listen.metrics.bind: port 81 is taken by listen.http[1]",
-            "8:27: listen.metrics.x: unknown key; known are bind",
+            "8:27: listen.metrics.x: unknown key; known are auth, bind, tls",
         ],
     ),
     # --- routes
@@ -946,7 +964,7 @@ routes:
             "13:22: routes.a.match[2].header.x: found an empty list, expected text or at least 1 entry",
             '13:38: routes.a.match[2].transport: found "udp", expected one of http, grpc',
             "13:47: routes.a.match[2].to: found an empty list, expected at least 1 entry",
-            "14:13: routes.a.sticky: needs header or parameter, one of them",
+            "14:13: routes.a.sticky: needs header, parameter or caller, one of them",
             "15:40: routes.a.fallback[0].weight: a fallback has no share: the first that is ready takes all",
             "16:17: routes.a.timeout_ms: found -1, expected at least 0",
         ],
