@@ -29,6 +29,7 @@ from backends import BACKENDS, cuda_memory
 from backends import pipeline as pipelines
 from backends.device import gpu_memory
 from backends.ops import OPS
+from gateway.access_log import AccessLog, LogFile
 from gateway.admin import AdminKey
 from gateway.canonical import ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
@@ -48,6 +49,7 @@ from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
 from gateway.monitor import Gpu, Monitor
+from gateway.observer import Observer
 from gateway.overview import Overview
 from gateway.page import pages
 from gateway.ports import Await, Computation, Dialect, MakeClient, ModelSource, ModelView, Registries, Resolve
@@ -57,9 +59,11 @@ from gateway.route import Route
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
+from gateway.spans import Spans
 from gateway.tf_serving_metrics import TfServingMetrics
 from gateway.tracing import TraceFile, Tracing
 from gateway.triton_metrics import TritonMetrics
+from gateway.vitals import Vitals
 
 NAME: Final = "tensorgate"
 Say = Callable[[str], None]
@@ -183,7 +187,10 @@ class App:
         self.config = config
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
+        self.observer = _observer(config)
+        self.vitals = Vitals(version(), lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        counting.append(self.vitals.collect)
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
         self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches, self._routes)
@@ -197,6 +204,7 @@ class App:
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
+        self.service.observer = self.observer
         self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
@@ -205,6 +213,7 @@ class App:
         self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._watching: asyncio.Future[None] | None = None
+        self._looking: asyncio.Future[None] | None = None
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self._polling: asyncio.Future[None] | None = None
@@ -241,6 +250,7 @@ class App:
         for listener in listen.grpc:
             await self._listen_grpc(listener)
         self._watching = asyncio.ensure_future(self.monitor.run())
+        self._looking = asyncio.ensure_future(self.vitals.run())
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
@@ -257,7 +267,7 @@ class App:
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
-        for work in (self._polling, self._watching, self._trying):
+        for work in (self._polling, self._watching, self._looking, self._trying):
             if work is not None:
                 work.cancel()
         grace = self.config.drain_seconds
@@ -270,8 +280,16 @@ class App:
                 await asyncio.to_thread(self.tracing.close)
         except TimeoutError:
             return False
-        timer.cancel()
+        finally:
+            timer.cancel()
+            if self.observer is not None:
+                await asyncio.to_thread(self.observer.close)
         return True
+
+    def reopen_logs(self) -> None:
+        """The access log was renamed, and goes on in a new file."""
+        if self.observer is not None:
+            self.observer.reopen()
 
     def examples(self) -> dict[str, str]:
         """Dialect title -> one shell line that works right now, for the first model that the dialect can call."""
@@ -328,8 +346,9 @@ class App:
             configured.max_json_depth,
             self.config.drain_seconds + 0.5,
         )
-        listener = HttpListener(self.service, dialects, pages, limits, names=names)
+        listener = HttpListener(self.service, dialects, pages, limits, names=names, request_ids=self.config.request_ids)
         await listener.start(sock)
+        self.vitals.listeners.add(names[0] if names else scheme, "http", listener.traffic)
         self._http.append(listener)
         host, port = sock.getsockname()[:2]
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
@@ -341,6 +360,7 @@ class App:
             self.config.limits.max_binary_bytes,
             descriptors.pool(),
             (listener.title, listener.bind),
+            self.config.request_ids,
         )
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:
@@ -348,6 +368,7 @@ class App:
         except RuntimeError:
             raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
         self._grpc.append(server)
+        self.vitals.listeners.add(listener.title, "grpc", server.traffic)
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
 
 
@@ -371,6 +392,16 @@ def _tracing(config: Config) -> Tracing:
     return Tracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
+def _observer(config: Config) -> Observer | None:
+    """Raises ImportError where OpenTelemetry is wanted, and not installed."""
+    log, wanted = None, config.access_log
+    file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None
+    if wanted is not None and file is not None:
+        log = AccessLog(wanted, file)
+    spans = Spans(config.opentelemetry, version()) if config.opentelemetry is not None else None
+    return Observer(log, file, spans) if log is not None or spans is not None else None
+
+
 def _bound(listener: MetricsListener) -> socket.socket:
     try:
         return bind(listener.host, listener.port)
@@ -391,12 +422,13 @@ async def serve(config: Config, kinds: Registries, say: Say) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    app = App(config, kinds, say)
     try:
+        app = App(config, kinds, say)
         await app.start()
-    except OSError as error:
+    except (OSError, ImportError) as error:
         say(str(error))
         return 1
+    loop.add_signal_handler(signal.SIGUSR1, app.reopen_logs)
     keep_what_is_there()
     say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
     loading = loop.create_task(app.load(lambda report: say(_told(report))))

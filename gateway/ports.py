@@ -95,7 +95,9 @@ class Call:
     body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
     learned that a later error must repeat, such as the request's id. `accepted`: the question is a model's to answer,
     and an error from here on is an answer, too. `regions` is the memory that callers share; `in_thread`
-    tells a decode that it may take its time.
+    tells a decode that it may take its time. `peer` tells the address that it came from, as the transport writes it;
+    `request_id` is what its answer's headers call it, "" where they do not. `trail` is kept where somebody wants to
+    know what becomes of it.
     """
 
     body: Buffer
@@ -114,6 +116,9 @@ class Call:
     in_thread: bool = False
     dialect: str = ""
     listener: tuple[str, ...] = ()
+    peer: Callable[[], str] = str
+    request_id: str = ""
+    trail: Any = None
 
 
 @dataclass(slots=True, eq=False)

@@ -3,6 +3,7 @@
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
+observing.py   the part of it that is about the access log and OpenTelemetry
 routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
@@ -14,6 +15,7 @@ file.py        all of it in order: load_config; one model's entry alone: model_v
 
 from gateway.config.control import Admin, ModelControl
 from gateway.config.file import ConfigError, load_config, model_validator, parse_config, read_plain, with_model_control
+from gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
 from gateway.config.options import (
     Config,
     Listener,
@@ -30,6 +32,7 @@ from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
 __all__ = [
     "ANY",
     "MAX_VERSION",
+    "AccessLogConfig",
     "Admin",
     "Config",
     "ConfigError",
@@ -40,6 +43,7 @@ __all__ = [
     "MetricsListener",
     "ModelConfig",
     "ModelControl",
+    "OpenTelemetryConfig",
     "QueueConfig",
     "RouteConfig",
     "RouteTarget",
