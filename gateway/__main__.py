@@ -6,7 +6,6 @@ Every verb is one function; those that serve import the house, those that ask a 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib.metadata
 import json
 import logging
@@ -87,8 +86,19 @@ def _parser() -> argparse.ArgumentParser:
         _schema,
         "schema",
         "Print the JSON schema of the configuration, for editors that complete and check YAML.",
-        "tensorgate schema > schema.json",
+        "tensorgate schema > schema.json\n  tensorgate schema gateway.yaml > schema.json",
     )
+    verb.add_argument("file", type=Path, nargs="?", help="a configuration whose own operators are to be in it, too")
+
+    verb = _verb(
+        verbs,
+        _ops,
+        "ops",
+        "List the operators for preprocess and postprocess, or say all about some of them.",
+        "tensorgate ops\n  tensorgate ops softmax nms\n  tensorgate ops --config gateway.yaml my_op",
+    )
+    verb.add_argument("names", nargs="*", metavar="NAME", help="of operators to explain, with their keys")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
 
     verb = _verb(
         verbs, _models, "models", "List what a running gateway serves.", "tensorgate models --url http://gpu1:8000"
@@ -266,7 +276,7 @@ def _serve(options: argparse.Namespace) -> int:
     # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _choose_grpc_engine()
-    from gateway import app
+    from gateway import app, serving
     from gateway.config import ConfigError, config_class, load_config, parse_config, with_model_control
     from gateway.logs import LINE
 
@@ -285,8 +295,7 @@ def _serve(options: argparse.Namespace) -> int:
         _complain(str(error))
         return 2
     app.tune_process()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(app.serve(config, kinds, _say))
+    return serving.serve(config, kinds, _say)
 
 
 def _listen(options: argparse.Namespace) -> str:
@@ -295,17 +304,8 @@ def _listen(options: argparse.Namespace) -> str:
     return json.dumps({"listen": {"http": [binds["http"]], "grpc": [binds["grpc"]], "metrics": binds["metrics"]}})
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
-    return loop
-
-
 def _check(options: argparse.Namespace) -> int:
-    from gateway import app
+    from gateway import app, check
     from gateway.config import ConfigError, load_config
 
     kinds = app.registries()
@@ -313,14 +313,18 @@ def _check(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             config = load_config(file, kinds)
-            failures = app.try_loading(config, kinds) if options.load else app.unreadable(config, kinds)
         except ConfigError as error:
             _complain(str(error))
             status = 2
             continue
+        found = check.misfits(config, file, kinds)
+        failures = [str(problem) for _, problem in found]
+        if options.load:
+            told = {name for name, _ in found}
+            failures += [f"{file}: models.{text}" for name, text in app.try_loading(config, kinds) if name not in told]
         for failure in failures:
-            _complain(f"{file}: models.{failure}")
-        count = len(app.catalog(config, kinds).names())
+            _complain(failure)
+        count = len(app.catalog(config, config.extended(kinds)).names())
         _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
@@ -350,11 +354,41 @@ def _import_grps(options: argparse.Namespace) -> int:
 
 
 def _schema(options: argparse.Namespace) -> int:
-    from gateway import app
     from gateway.config import json_schema
 
-    _say(json.dumps(json_schema(app.registries()), indent=2))
+    kinds = _kinds(options.file)
+    if kinds is None:
+        return 2
+    _say(json.dumps(json_schema(kinds), indent=2))
     return 0
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from gateway import op_list
+
+    kinds = _kinds(options.config)
+    if kinds is None:
+        return 2
+    try:
+        lines = op_list.explained(kinds.ops, options.names) if options.names else op_list.listed(kinds.ops)
+        _say("\n".join(lines).rstrip())
+    except KeyError as error:
+        _complain(error.args[0])
+        return 2
+    return 0
+
+
+def _kinds(file: Path | None) -> Any:
+    """The registries, with the operators that a configuration brings; None if that cannot be read."""
+    from gateway import app
+    from gateway.config import ConfigError, load_config
+
+    kinds = app.registries()
+    try:
+        return kinds if file is None else load_config(file, kinds).extended(kinds)
+    except ConfigError as error:
+        _complain(str(error))
+        return None
 
 
 def _models(options: argparse.Namespace) -> int:

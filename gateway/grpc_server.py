@@ -120,7 +120,7 @@ class GrpcListener:
                 nonlocal answer
                 if reply.grpc_code is not Code.OK:
                     await abort(context, reply)
-                answer = body_of(reply)
+                answer = await body_of(reply)
 
             with self._counted():
                 await self._service.handle(dialect, endpoint, self._calls(name, context)(body), send)

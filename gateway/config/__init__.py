@@ -4,17 +4,30 @@ yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
 observing.py   the part of it that is about the access log and OpenTelemetry
+cpu.py         how many threads compute on the host
+padding.py     the part of it that is about rows and lengths that are added to batches
 routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
+warmup.py      the part of it that is about what a model runs before it is ready
 values.py      the small values in them, and their checks
+own_ops.py     operators that a file brings along
 checks.py      contradictions between parts of a file
 words.py       pydantic's errors -> an operator's words
 file.py        all of it in order: load_config; one model's entry alone: model_validator
 """
 
 from gateway.config.control import Admin, ModelControl
-from gateway.config.file import ConfigError, load_config, model_validator, parse_config, read_plain, with_model_control
+from gateway.config.file import (
+    ConfigError,
+    Problem,
+    load_config,
+    locator,
+    model_validator,
+    parse_config,
+    read_plain,
+    with_model_control,
+)
 from gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
 from gateway.config.options import (
     Config,
@@ -27,7 +40,9 @@ from gateway.config.options import (
 from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
-from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
+from gateway.config.values import MAX_VERSION, VersionPolicy
+from gateway.config.warmup import WarmupInput, WarmupSample
+from gateway.files import FileRef
 
 __all__ = [
     "ANY",
@@ -44,6 +59,7 @@ __all__ = [
     "ModelConfig",
     "ModelControl",
     "OpenTelemetryConfig",
+    "Problem",
     "QueueConfig",
     "RouteConfig",
     "RouteTarget",
@@ -51,9 +67,12 @@ __all__ = [
     "SignatureConfig",
     "StateConfig",
     "VersionPolicy",
+    "WarmupInput",
+    "WarmupSample",
     "config_class",
     "json_schema",
     "load_config",
+    "locator",
     "model_validator",
     "parse_config",
     "read_plain",
