@@ -75,7 +75,7 @@ class AccessLog:
             "time": self._time(),
             "request_id": request_id,
             "caller": _name_of(getattr(call, "caller", None)),
-            "remote": call.peer(),
+            "remote": call.peer.address(),
             "dialect": call.dialect,
             "transport": call.transport,
             "listener": call.listener[0] if call.listener else "",
@@ -113,7 +113,7 @@ class AccessLog:
 
 
 def _name_of(caller: Any) -> str | None:
-    return None if caller is None else str(caller)[:LONGEST_TEXT]
+    return None if caller is None else str(getattr(caller, "name", caller))[:LONGEST_TEXT]
 
 
 def _encoded(line: dict[str, Any]) -> bytes:

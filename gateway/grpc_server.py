@@ -20,6 +20,7 @@ from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.grpc_house import Health, Reflection
 from gateway.grpc_streams import Chat, Reader, abort, body_of, write
+from gateway.peers import GrpcPeer
 from gateway.ports import Call, Dialect, Endpoint, Reply
 from gateway.request_id import REQUEST_ID, is_sane
 from gateway.request_id import new as new_id
@@ -164,7 +165,7 @@ class GrpcListener:
                 deadline,
                 self._max_body_bytes,
                 listener=self._names,
-                peer=context.peer,
+                peer=GrpcPeer(context),
                 request_id=request_id,
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from gateway.ports import Buffer, Reply
+from gateway.ports import Buffer, Peer, Reply
 
 
 class Exchange(Protocol):
@@ -30,9 +30,8 @@ class Exchange(Protocol):
 
     request_id: str
 
-    def peer(self) -> str:
-        """The client's address, HOST:PORT."""
-        ...
+    @property
+    def peer(self) -> Peer: ...
 
     async def read(self, limit: int) -> Buffer:
         """The whole body. Raises BodyTooLarge beyond `limit` bytes, as soon as that is known."""

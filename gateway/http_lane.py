@@ -27,7 +27,8 @@ from gateway.errors import BodyTooLarge
 from gateway.http_body import Body
 from gateway.http_exchange import Answer
 from gateway.http_head import Head, may_become_head, read_head, reply_head
-from gateway.ports import Buffer, Reply
+from gateway.peers import HttpPeer
+from gateway.ports import Buffer, Peer, Reply
 from gateway.request_id import REQUEST_ID
 
 log = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "lane",
         "patient_until",
+        "peer",
         "transport",
     )
 
@@ -176,6 +178,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self.peer = HttpPeer(transport)
         self.lane.connections.add(self)
         self._wait_for(self.lane.patience.idle)
         if self.lane.stopping:
@@ -193,11 +196,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_answering(self) -> bool:
         """Whether a request is being answered."""
         return self._exchange is not None
-
-    @property
-    def peer(self) -> str:
-        """The client's address."""
-        return address_of(self.transport.get_extra_info("peername"))
 
     def close_if_idle(self) -> None:
         if self._exchange is None and self._body is None:
@@ -408,14 +406,6 @@ class Connection(asyncio.BufferedProtocol):
             self._drained.set_result(None)
 
 
-def address_of(peername: Any) -> str:
-    """HOST:PORT of what sockets call their other end, "" for one that has no such name."""
-    if not isinstance(peername, tuple):
-        return ""
-    host, port = peername[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class LaneExchange:
     """A request in the lane. Its `body` is None until it is here, and when it is refused. `headers` may be shared with
     other requests.
@@ -434,8 +424,9 @@ class LaneExchange:
         self.has_begun = False
         self.request_id = ""
 
-    def peer(self) -> str:
-        """See Exchange."""
+    @property
+    def peer(self) -> Peer:
+        """The client, once for all of its requests."""
         return self._connection.peer
 
     async def read(self, limit: int) -> bytes:

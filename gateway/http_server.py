@@ -24,8 +24,9 @@ from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
 from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
-from gateway.http_lane import Lane, Patience, address_of
-from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Reply, Resolve
+from gateway.http_lane import Lane, Patience
+from gateway.peers import HttpPeer
+from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve
 from gateway.request_id import REQUEST_ID, is_sane
 from gateway.request_id import new as new_id
 from gateway.service import Service
@@ -308,10 +309,10 @@ class AiohttpExchange:
         self.request_id = ""
         self.received = self.sent = 0
 
-    def peer(self) -> str:
-        """See Exchange."""
-        transport = self._request.transport
-        return "" if transport is None else address_of(transport.get_extra_info("peername"))
+    @property
+    def peer(self) -> Peer:
+        """The client."""
+        return HttpPeer(self._request.transport)
 
     async def read(self, limit: int) -> Buffer:
         """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""

@@ -11,10 +11,12 @@ from gateway.errors import (
     BodyTooLarge,
     Code,
     DeadlineExceeded,
+    Exhausted,
     GatewayError,
     MalformedJson,
     ModelControlOff,
     ModelUnavailable,
+    OutOfMemory,
     OutputTooLarge,
     QueueFull,
     QueueTimeout,
@@ -36,11 +38,13 @@ _BY_KIND: Final[Mapping[type[GatewayError], str]] = {
     AdminRequired: "admin",
     ModelControlOff: "model_control",
     RegionLimit: "region_limit",
+    Exhausted: "exhausted",
+    OutOfMemory: "out_of_memory",
 }
 _BY_CODE: Final[Mapping[Code, str]] = {
     Code.UNAUTHENTICATED: "unauthenticated",
     Code.PERMISSION_DENIED: "forbidden",
-    Code.RESOURCE_EXHAUSTED: "exhausted",
+    Code.RESOURCE_EXHAUSTED: "rate_limited",
 }
 """Of kinds that have no word of their own."""
 

@@ -112,7 +112,7 @@ class CallSpan:
             stage = self._tracer.start_span(name, self._context, start_time=self._ns(begun))
             stage.end(self._ns(ended))
         self._span.set_attributes(_attributes(trail, request_id, code, kind))
-        failed = trail.status >= 500 if trail.call.transport == "http" else code in _OUR_FAULT
+        failed = trail.status >= 500 if trail.call.transport == "http" else trail.told in _OUR_FAULT
         if failed:
             self._span.set_status(self._trace.StatusCode.ERROR)
         self._span.end(time.monotonic_ns() + self._offset_ns)
@@ -161,7 +161,7 @@ def _attributes(trail: Trail, request_id: str, code: Code, kind: str) -> dict[st
         "tensorgate.dialect": call.dialect,
         "tensorgate.method": trail.endpoint.method,
         "tensorgate.code": code.name,
-        "client.address": call.peer(),
+        "client.address": call.peer.address(),
     }
     if request_id:
         found["tensorgate.request_id"] = request_id
@@ -178,12 +178,12 @@ def _attributes(trail: Trail, request_id: str, code: Code, kind: str) -> dict[st
             "rpc.system": "grpc",
             "rpc.service": service,
             "rpc.method": method,
-            "rpc.grpc.status_code": int(code),
+            "rpc.grpc.status_code": int(trail.told),
         }
     path = call.raw_target.partition("?")[0][:_LONGEST_TEXT].encode("utf-8", "replace").decode()
     return found | {
         "http.request.method": call.method,
-        "http.route": trail.endpoint.address,
+        "http.route": trail.endpoint.address.rpartition(" ")[2],
         "http.response.status_code": trail.status,
         "http.request.body.size": trail.received,
         "http.response.body.size": trail.sent,

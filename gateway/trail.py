@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from gateway.canonical import NOTHING, InferRequest, Leg
+from gateway.errors import Code
 from gateway.ports import Call, Endpoint, ModelView, Observe, Reply
 
 Send = Callable[[Reply], Awaitable[None]]
@@ -33,9 +34,10 @@ NO_LEG: Final = NoLeg()
 
 
 class Trail:
-    """One call. `begun` is when it was read, in seconds of time.monotonic(). `view` is the model version that was asked
-    last; `rows` are its own, `batch_rows` those of the batch that it ran in; `sent` are bytes of bodies; `status` is
-    that of the last reply over HTTP. `span` is None unless the call is traced; `stages` are then what it went through.
+    """One call. `begun` is when it was read, in seconds of time.monotonic(). `view` is the model version that was
+    asked last; `rows` are its own, `batch_rows` those of the batch that it ran in; `sent` are bytes of bodies;
+    `status` and `told` are those of the last reply, over HTTP and over gRPC. `span` is None unless the call is
+    traced; `stages` are then what it went through.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class Trail:
         "span",
         "stages",
         "status",
+        "told",
         "view",
     )
 
@@ -67,6 +70,7 @@ class Trail:
         self.compute_s = 0.0
         self.sent = 0
         self.status = 0
+        self.told = Code.CANCELLED
         self.span: Any = None
         self.stages: list[Stage] = []
         self.make_leg: Callable[[str], Leg] | None = None
@@ -102,6 +106,7 @@ class Trail:
         async def seen(reply: Reply) -> None:
             body = reply.body
             self.status = reply.http_status
+            self.told = reply.grpc_code
             self.sent += len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum(map(len, body))
             await send(reply)
 
