@@ -20,9 +20,9 @@ class Observer:
         self._file = file
         self._spans = spans
 
-    def begin(self, endpoint: Endpoint, call: Call, send: Send) -> Send:
-        """A call begins. -> how its replies are to be sent"""
-        trail = call.trail = Trail(endpoint, call)
+    def begin(self, endpoint: Endpoint, call: Call, send: Send, begun: float) -> Send:
+        """A call has begun, at that time. -> how its replies are to be sent"""
+        trail = call.trail = Trail(endpoint, call, begun)
         if self._spans is not None:
             self._spans.begin(trail)
         return trail.sending(send)

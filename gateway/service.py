@@ -171,7 +171,7 @@ class Service:
         call.dialect = dialect
         kind = ""
         if self.observer is not None:
-            send = self.observer.begin(endpoint, call, send)
+            send = self.observer.begin(endpoint, call, send, begun)
         resolve = self._router.resolver(call)
         try:
             if endpoint.admin and self.admin is not None:

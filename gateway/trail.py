@@ -58,8 +58,8 @@ class Trail:
         "view",
     )
 
-    def __init__(self, endpoint: Endpoint, call: Call) -> None:
-        self.begun = time.monotonic()
+    def __init__(self, endpoint: Endpoint, call: Call, begun: float) -> None:
+        self.begun = begun
         self.call = call
         self.endpoint = endpoint
         self.received = len(call.body)

@@ -31,7 +31,7 @@ def trail_of(view: ModelView | None = None, **about: Any) -> Trail:
     call = Call(b"12345", "POST", TARGET, {}, "http", dialect="plain", listener=("front", "0.0.0.0:1"), peer=Address())
     for name, value in about.items():
         setattr(call, name, value)
-    trail = Trail(INFER, call)
+    trail = Trail(INFER, call, 0.0)
     trail.view = view
     return trail
 
