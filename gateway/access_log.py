@@ -15,10 +15,9 @@ import sys
 import threading
 import time
 from collections import deque
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-
-import orjson
 
 from gateway.config import AccessLogConfig
 from gateway.errors import Code
@@ -70,57 +69,64 @@ class AccessLog:
         return random.random() < self._sample  # noqa: S311  (it guards nothing)
 
     def _line(self, trail: Trail, request_id: str, code: Code, kind: str, seconds: float) -> bytes:
+        """What is the same in the lines of many calls is kept, and the rest is put around it: in one expression, for it
+        is done for every call.
+        """
         call, view = trail.call, trail.view
-        line: dict[str, Any] = {
-            "time": self._time(),
-            "request_id": request_id,
-            "caller": _name_of(getattr(call, "caller", None)),
-            "remote": call.peer.address(),
-            "dialect": call.dialect,
-            "transport": call.transport,
-            "listener": call.listener[0] if call.listener else "",
-            "method": trail.endpoint.method,
-        }
-        if view is not None:
-            handle: Any = view.handle
-            line["route"] = view.route.name if view.route is not None else None
-            line["model"] = getattr(handle, "name", view.name)
-            line["version"] = view.version
-            line["rows"] = trail.rows
-            line["batch_rows"] = trail.batch_rows
-            line["queue_ms"] = round(trail.queue_s * 1e3, 3)
-            line["compute_ms"] = round(trail.compute_s * 1e3, 3)
-        line["bytes_in"] = trail.received
-        line["bytes_out"] = trail.sent
-        line["total_ms"] = round(seconds * 1e3, 3)
-        line["code"] = code.name
-        if call.transport == "http":
-            line["http_status"] = trail.status
-        if kind:
-            line["error"] = kind
-        if trail.span is not None:
-            line["trace_id"] = trail.span.trace_id
-        return _encoded(line)
-
-    def _time(self) -> str:
-        """2026-01-31T23:59:59.123Z, of which most is the same all second long. Source: RFC 3339."""
+        status = trail.status if call.transport == "http" else 0
+        method = trail.endpoint.method
+        caller = getattr(call, "caller", None)
         now = time.time()
         second = int(now)
         if second != self._second:
             self._second = second
             self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._second_text}.{int((now - second) * 1000):03d}Z"
+        if view is None:
+            asked = ""
+            model: tuple[Any, ...] = ()
+        else:
+            route = view.route
+            asked = (
+                f',"rows":{trail.rows},"batch_rows":{trail.batch_rows}'
+                f',"queue_ms":{trail.queue_s * 1e3:.3f},"compute_ms":{trail.compute_s * 1e3:.3f}'
+            )
+            model = (getattr(view.handle, "name", view.name), view.version, route and route.name)
+        names = _constant(call.listener, call.dialect, call.transport, method, int(code), kind, status, model)
+        name = _quoted(request_id) if call.request_id else f'"{request_id}"'
+        traced = "" if trail.span is None else f',"trace_id":"{trail.span.trace_id}"'
+        return (
+            f'{{"time":"{self._second_text}.{int((now - second) * 1000):03d}Z"'
+            f',"request_id":{name}'
+            f',"caller":{"null" if caller is None else _quoted(str(getattr(caller, "name", caller)))}'
+            f',"remote":{_quoted(call.peer.address())}{names}{asked}'
+            f',"bytes_in":{trail.received},"bytes_out":{trail.sent},"total_ms":{seconds * 1e3:.3f}{traced}}}\n'
+        ).encode()
 
 
-def _name_of(caller: Any) -> str | None:
-    return None if caller is None else str(getattr(caller, "name", caller))[:LONGEST_TEXT]
+@lru_cache(maxsize=4096)
+def _quoted(text: str) -> str:
+    """As JSON, in ASCII: nothing in it ends a line, and even what was no UTF-8 can be written."""
+    return json.dumps(text[:LONGEST_TEXT])
 
 
-def _encoded(line: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # bytes that were no UTF-8 are no text for orjson
-        return json.dumps(line).encode() + b"\n"
+@lru_cache(maxsize=1024)
+def _constant(
+    listener: tuple[str, ...],
+    dialect: str,
+    transport: str,
+    method: str,
+    code: int,
+    kind: str,
+    status: int,
+    model: tuple[Any, ...],
+) -> str:
+    """The part of a line that is the same for all such calls."""
+    words = {"listener": listener[0] if listener else "", "dialect": dialect, "transport": transport, "method": method}
+    words |= dict(zip(("model", "version", "route"), model, strict=False))
+    outcome: dict[str, Any] = {"code": Code(code).name}
+    outcome |= {"http_status": status} if status else {}
+    outcome |= {"error": kind} if kind else {}
+    return "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in {**words, **outcome}.items())
 
 
 class LogFile:

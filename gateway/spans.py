@@ -67,6 +67,7 @@ class Spans:
         """A call begins: decide whether it is traced."""
         parent = parent_of(trail.call.headers)
         if is_sampled(parent, self._ratio):
+            trail.stages = []
             trail.span = CallSpan(self._trace, self._tracer, parent, trail)
             trail.make_leg = trail.span.leg
         else:

@@ -40,40 +40,24 @@ class Trail:
     traced; `stages` are then what it went through.
     """
 
-    __slots__ = (
-        "batch_rows",
-        "begun",
-        "call",
-        "compute_s",
-        "endpoint",
-        "make_leg",
-        "queue_s",
-        "received",
-        "rows",
-        "sent",
-        "span",
-        "stages",
-        "status",
-        "told",
-        "view",
-    )
+    # Values of the class until something is known: a call that is not traced sets few of them.
+    view: ModelView | None = None
+    rows = 0
+    batch_rows = 0
+    queue_s = 0.0
+    compute_s = 0.0
+    sent = 0
+    status = 0
+    told = Code.CANCELLED
+    span: Any = None
+    stages: list[Stage]
+    make_leg: Callable[[str], Leg] | None = None
 
     def __init__(self, endpoint: Endpoint, call: Call, begun: float) -> None:
         self.begun = begun
         self.call = call
         self.endpoint = endpoint
         self.received = len(call.body)
-        self.view: ModelView | None = None
-        self.rows = 0
-        self.batch_rows = 0
-        self.queue_s = 0.0
-        self.compute_s = 0.0
-        self.sent = 0
-        self.status = 0
-        self.told = Code.CANCELLED
-        self.span: Any = None
-        self.stages: list[Stage] = []
-        self.make_leg: Callable[[str], Leg] | None = None
 
     def follow(self, request: InferRequest) -> None:
         """Note what becomes of a request, which is about to be submitted."""
@@ -83,9 +67,12 @@ class Trail:
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
         """See Traced. Of several requests in a call, rows add up, and the longest times count."""
         self.rows += rows
-        self.batch_rows = max(self.batch_rows, batch_rows)
-        self.queue_s = max(self.queue_s, started - submitted)
-        self.compute_s = max(self.compute_s, ended - started)
+        if batch_rows > self.batch_rows:
+            self.batch_rows = batch_rows
+        if started - submitted > self.queue_s:
+            self.queue_s = started - submitted
+        if ended - started > self.compute_s:
+            self.compute_s = ended - started
         if self.span is not None:
             self.stages += (("queue", submitted, started), ("infer", started, ended))
 
@@ -103,12 +90,12 @@ class Trail:
     def sending(self, send: Send) -> Send:
         """The same as `send`, but seen."""
 
-        async def seen(reply: Reply) -> None:
+        def seen(reply: Reply) -> Awaitable[None]:
             body = reply.body
             self.status = reply.http_status
             self.told = reply.grpc_code
             self.sent += len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum(map(len, body))
-            await send(reply)
+            return send(reply)
 
         return seen
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from adapters import pb
+from gateway import client
 from gateway.app import App, registries
 from gateway.config import load_config
 
@@ -71,7 +72,8 @@ class House:
     async def start(self) -> House:
         await self.app.start()
         await self.app.load(lambda report: None)
-        self.url, address = self.app.addresses
+        self.url = self.app.addresses[0]
+        address = next(each for each in self.app.addresses if each.startswith("grpc://"))
         self.http = aiohttp.ClientSession()
         self.channel = grpc.aio.insecure_channel(address.removeprefix("grpc://"))
         return self
@@ -387,3 +389,47 @@ async def test_other_servers_are_counted(make: Make) -> None:
     assert found[f"tensorgate_upstream_seconds_count{{{labels}}}"] == 1
     assert found[f"tensorgate_upstream_ready{{{labels}}}"] == 1
     assert found[f"tensorgate_upstream_ejected{{{labels}}}"] == 0
+
+
+# -------------------------------------------------------------------------------------------------------------- probes
+
+
+@pytest.mark.parametrize("dialects", [["open_inference"], ["tf_serving"], ["grps"]], ids=lambda names: names[0])
+async def test_every_port_has_the_probes(make: Make, dialects: list[str]) -> None:
+    ports = {"http": [{"bind": "127.0.0.1:0", "dialects": dialects}], "grpc": [{"bind": "127.0.0.1:0"}]}
+    house = await make(listen={**ports, "metrics": {"bind": "127.0.0.1:0"}})
+    for draining, ready in ((False, 200), (True, 503)):
+        house.app.service.draining = draining
+        for address in (each for each in house.app.addresses if not each.startswith("grpc")):
+            url = address.replace("metrics://", "http://")
+            for path, status in (("/healthz", 200), ("/readyz", ready), ("/readyz?verbose", ready)):
+                word = "ok\n" if status == 200 else "unavailable\n"
+                async with house.http.get(url + path) as answer:
+                    assert (answer.status, await answer.text()) == (status, word)
+                async with house.http.head(url + path) as answer:
+                    assert (answer.status, await answer.text()) == (status, "")
+                    assert answer.headers["Content-Length"] == str(len(word))
+                async with house.http.post(url + path) as answer:
+                    assert answer.status == 405
+
+
+async def test_health_asks_what_a_port_speaks(make: Make) -> None:
+    ports = {"http": [{"bind": "127.0.0.1:0", "dialects": ["grps"]}], "grpc": [{"bind": "127.0.0.1:0"}]}
+    house = await make(listen=ports)
+    url, address = house.app.addresses
+    grpc_address = address.removeprefix("grpc://")
+    gateways = (client.Gateway(url, 5), client.GrpcGateway(grpc_address, 5))
+    told: list[str] = []
+    for gateway in gateways:
+        await asyncio.to_thread(client.health, gateway, False, 0, told.append)
+        await asyncio.to_thread(client.health, gateway, True, 0, told.append)
+    assert told == ["ready", "live"] * 2
+    house.app.service.draining = True
+    for gateway, words in zip(gateways, ("503 unavailable", "NOT_SERVING"), strict=True):
+        with pytest.raises(client.ClientError, match=words):
+            await asyncio.to_thread(client.health, gateway, False, 0, told.append)
+        await asyncio.to_thread(client.health, gateway, True, 0, told.append)
+    wrong = client.Gateway(f"http://{grpc_address}", 5), client.GrpcGateway(url.removeprefix("http://"), 5)
+    for gateway in wrong:
+        with pytest.raises(client.ClientError):
+            await asyncio.to_thread(client.health, gateway, True, 0, told.append)
