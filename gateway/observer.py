@@ -30,6 +30,7 @@ class Observer:
     def end(self, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
         """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""
         trail: Trail = call.trail
+        call.trail = None  # no cycle: the body is to go at once, and not when Python's collector comes by
         if trail.view is None:
             trail.view = getattr(question, "view", None)
         request_id = call.request_id
