@@ -1,8 +1,8 @@
 """The access log: a line of JSON for each call that is over.
 
-Lines are made on the event loop, in microseconds, and written by a thread of their own a few times a second: neither a
-slow disk nor a full pipe is waited for. What it cannot keep up with is dropped, and counted. JSON escapes what could
-end a line, so that no caller can write one of its own.
+What they say is noted on the event loop, in a microsecond or two; a thread makes lines of it and writes them, a few
+times a second: neither a slow disk nor a full pipe is waited for. What it cannot keep up with is dropped, and counted.
+JSON escapes what could end a line, so that no caller can write one of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from gateway.config import AccessLogConfig
 from gateway.errors import Code
@@ -32,7 +33,10 @@ LONGEST_TEXT: Final = 512
 """Characters of a name that goes into a line."""
 _FLUSH_EVERY_S: Final = 0.25
 _CLOSES_WITHIN_S: Final = 2.0
-_LINES_AT_ONCE: Final = 1024
+_LINES_AT_ONCE: Final = 256
+
+Facts: TypeAlias = tuple[Any, ...]
+"""What a line says of a call: see facts_of."""
 
 
 class AccessLog:
@@ -43,8 +47,6 @@ class AccessLog:
         self._sample = config.sample
         self._slow_s = config.slow_ms / 1000 if config.slow_ms is not None else None
         self._all_errors = config.errors == "always"
-        self._second = 0
-        self._second_text = ""
 
     @property
     def dropped(self) -> int:
@@ -59,7 +61,7 @@ class AccessLog:
     def write(self, trail: Trail, request_id: str, code: Code, kind: str, seconds: float) -> None:
         """A call is over. `kind` is the error that it ended with, "" for none."""
         if self._wants(code, seconds):
-            self._lines.write(self._line(trail, request_id, code, kind, seconds))
+            self._lines.write(facts_of(trail, request_id, code, kind, seconds))
 
     def _wants(self, code: Code, seconds: float) -> bool:
         if self._sample >= 1 or (code is not Code.OK and self._all_errors):
@@ -68,45 +70,72 @@ class AccessLog:
             return True
         return random.random() < self._sample  # noqa: S311  (it guards nothing)
 
-    def _line(self, trail: Trail, request_id: str, code: Code, kind: str, seconds: float) -> bytes:
-        """What is the same in the lines of many calls is kept, and the rest is put around it: in one expression, for it
-        is done for every call.
-        """
-        call, view = trail.call, trail.view
-        status = trail.status if call.transport == "http" else 0
-        method = trail.endpoint.method
-        caller = getattr(call, "caller", None)
-        now = time.time()
-        second = int(now)
-        if second != self._second:
-            self._second = second
-            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        if view is None:
-            asked = ""
-            model: tuple[Any, ...] = ()
-        else:
-            route = view.route
-            asked = (
-                f',"rows":{trail.rows},"batch_rows":{trail.batch_rows}'
-                f',"queue_ms":{trail.queue_s * 1e3:.3f},"compute_ms":{trail.compute_s * 1e3:.3f}'
-            )
-            model = (getattr(view.handle, "name", view.name), view.version, route and route.name)
-        names = _constant(call.listener, call.dialect, call.transport, method, int(code), kind, status, model)
-        name = _quoted(request_id) if call.request_id else f'"{request_id}"'
-        traced = "" if trail.span is None else f',"trace_id":"{trail.span.trace_id}"'
-        return (
-            f'{{"time":"{self._second_text}.{int((now - second) * 1000):03d}Z"'
-            f',"request_id":{name}'
-            f',"caller":{"null" if caller is None else _quoted(str(getattr(caller, "name", caller)))}'
-            f',"remote":{_quoted(call.peer.address())}{names}{asked}'
-            f',"bytes_in":{trail.received},"bytes_out":{trail.sent},"total_ms":{seconds * 1e3:.3f}{traced}}}\n'
-        ).encode()
+
+def facts_of(trail: Trail, request_id: str, code: Code, kind: str, seconds: float) -> Facts:
+    """What a line will say. On the event loop: as little as possible, and nothing that keeps the call's memory."""
+    call, view = trail.call, trail.view
+    caller = getattr(call, "caller", None)
+    model: tuple[Any, ...] = ()
+    if view is not None:
+        route = view.route
+        model = (getattr(view.handle, "name", view.name), view.version, route and route.name)
+    return (
+        time.time(),
+        request_id,
+        None if caller is None else str(getattr(caller, "name", caller)),
+        call.peer.address(),
+        call.listener,
+        call.dialect,
+        call.transport,
+        trail.endpoint.method,
+        int(code),
+        kind,
+        trail.status if call.transport == "http" else 0,
+        model,
+        trail.rows,
+        trail.batch_rows,
+        trail.queue_s,
+        trail.compute_s,
+        trail.received,
+        trail.sent,
+        seconds,
+        "" if trail.span is None else trail.span.trace_id,
+    )
 
 
-@lru_cache(maxsize=4096)
-def _quoted(text: str) -> str:
+def line_of(facts: Facts) -> bytes:
+    """The line. In the thread that writes it: there, one after the other takes a third of the time that it takes in
+    between other work.
+    """
+    now, request_id, caller, address, listener, dialect, transport, method, code, kind, status, model, *numbers = facts
+    rows, batch_rows, queue_s, compute_s, received, sent, seconds, trace_id = numbers
+    second = int(now)
+    asked = (
+        f',"rows":{rows},"batch_rows":{batch_rows},"queue_ms":{queue_s * 1e3:.3f},"compute_ms":{compute_s * 1e3:.3f}'
+    )
+    names = _constant(listener, dialect, transport, method, code, kind, status, model)
+    traced = f',"trace_id":"{trace_id}"' if trace_id else ""
+    return (
+        f'{{"time":"{_time(second)}.{int((now - second) * 1000):03d}Z","request_id":{_escaped(request_id)}'
+        f',"caller":{"null" if caller is None else _quoted(caller)},"remote":{_quoted(address)}{names}'
+        f'{asked if model else ""},"bytes_in":{received},"bytes_out":{sent}'
+        f',"total_ms":{seconds * 1e3:.3f}{traced}}}\n'
+    ).encode()
+
+
+@lru_cache(maxsize=2)
+def _time(second: int) -> str:
+    """2026-01-31T23:59:59, UTC. Source: RFC 3339."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+def _escaped(text: str) -> str:
     """As JSON, in ASCII: nothing in it ends a line, and even what was no UTF-8 can be written."""
     return json.dumps(text[:LONGEST_TEXT])
+
+
+_quoted: Final = lru_cache(maxsize=4096)(_escaped)
+"""Of what comes again and again."""
 
 
 @lru_cache(maxsize=1024)
@@ -131,16 +160,17 @@ def _constant(
 
 class LogFile:
     """Lines on their way into a file, or a stream of the process. `write` is for the event loop; a thread, which starts
-    with the first line, does the rest.
+    with the first line, does the rest: `render` makes a line of what it is given.
 
     A file that was renamed or removed (logrotate) is opened anew, at the latest with `reopen`; one that was emptied is
     written from its new end on.
     """
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, render: Callable[[Any], bytes] = bytes) -> None:
+        self._render = render
         self._stream = name if name in STREAMS else ""
         self._path = path
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[Any] = deque()
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
         self._file = -1
@@ -149,8 +179,8 @@ class LogFile:
         self.taken = 0
         self.dropped = 0
 
-    def write(self, line: bytes) -> None:
-        """Take a line; drop it if too many wait."""
+    def write(self, line: Any) -> None:
+        """Take a line, or what `render` makes one of; drop it if too many wait."""
         if len(self._waiting) >= MOST_WAITING:
             self.dropped += 1
             return
@@ -182,7 +212,7 @@ class LogFile:
         while self._waiting:
             lines = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LINES_AT_ONCE))]
             try:
-                _write_all(self._opened(), b"".join(lines))
+                _write_all(self._opened(), b"".join(map(self._render, lines)))
                 self._complained = False
             except OSError as error:
                 self.dropped += len(lines)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway import access_log
-from gateway.access_log import AccessLog, LogFile
+from gateway.access_log import AccessLog, LogFile, line_of
 from gateway.config import AccessLogConfig
 from gateway.errors import Code
 from gateway.files import FileRef
@@ -41,7 +41,8 @@ class Lines(list[dict[str, Any]]):
 
     dropped = taken = 0
 
-    def write(self, line: bytes) -> None:
+    def write(self, facts: Any) -> None:
+        line = line_of(facts)
         assert line.count(b"\n") == 1
         assert line.endswith(b"\n")
         self.append(json.loads(line))
