@@ -18,7 +18,7 @@ from benchmarks.wrk import Round
 
 LEFT = 2  # columns of words
 RESULTS = Path(__file__).parent / "results"
-BASES = ("bare", "precomputed", "echo")  # contenders that the others are divided by
+BASES = ("bare", "precomputed", "echo", "off")  # contenders that the others are divided by
 HEAD = ("case", "contender", "requests/s", "p50 ms", "p99 ms", "CPU us/request")
 
 Rounds = Mapping[str, Mapping[str, Sequence[Round]]]

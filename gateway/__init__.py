@@ -46,6 +46,11 @@ What can be seen
     page/             the page itself                       client.py         what the command line asks a gateway
     check.py          what a configuration shows to be wrong, without loading a model
     op_list.py        what the command line says of operators
+    vitals.py         the process itself              traffic.py        what passes through its ports
+    refusals.py       why callers are turned away     observer.py       who is told of every call that ends:
+    access_log.py     a line of JSON                  spans.py          OpenTelemetry's spans
+    trail.py          what becomes of one call        trace_context.py  whose call it is, and whether it is traced
+    request_id.py     what it is called               peers.py          where it came from
     __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,

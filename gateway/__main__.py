@@ -130,9 +130,12 @@ def _parser() -> argparse.ArgumentParser:
         _health,
         "health",
         "Exit with 0 if a gateway is ready, with 1 if not: made for HEALTHCHECK and scripts.",
-        "tensorgate health --wait 60 && run-my-tests",
+        "tensorgate health --wait 60 && run-my-tests\n"
+        "  tensorgate health --url http://localhost:8501\n"
+        "  tensorgate health --grpc localhost:8001",
     )
     verb.add_argument("--live", action="store_true", help="ask only whether the process answers")
+    verb.add_argument("--grpc", metavar="HOST:PORT", help="ask a gRPC port, in place of --url")
     verb.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="keep asking for so long (default 0)")
     _url(verb)
     return parser
@@ -401,7 +404,11 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
-    gateway = client.Gateway(options.url, options.timeout)
+    gateway: client.Probed = (
+        client.GrpcGateway(options.grpc, options.timeout)
+        if options.grpc
+        else client.Gateway(options.url, options.timeout)
+    )
     return _asking(lambda: client.health(gateway, options.live, options.wait, _say))
 
 

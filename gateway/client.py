@@ -8,8 +8,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 Say = Callable[[str], None]
 
@@ -27,27 +28,72 @@ class Gateway:
         self._url = url.rstrip("/")
         self._timeout = timeout
 
+    def probe(self, *, live: bool) -> None:
+        """Asks the page that every HTTP port has, whatever is spoken there. Raises ClientError."""
+        self._read("/healthz" if live else "/readyz")
+
     def ask(self, path: str, body: Any = None) -> Any:
         """GET, or POST of a body as JSON -> the answer's JSON. Raises ClientError."""
+        try:
+            return json.loads(self._read(path, body))
+        except ValueError as error:
+            raise ClientError(f"{self._url}{path}: {error}") from None
+
+    def _read(self, path: str, body: Any = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data)  # noqa: S310  (the scheme is checked above)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
-                return json.load(answer)
+                content: bytes = answer.read()
+                return content
         except urllib.error.HTTPError as error:
             raise ClientError(f"{self._url}{path}: {error.code} {_told(error.read())}") from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", error) or type(error).__name__
             raise ClientError(f"{self._url}{path}: {reason}") from None
 
 
-def health(gateway: Gateway, live: bool, wait: float, say: Say) -> None:
+class GrpcGateway:
+    """A gateway at HOST:PORT of a gRPC listener."""
+
+    def __init__(self, address: str, timeout: float) -> None:
+        self._address = address.removeprefix("grpc://")
+        self._timeout = timeout
+
+    def probe(self, *, live: bool) -> None:
+        """Raises ClientError unless it is ready, or answers at all."""
+        import grpc
+        from grpc_health.v1 import health_pb2
+
+        options = (("grpc.enable_http_proxy", 0),)
+        with grpc.insecure_channel(self._address, options) as channel:
+            ask = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+                response_deserializer=health_pb2.HealthCheckResponse.FromString,
+            )
+            try:
+                status = ask(health_pb2.HealthCheckRequest(), timeout=self._timeout).status
+            except grpc.RpcError as error:
+                raise ClientError(f"{self._address}: {error.code().name} {error.details()}") from None
+        if not live and status != health_pb2.HealthCheckResponse.SERVING:
+            raise ClientError(f"{self._address}: {health_pb2.HealthCheckResponse.ServingStatus.Name(status)}")
+
+
+class Probed(Protocol):
+    """A gateway on some transport."""
+
+    def probe(self, *, live: bool) -> None:
+        """Raises ClientError unless it is ready (or live)."""
+        ...
+
+
+def health(gateway: Probed, live: bool, wait: float, say: Say) -> None:
     """Raises ClientError unless the gateway is ready (or live) within `wait` seconds."""
-    path = "/v2/health/live" if live else "/v2/health/ready"
     until = time.monotonic() + wait
     while True:
         try:
-            gateway.ask(path)
+            gateway.probe(live=live)
         except ClientError:
             if time.monotonic() >= until:
                 raise

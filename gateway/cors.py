@@ -68,6 +68,14 @@ class _Readable:
     def peer(self) -> Peer:
         return self._exchange.peer
 
+    @property
+    def request_id(self) -> str:
+        return self._exchange.request_id
+
+    @request_id.setter
+    def request_id(self, request_id: str) -> None:
+        self._exchange.request_id = request_id
+
     async def read(self, limit: int) -> Buffer:
         return await self._exchange.read(limit)
 

@@ -11,16 +11,19 @@ from urllib.parse import unquote
 class HttpPeer:
     """Of an HTTP connection."""
 
-    __slots__ = ("_names", "_transport")
+    __slots__ = ("_address", "_names", "_transport")
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self._transport = transport
+        self._address: str | None = None
         self._names: Sequence[str] | None = None
 
     def address(self) -> str:
-        """See Peer."""
-        name = self._transport.get_extra_info("peername") if self._transport is not None else None
-        return str(name[0]) if isinstance(name, tuple) else ""
+        """See Peer. The transport is asked once: that is a call to the kernel."""
+        if self._address is None:
+            name = self._transport.get_extra_info("peername") if self._transport is not None else None
+            self._address = str(name[0]) if isinstance(name, tuple) else ""
+        return self._address
 
     def names(self) -> Sequence[str]:
         """See Peer."""

@@ -142,7 +142,9 @@ class Call:
     body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
     learned that a later error must repeat, such as the request's id. `accepted`: the question is a model's to answer,
     and an error from here on is an answer, too. `regions` is the memory that callers share; `in_thread`
-    tells a decode that it may take its time.
+    tells a decode that it may take its time. `peer` is the other end of its connection;
+    `request_id` is what its answer's headers call it, "" where they do not. `trail` is kept where somebody wants to
+    know what becomes of it.
     """
 
     body: Buffer
@@ -164,6 +166,8 @@ class Call:
     peer: Peer = NOBODY
     caller: Caller | None = None
     auth: str = ""
+    request_id: str = ""
+    trail: Any = None
     ending: tuple[Callable[[], None], ...] = ()
 
     def end(self) -> None:

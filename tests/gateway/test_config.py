@@ -199,9 +199,7 @@ def test_defaults(folder: Path) -> None:
     config = load("models: {m: {backend: onnx, path: models/digits}}")
     assert config.plain() == {
         "listen": {
-            "http": [
-                {"bind": "0.0.0.0:8000", "tls": None, "auth": None, "dialects": None, "name": None, "cors": None}
-            ],
+            "http": [{"bind": "0.0.0.0:8000", "tls": None, "auth": None, "dialects": None, "name": None, "cors": None}],
             "grpc": [],
             "metrics": None,
         },
@@ -258,6 +256,9 @@ def test_defaults(folder: Path) -> None:
         },
         "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
+        "access_log": None,
+        "request_ids": False,
+        "opentelemetry": None,
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "cpu": {"threads": None},
         "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},

@@ -94,7 +94,9 @@ class Ports(dict[int, int]):
 
 @contextmanager
 def shipped(folder: Path) -> Iterator[tuple[Gateway, Ports]]:
-    """A gateway with the shipped configuration, and models that fail, give back what they get, and count slowly."""
+    """A gateway with the shipped configuration, and models that fail, give back what they get, count slowly, and ask
+    another server.
+    """
     (folder / "broken.py").write_text(BROKEN)
     tensors = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
     both = {"backend": "python", "inputs": tensors, "outputs": tensors}
@@ -102,12 +104,28 @@ def shipped(folder: Path) -> Iterator[tuple[Gateway, Ports]]:
     echo = both | {"path": str(SCRIPTS / "echo.py:Echo")}
     countdown = yaml.safe_load(DEMO.read_text())["models"]["countdown"]
     countdown["path"] = str(DEMO.parent / countdown["path"])
-    file = folder / "gateway.yaml"
-    file.write_text(on_free_ports({"broken": broken, "echo": echo, "countdown": countdown}))
+    with upstream(folder, echo) as address:
+        server = {"dialect": "open_inference", "transport": "http", "address": address, "model": "echo"}
+        far = {"backend": "remote", "upstream": server, "inputs": tensors, "outputs": tensors}
+        file = folder / "gateway.yaml"
+        file.write_text(on_free_ports({"broken": broken, "echo": echo, "countdown": countdown, "far": far}))
+        with running(file) as gateway:
+            yield from _used(gateway)
+
+
+def _used(gateway: Gateway) -> Iterator[tuple[Gateway, Ports]]:
+    yield gateway, Ports(gateway)
+    assert gateway.stop() == 0, gateway.said
+    assert "Traceback" not in gateway.said, gateway.said
+
+
+@contextmanager
+def upstream(folder: Path, echo: Mapping[str, Any]) -> Iterator[str]:
+    """Another gateway with one model -> its address."""
+    file = folder / "upstream.yaml"
+    file.write_text(yaml.safe_dump({"listen": {"http": [{"bind": f"{HOST}:0"}]}, "models": {"echo": dict(echo)}}))
     with running(file) as gateway:
-        yield gateway, Ports(gateway)
-        assert gateway.stop() == 0, gateway.said
-        assert "Traceback" not in gateway.said, gateway.said
+        yield f"{HOST}:{gateway.port}"
 
 
 def burst(gateway: Gateway, ports: Ports) -> None:
@@ -123,6 +141,7 @@ def burst(gateway: Gateway, ports: Ports) -> None:
             (404, 8501, "/v1/models/nobody:predict", {"instances": [1.0]}),
             (400, 8501, "/v1/models/half_plus_two:predict", {"instances": "seven"}),
             (500, 8000, "/v2/models/broken/infer", {"inputs": [tensor]}),
+            (200, 8000, "/v2/models/far/infer", {"inputs": [tensor]}),
         ):
             answer = gateway.request("POST", path, body, port=ports[port])
             assert answer.status == status, answer

@@ -1,0 +1,46 @@
+"""What it costs to be seen: small requests over HTTP, with everything off, with metrics, with the access log, and with
+OpenTelemetry for calls that are not sampled.
+
+Each contender is a gateway on one core; wrk presses it from another. They take turns within each round, and the table
+has medians over rounds. `/ off` is requests per second divided by those of `off` in the same round; CPU us/request is
+the steadier figure on a machine that does other things too.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from benchmarks.contest import Contest
+from benchmarks.json_http import cases
+from benchmarks.observed import LEVELS
+
+FIRST_PORT = 18020
+EPILOG = """
+contenders:
+  off      no metrics: what the gateway counts for Prometheus and for statistics is replaced by nothing, here only
+  metrics  the gateway as it is without further settings
+  log      with access_log: a line for each call, into a file
+  traced   the same, and opentelemetry with a ratio of 0: what calls cost that are not sampled (needs the extra otel)
+
+examples:
+  python -m benchmarks.observability
+  python -m benchmarks.observability --rounds 9 --cases tf_serving/16
+"""
+
+
+def commands() -> dict[str, tuple[int, list[str]]]:
+    """contender -> its port, how to start it"""
+    ports = {level: FIRST_PORT + number for number, level in enumerate(LEVELS)}
+    return {
+        level: (port, [sys.executable, "-m", "benchmarks.observed", level, str(port)]) for level, port in ports.items()
+    }
+
+
+SMALL = {name: case for name, case in cases().items() if name.endswith("/16")}
+USUAL = len(LEVELS) if find_spec("opentelemetry") else len(LEVELS) - 1
+CONTEST = Contest("observability", __doc__ or "", EPILOG, commands(), SMALL, usual=USUAL)
+
+
+if __name__ == "__main__":
+    CONTEST.main()

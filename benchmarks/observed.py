@@ -1,0 +1,55 @@
+"""The gateway of the comparisons, seen as much as `benchmarks.observability` asks for.
+
+python -m benchmarks.observed LEVEL PORT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.__main__ import main
+
+LEVELS = ("off", "metrics", "log", "traced")
+MODELS = Path(__file__).parent / "identity.yaml"
+
+
+def configuration(level: str, port: int, folder: Path) -> dict[str, Any]:
+    """identity.yaml on another port, with what a level adds."""
+    config: dict[str, Any] = yaml.safe_load(MODELS.read_text(encoding="utf-8"))
+    config["listen"] = {"http": [{"bind": f"127.0.0.1:{port}"}]}
+    config["models"]["identity"]["path"] = str(MODELS.parent / config["models"]["identity"]["path"])
+    if level in ("log", "traced"):
+        config["access_log"] = {"file": str(folder / "access.log")}
+    if level == "traced":
+        config["opentelemetry"] = {"endpoint": "http://127.0.0.1:9", "ratio": 0.0}
+    return config
+
+
+def count_nothing() -> None:
+    """What a gateway without metrics would cost: there is no such gateway."""
+    from gateway import metrics, statistics
+
+    for kind, names in (
+        (metrics.Metrics, ("request",)),
+        (metrics.Stages, ("observe",)),
+        (metrics.Histogram, ("observe",)),
+        (statistics.Counters, ("ran", "succeeded")),
+    ):
+        for name in names:
+            setattr(kind, name, lambda *args: None)
+
+
+if __name__ == "__main__":
+    level, port = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "gateway.yaml"
+        file.write_text(json.dumps(configuration(level, int(port), Path(name))))
+        if level == "off":
+            count_nothing()
+        sys.exit(main(["serve", str(file)]))
