@@ -127,6 +127,17 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _verb(
         verbs,
+        _diff,
+        "diff",
+        "Show the answers that differed between a route's models and those that its traffic is mirrored to.",
+        "tensorgate diff diffs.jsonl\n  tensorgate diff diffs.jsonl --route vision --json",
+    )
+    verb.add_argument("file", type=Path, help="the file of a route's mirror: samples")
+    verb.add_argument("--route", metavar="NAME", help="of this route only")
+    verb.add_argument("--json", action="store_true", help="as one JSON document, with a summary")
+
+    verb = _verb(
+        verbs,
         _health,
         "health",
         "Exit with 0 if a gateway is ready, with 1 if not: made for HEALTHCHECK and scripts.",
@@ -403,6 +414,17 @@ def _call(options: argparse.Namespace) -> int:
 def _health(options: argparse.Namespace) -> int:
     gateway = client.Gateway(options.url, options.timeout)
     return _asking(lambda: client.health(gateway, options.live, options.wait, _say))
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from gateway import shadow_report
+
+    try:
+        shadow_report.show(options.file, options.route, as_json=options.json, say=_say)
+    except OSError as error:
+        _complain(f"{options.file}: {(error.strerror or 'unreadable').lower()}")
+        return 1
+    return 0
 
 
 def _asking(question: object) -> int:

@@ -25,6 +25,7 @@ from gateway.ports import Call, Endpoint
 from gateway.response_cache import ResponseCache
 from gateway.route import Route
 from gateway.series import Histogram
+from gateway.shadow_metrics import shadow_families
 from gateway.statistics import Counters
 from gateway.tracing import Tracing
 from gateway.triton_metrics import TritonMetrics
@@ -183,6 +184,7 @@ class Metrics(Collector):
         yield from self._collect_cache()
         yield from self._collect_traffic()
         yield from self._collect_routes()
+        yield from shadow_families(self._routes())
         if self._restarts:
             restarts = CounterMetricFamily(
                 "tensorgate_worker_restarts", "How often the process had to be replaced, and why.", labels=["reason"]

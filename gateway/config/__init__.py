@@ -35,7 +35,7 @@ from gateway.config.options import (
     config_class,
     json_schema,
 )
-from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
+from gateway.config.routes import ANY, DifferenceSamples, Mirror, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
 from gateway.config.values import MAX_VERSION, VersionPolicy
@@ -49,10 +49,12 @@ __all__ = [
     "Config",
     "ConfigError",
     "ControlConfig",
+    "DifferenceSamples",
     "FileRef",
     "LevelConfig",
     "Listener",
     "MetricsListener",
+    "Mirror",
     "ModelConfig",
     "ModelControl",
     "Problem",
