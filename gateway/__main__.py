@@ -274,13 +274,13 @@ def _complain(line: str) -> None:
 
 
 def _choose_grpc_engine() -> None:
-    """Let gRPC read servers' sockets in the thread that waits for them. By default it has a pool of threads for that,
-    and every message takes one more hop: a sixth of a small call's processor time. gRPC looks at this when it is
-    imported; an operator's own choice stays.
+    """Let gRPC read sockets in the thread that waits for them, as a server and as a client of others. By default it has
+    a pool of threads for that, and every message takes one more hop: a sixth of a small call's processor time. gRPC
+    looks at this when it is imported; an operator's own choice stays.
     """
     major, minor = importlib.metadata.version("grpcio").split(".")[:2]
     if (int(major), int(minor)) <= _TWO_GRPC_ENGINES:
-        os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
+        os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener,-event_engine_client")
 
 
 def _serve(options: argparse.Namespace) -> int:
