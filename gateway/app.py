@@ -30,6 +30,7 @@ from backends.failures import free_pools, on_lost_device
 from backends.fitting import make_ops
 from backends.gpu import read_gpu
 from backends.ops import OPS
+from gateway.access_log import AccessLog, LogFile
 from gateway.admin import AdminKey
 from gateway.canonical import NOTHING, ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
@@ -50,6 +51,7 @@ from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
 from gateway.monitor import Monitor
+from gateway.observer import Observer
 from gateway.overview import Overview
 from gateway.page import pages
 from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
@@ -60,9 +62,11 @@ from gateway.route import Route
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
+from gateway.spans import Spans
 from gateway.tf_serving_metrics import TfServingMetrics
 from gateway.tracing import TraceFile, Tracing
 from gateway.triton_metrics import TritonMetrics
+from gateway.vitals import Vitals
 
 NAME: Final = "tensorgate"
 Say = Callable[[str], None]
@@ -223,8 +227,10 @@ class App:
         self._sockets = sockets
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
+        self.observer = _observer(config)
+        self.vitals = Vitals(version(), lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
-        counting.append(lambda: gpu_families(self._gpus()))
+        counting += [lambda: gpu_families(self._gpus()), self.vitals.collect]
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
         allowed = config.response_cache
@@ -242,6 +248,7 @@ class App:
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
+        self.service.observer = self.observer
         self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
@@ -250,6 +257,7 @@ class App:
         self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._watching: asyncio.Future[None] | None = None
+        self._looking: asyncio.Future[None] | None = None
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self._polling: asyncio.Future[None] | None = None
@@ -284,6 +292,7 @@ class App:
         for listener in self.config.listen.grpc:
             await self._listen_grpc(listener)
         self._watching = asyncio.ensure_future(self.monitor.run())
+        self._looking = asyncio.ensure_future(self.vitals.run())
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
@@ -311,6 +320,7 @@ class App:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await asyncio.gather(*(http.stop() for http in self._http), *(grpc.stop(grace) for grpc in self._grpc))
+        await self._close_observer()
 
     async def drain(self) -> bool:
         """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded.
@@ -318,7 +328,7 @@ class App:
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
-        for work in (self._polling, self._watching, self._trying):
+        for work in (self._polling, self._watching, self._looking, self._trying):
             if work is not None:
                 work.cancel()
         grace = self.config.drain_seconds
@@ -331,8 +341,19 @@ class App:
                 await asyncio.to_thread(self.tracing.close)
         except TimeoutError:
             return False
-        timer.cancel()
+        finally:
+            timer.cancel()
+            await self._close_observer()
         return True
+
+    async def _close_observer(self) -> None:
+        if self.observer is not None:
+            await asyncio.to_thread(self.observer.close)
+
+    def reopen_logs(self) -> None:
+        """The access log was renamed, and goes on in a new file."""
+        if self.observer is not None:
+            self.observer.reopen()
 
     def examples(self) -> dict[str, str]:
         """Dialect title -> one shell line that works right now, for the first model that the dialect can call."""
@@ -387,8 +408,9 @@ class App:
             configured.max_json_depth,
             self.config.drain_seconds + 0.5,
         )
-        listener = HttpListener(self.service, dialects, pages, limits, names=names)
+        listener = HttpListener(self.service, dialects, pages, limits, names=names, request_ids=self.config.request_ids)
         await listener.start(sock)
+        self.vitals.listeners.add(names[0] if names else scheme, "http", listener.traffic)
         self._http.append(listener)
         host, port = sock.getsockname()[:2]
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
@@ -400,6 +422,7 @@ class App:
             self.config.limits.max_binary_bytes,
             descriptors.pool(),
             (listener.title, listener.bind),
+            self.config.request_ids,
         )
         host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:
@@ -407,6 +430,7 @@ class App:
         except RuntimeError:
             raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
         self._grpc.append(server)
+        self.vitals.listeners.add(listener.title, "grpc", server.traffic)
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
 
 
@@ -428,6 +452,16 @@ def _tracing(config: Config) -> Tracing:
     if wanted.file is None:
         return Tracing(initial={**initial, **levels})
     return Tracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
+
+
+def _observer(config: Config) -> Observer | None:
+    """Raises ImportError where OpenTelemetry is wanted, and not installed."""
+    log, wanted = None, config.access_log
+    file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None
+    if wanted is not None and file is not None:
+        log = AccessLog(wanted, file)
+    spans = Spans(config.opentelemetry, version()) if config.opentelemetry is not None else None
+    return Observer(log, file, spans) if log is not None or spans is not None else None
 
 
 class Sockets:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, dataclass_transform
 
 import ml_dtypes
 import numpy as np
@@ -249,15 +249,43 @@ def message(cls: type[T]) -> type[T]:
     return dataclass(slots=True, eq=False)(cls)
 
 
+class Leg(Protocol):
+    """A call to another server that is made for a traced one: `headers` go along with it."""
+
+    headers: Mapping[str, str]
+
+    def end(self, *, failed: bool) -> None:
+        """It is over. Of effect once."""
+        ...
+
+
+class Traced(Protocol):
+    """Who wants to know what became of a request: told on the event loop, by those who know it."""
+
+    def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
+        """It has run, in a batch of so many rows. Times are in seconds of time.monotonic()."""
+        ...
+
+    def left(self, rows: int, submitted: float, ended: float) -> None:
+        """It ended while it still waited."""
+        ...
+
+    def upstream(self, target: str) -> Leg:
+        """Another server is about to be asked."""
+        ...
+
+
 class Lifeline:
     """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up.
 
-    `on_cut` is called then, on the event loop: it belongs to whoever computes the answer.
+    `on_cut` is called then, on the event loop: it belongs to whoever computes the answer. `trail` is None where nobody
+    wants to know what becomes of the request.
     """
 
-    __slots__ = ("cut", "on_cut")
+    __slots__ = ("cut", "on_cut", "trail")
 
     def __init__(self) -> None:
+        self.trail: Traced | None = None
         self.cut = False
         self.on_cut: Callable[[], None] | None = None
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -21,8 +20,12 @@ from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.grpc_house import Health, Reflection
 from gateway.grpc_streams import Chat, Reader, abort, body_of, write
+from gateway.peers import GrpcPeer
 from gateway.ports import Call, Dialect, Endpoint, Reply
+from gateway.request_id import REQUEST_ID, is_sane
+from gateway.request_id import new as new_id
 from gateway.service import Service
+from gateway.traffic import Counts, Traffic
 
 OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # two servers must never share a port unnoticed
@@ -55,7 +58,8 @@ class GrpcListener:
     """One address that speaks some dialects over gRPC.
 
     `max_body_bytes` bounds a message; `descriptors` is the protobuf pool that reflection reads, with what the dialects
-    speak; `names` are what routes call it.
+    speak; `names` are what routes call it. With `request_ids` every call's trailing metadata has an id, and not only
+    those of callers who sent one.
     """
 
     def __init__(
@@ -65,9 +69,12 @@ class GrpcListener:
         max_body_bytes: int,
         descriptors: Any = None,
         names: tuple[str, ...] = (),
+        request_ids: bool = False,
     ) -> None:
         self._service = service
         self._names = names
+        self._request_ids = request_ids
+        self._counts = Counts()
         self._max_body_bytes = max_body_bytes
         self._methods = {
             name: _Method(dialect.name, name, endpoint)
@@ -116,23 +123,24 @@ class GrpcListener:
                     await abort(context, reply)
                 answer = await body_of(reply)
 
-            call = self._call(name, Metadata(context), _deadline(context), body)
-            await self._service.handle(dialect, endpoint, call, send)
+            with self._counted():
+                await self._service.handle(dialect, endpoint, self._calls(name, context)(body), send)
+            self._counts.sent += len(answer)
             return answer
 
         async def server_stream(body: bytes, context: Any) -> None:
             async def send(reply: Reply) -> None:
                 if reply.grpc_code is not Code.OK:
                     await abort(context, reply)
-                await write(context, reply)
+                self._counts.sent += await write(context, reply)
 
-            call = self._call(name, Metadata(context), _deadline(context), body)
-            with contextlib.suppress(ConnectionError):
-                await self._service.handle(dialect, endpoint, call, send)
+            with contextlib.suppress(ConnectionError), self._counted():
+                await self._service.handle(dialect, endpoint, self._calls(name, context)(body), send)
 
         async def bidi(bodies: Any, context: Any) -> None:
-            chat = Chat(self._service, dialect, endpoint, context)
-            await chat.run(self._reader, partial(self._call, name, Metadata(context), _deadline(context)))
+            chat = Chat(self._service, dialect, endpoint, context, self._counts)
+            with self._counted():
+                await chat.run(self._reader, self._calls(name, context))
 
         if endpoint.stream in ("unary", "single"):
             return grpc.unary_unary_rpc_method_handler(unary)
@@ -140,11 +148,49 @@ class GrpcListener:
             return grpc.unary_stream_rpc_method_handler(server_stream)
         return grpc.stream_stream_rpc_method_handler(bidi)
 
-    def _call(self, method: str, headers: Metadata, deadline: float | None, body: bytes) -> Call:
-        """One message of an RPC: name, metadata and deadline are those of all its messages."""
-        return Call(
-            body, "POST", method, headers, "grpc", NOTHING, deadline, self._max_body_bytes, listener=self._names
-        )
+    def _calls(self, method: str, context: Any) -> Callable[[bytes], Call]:
+        """Makes a call of each message of an RPC: name, metadata and deadline are those of all its messages."""
+        headers, deadline = Metadata(context), _deadline(context)
+        request_id = self._request_id(headers, context)
+
+        def call(body: bytes) -> Call:
+            self._counts.received += len(body)
+            return Call(
+                body,
+                "POST",
+                method,
+                headers,
+                "grpc",
+                NOTHING,
+                deadline,
+                self._max_body_bytes,
+                listener=self._names,
+                peer=GrpcPeer(context),
+                request_id=request_id,
+            )
+
+        return call
+
+    def _request_id(self, headers: Metadata, context: Any) -> str:
+        """What the RPC is called in the answer's metadata; "" where it is not."""
+        given = headers.get(REQUEST_ID)
+        if given is None and not self._request_ids:
+            return ""
+        request_id = given if given is not None and is_sane(given) else new_id()
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        return request_id
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._counts.running += 1
+        try:
+            yield
+        finally:
+            self._counts.running -= 1
+
+    def traffic(self) -> Traffic:
+        """What passes here, for metrics: may be called in any thread. gRPC keeps its connections to itself."""
+        return Traffic(None, self._counts.running, self._counts.received, self._counts.sent)
 
 
 class Metadata(Mapping[str, str]):

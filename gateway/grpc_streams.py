@@ -20,6 +20,7 @@ from gateway.errors import Code
 from gateway.http_body import Body
 from gateway.ports import Buffer, Call, Endpoint, Reply
 from gateway.service import Service
+from gateway.traffic import Counts
 
 IN_FLIGHT: Final = 64
 COPIED_IN_THREAD_BYTES: Final = 1 << 20
@@ -30,12 +31,16 @@ _STATUS: Final = {code: status for code in Code for status in grpc.StatusCode if
 STOPPING: Final = Reply(b"", grpc_code=Code.UNAVAILABLE, message="the server is stopping")
 
 
-async def write(context: Any, reply: Reply) -> None:
-    """Send one message of several, when the client has room for it. Raises ConnectionError once it has left."""
+async def write(context: Any, reply: Reply) -> int:
+    """Send one message of several, when the client has room for it. -> how many bytes. Raises ConnectionError once it
+    has left.
+    """
+    body = await body_of(reply)
     try:
-        await context.write(await body_of(reply))
+        await context.write(body)
     except grpc.aio.BaseError as error:
         raise ConnectionResetError("the client has left") from error
+    return len(body)
 
 
 async def body_of(reply: Reply) -> bytes:
@@ -118,10 +123,13 @@ class _Ended(Exception):
 
 
 class Chat:
-    """One bidirectional call."""
+    """One bidirectional call. `counts` are those of its listener."""
 
-    def __init__(self, service: Service, dialect: str, endpoint: Endpoint, context: Any) -> None:
+    def __init__(
+        self, service: Service, dialect: str, endpoint: Endpoint, context: Any, counts: Counts | None = None
+    ) -> None:
         self._service = service
+        self._counts = counts or Counts()
         self._dialect = dialect
         self._endpoint = endpoint
         self._context = context
@@ -167,7 +175,7 @@ class Chat:
             if reply.grpc_code is not Code.OK:
                 raise _Ended(reply)
             async with self._writing:
-                await write(self._context, reply)
+                self._counts.sent += await write(self._context, reply)
 
         try:
             await self._service.handle(self._dialect, self._endpoint, call, send, accepted)

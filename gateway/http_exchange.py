@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from gateway.ports import Buffer, Reply
+from gateway.ports import Buffer, Peer, Reply
 
 
 class Exchange(Protocol):
     """One request, and how to answer it: `send` once, or `start`, any number of `chunk` and `end`.
 
     `target` is still percent-encoded, `headers` are read case-insensitively with lower-case keys, `begun` is when the
-    head was read, in seconds of `time.monotonic()`. Sending waits for a reader that is slow, and raises
-    ConnectionError once there is none.
+    head was read, in seconds of `time.monotonic()`; `request_id` goes into the reply's headers, unless it is "".
+    Sending waits for a reader that is slow, and raises ConnectionError once there is none.
     """
 
     @property
@@ -27,6 +27,11 @@ class Exchange(Protocol):
 
     @property
     def begun(self) -> float: ...
+
+    request_id: str
+
+    @property
+    def peer(self) -> Peer: ...
 
     async def read(self, limit: int) -> Buffer:
         """The whole body. Raises BodyTooLarge beyond `limit` bytes, as soon as that is known."""

@@ -19,6 +19,7 @@ SERVER: Final = "tensorgate"
 MAX_HEAD_BYTES: Final = 8 << 10
 _MAX_HEADERS: Final = 64
 _REMEMBERED_BYTES: Final = 1 << 10
+_MOST_REMEMBERED: Final = 1024
 
 _METHOD: Final = rb"(?:GET|HEAD|POST|PUT|DELETE|PATCH|OPTIONS)"
 _TARGET: Final = rb"/(?:[\w\-.~!$&'()*+,;=:@%?][\w\-.~!$&'()*+,;=:@%?/]*+)?"
@@ -32,13 +33,18 @@ _UNFINISHED: Final = re.compile(
     rb"|" + _METHOD + rb" (?:" + _TARGET + rb"(?: H?T?T?P?/?1?\.?1?\r?)?)?"
     rb"|" + _LINE + _FIELDS + rb"{0,%d}+(?:\r|" % _MAX_HEADERS + _NAME + rb"(?::" + _VALUE + rb"\r?)?)?"
 )
+_OWN: Final = (
+    rb"[xX]-[rR][eE][qQ][uU][eE][sS][tT]-[iI][dD]|[tT][rR][aA][cC][eE](?:[pP][aA][rR][eE][nN][tT]|[sS][tT][aA][tT][eE])"
+)
+_OWN_LINE: Final = re.compile(rb"\r\n(" + _OWN + rb"):(" + _VALUE + rb")(?=\r\n)")
+"""What names one request, and would make its head unlike all others."""
 _LENGTH: Final = re.compile(r"[0-9]{1,15}")
 _NOT_ORDINARY: Final = frozenset(
     ("transfer-encoding", "expect", "upgrade", "proxy-connection", "http2-settings", "sec-websocket-key1")
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
     """An ordinary request but for its body, which has `length` bytes. Header names are lower-case."""
 
@@ -57,11 +63,38 @@ def may_become_head(part: bytes) -> bool:
 def read_head(data: bytes) -> Head | None:
     """The bytes up to and with the empty line -> head, or None if they are not ordinary.
 
-    Clients repeat their heads: short ones are looked up in what was read before.
+    Clients repeat their heads: short ones are looked up in what was read before, without the lines that differ each
+    time.
     """
     if len(data) > _REMEMBERED_BYTES:
         return _read_head(data) if len(data) <= MAX_HEAD_BYTES else None
-    return _remembered(data)
+    known = _remembered.get(data)
+    if known is not None:
+        return known
+    parts = _OWN_LINE.split(data)
+    return _remember(data) if len(parts) == 1 else _with_own(parts)
+
+
+def _remember(data: bytes) -> Head | None:
+    head = _remembered.get(data)
+    if head is None and (head := _read_head(data)) is not None:
+        if len(_remembered) >= _MOST_REMEMBERED:
+            del _remembered[next(iter(_remembered))]
+        _remembered[data] = head
+    return head
+
+
+def _with_own(parts: list[bytes]) -> Head | None:
+    """A head with lines of its own: what stands between them, and of each its name and its value."""
+    head = _remember(b"".join(parts[::3]))
+    if head is None:
+        return None
+    headers = dict(head.headers)
+    for name, value in zip(parts[1::3], parts[2::3], strict=True):
+        headers[name.decode().lower()] = value.decode("utf-8", "surrogateescape").strip(" \t")
+    if len(headers) < len(head.headers) + len(parts) // 3:
+        return None
+    return Head(head.method, head.target, headers, head.length, head.keep_alive)
 
 
 def _read_head(data: bytes) -> Head | None:
@@ -88,7 +121,7 @@ def _read_head(data: bytes) -> Head | None:
     return Head(method.decode(), target.decode(), headers, int(length), connection == "keep-alive")
 
 
-_remembered: Final = lru_cache(maxsize=1024)(_read_head)
+_remembered: Final[dict[bytes, Head]] = {}
 
 
 # ------------------------------------------------------------------------------------------------------------- replies

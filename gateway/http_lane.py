@@ -27,7 +27,9 @@ from gateway.errors import BodyTooLarge
 from gateway.http_body import Body
 from gateway.http_exchange import Answer
 from gateway.http_head import Head, may_become_head, read_head, reply_head
-from gateway.ports import Buffer, Reply
+from gateway.peers import HttpPeer
+from gateway.ports import Buffer, Peer, Reply
+from gateway.request_id import REQUEST_ID
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,8 @@ class Patience:
 
 class Lane:
     """All connections of one listener. `answer` is the flow, `make_other` makes a protocol for what is not ordinary,
-    `limit_of` says of a request's headers how many bytes its body may have.
+    `limit_of` says of a request's headers how many bytes its body may have. `received` and `sent` count bytes of
+    bodies.
     """
 
     def __init__(
@@ -72,10 +75,16 @@ class Lane:
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))  # read and emptied within one step of the loop, so one for all
         self.connections: set[Connection] = set()
+        self.received = self.sent = 0
         self.stopping = False
         self.date = b""
         self._all_gone = asyncio.Event()
         self._sweep()
+
+    @property
+    def running(self) -> int:
+        """Requests that are being answered."""
+        return sum(connection.is_answering for connection in list(self.connections))
 
     def connect(self) -> Connection:
         """A protocol for a new connection."""
@@ -141,6 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "lane",
         "patient_until",
+        "peer",
         "transport",
     )
 
@@ -168,6 +178,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self.peer = HttpPeer(transport)
         self.lane.connections.add(self)
         self._wait_for(self.lane.patience.idle)
         if self.lane.stopping:
@@ -180,6 +191,11 @@ class Connection(asyncio.BufferedProtocol):
         self._ahead = b""
         if self._task is not None:
             self._task.cancel()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        return self._exchange is not None
 
     def close_if_idle(self) -> None:
         if self._exchange is None and self._body is None:
@@ -395,7 +411,7 @@ class LaneExchange:
     other requests.
     """
 
-    __slots__ = ("_connection", "begun", "body", "closes", "has_begun", "headers", "method", "target")
+    __slots__ = ("_connection", "begun", "body", "closes", "has_begun", "headers", "method", "request_id", "target")
 
     def __init__(self, connection: Connection, head: Head, body: bytes | None) -> None:
         self._connection = connection
@@ -406,19 +422,28 @@ class LaneExchange:
         self.body = body
         self.closes = not head.keep_alive
         self.has_begun = False
+        self.request_id = ""
+
+    @property
+    def peer(self) -> Peer:
+        """The client, once for all of its requests."""
+        return self._connection.peer
 
     async def read(self, limit: int) -> bytes:
         """The body, which is then its reader's alone: what outlives the answer must not keep it."""
         if self.body is None:
             raise BodyTooLarge(limit)
         body, self.body = self.body, b""
+        self._connection.lane.received += len(body)
         return body
 
     async def send(self, reply: Reply) -> None:
         body = reply.body
         buffers = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
-        framing = b"" if reply.http_status in WITHOUT_BODY else b"Content-Length: %d\r\n" % sum(map(len, buffers))
+        size = sum(map(len, buffers))
+        framing = b"" if reply.http_status in WITHOUT_BODY else b"Content-Length: %d\r\n" % size
         has_body = framing and self.method != "HEAD"
+        self._connection.lane.sent += size if has_body else 0
         self._connection.write(self.head(reply, framing), *(buffers if has_body else ()))
         await self._connection.drain()
 
@@ -439,6 +464,7 @@ class LaneExchange:
         body = reply.body
         buffers = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
         size = sum(map(len, buffers))
+        self._connection.lane.sent += size
         return (b"%x\r\n" % size, *buffers, b"\r\n") if size and self.method != "HEAD" else ()
 
     def head(self, reply: Reply, framing: bytes) -> bytes:
@@ -451,6 +477,8 @@ class LaneExchange:
         elif self.closes or lane.stopping or self.body is None:
             self.closes = True
             end = b"Connection: close\r\n\r\n"
+        if self.request_id:
+            end = b"%s: %s\r\n%s" % (REQUEST_ID.encode(), self.request_id.encode(), end)
         self.has_begun = True
         return known.data + lane.date + framing + end
 

@@ -25,8 +25,12 @@ from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
 from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
 from gateway.http_lane import Lane, Patience
-from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Reply, Resolve
+from gateway.peers import HttpPeer
+from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve
+from gateway.request_id import REQUEST_ID, is_sane
+from gateway.request_id import new as new_id
 from gateway.service import Service
+from gateway.traffic import Traffic
 
 
 def _is_our_fault(record: logging.LogRecord) -> bool:
@@ -63,7 +67,7 @@ class HttpListener:
     """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
 
     `names` are what routes call it. Without `fast_lane` aiohttp reads every request, not only those that the lane
-    leaves to it.
+    leaves to it. With `request_ids` every answer has an id, and not only those to callers who sent one.
     """
 
     def __init__(
@@ -76,9 +80,12 @@ class HttpListener:
         fast_lane: bool = True,
         patience: Patience | None = None,
         names: tuple[str, ...] = (),
+        request_ids: bool = False,
     ) -> None:
         self._service = service
         self._names = names
+        self._request_ids = request_ids
+        self._running = self._received = self._sent = 0
         self._dialects = dialects
         self._pages = pages
         self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
@@ -89,6 +96,7 @@ class HttpListener:
         self._lane: Lane | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
+        self._framework: web.Server | None = None
         self._stopping = False
 
     async def start(self, sock: socket.socket) -> None:
@@ -100,7 +108,7 @@ class HttpListener:
             "read_bufsize": READ_BUFFER_BYTES,
             "keepalive_timeout": self._patience.idle,
         }
-        framework = web.Server(self._receive, handler_cancellation=True)
+        self._framework = framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
         self._runner = web.ServerRunner(framework, shutdown_timeout=self._limits.grace_seconds / 2)
         await self._runner.setup()
@@ -122,9 +130,28 @@ class HttpListener:
             lanes = [self._lane.stop(self._limits.grace_seconds)] if self._lane else []
             await asyncio.gather(self._runner.cleanup(), *lanes)
 
+    def traffic(self) -> Traffic:
+        """What passes here, for metrics: may be called in any thread."""
+        lane, framework = self._lane, self._framework
+        handed_over = len(framework.connections) if framework is not None else 0
+        if lane is None:
+            return Traffic(handed_over, self._running, self._received, self._sent)
+        return Traffic(
+            handed_over + len(lane.connections),
+            self._running + lane.running,
+            self._received + lane.received,
+            self._sent + lane.sent,
+        )
+
     async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
         exchange = AiohttpExchange(request)
-        await self._answer(exchange)
+        self._running += 1
+        try:
+            await self._answer(exchange)
+        finally:
+            self._running -= 1
+            self._received += exchange.received
+            self._sent += exchange.sent
         if self._stopping:
             exchange.response.force_close()
         return exchange.response
@@ -181,7 +208,11 @@ class HttpListener:
             limits.max_binary_bytes,
             limits.max_json_depth,
             listener=self._names,
+            peer=exchange.peer,
         )
+        given = exchange.headers.get(REQUEST_ID)
+        if given is not None or self._request_ids:
+            call.request_id = exchange.request_id = given if given is not None and is_sane(given) else new_id()
         try:
             call.deadline = _deadline(exchange)
             call.body = await exchange.read(self._limit_of(exchange.headers))
@@ -275,9 +306,21 @@ class AiohttpExchange:
         self.headers = request.headers
         self.begun = time.monotonic()
         self.response = web.StreamResponse()
+        self.request_id = ""
+        self.received = self.sent = 0
+
+    @property
+    def peer(self) -> Peer:
+        """The client."""
+        return HttpPeer(self._request.transport)
 
     async def read(self, limit: int) -> Buffer:
         """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""
+        body = await self._read(limit)
+        self.received = len(body)
+        return body
+
+    async def _read(self, limit: int) -> Buffer:
         request = self._request
         if not request.body_exists:
             return b""
@@ -296,20 +339,27 @@ class AiohttpExchange:
         return bytes(body)
 
     async def send(self, reply: Reply) -> None:
-        self._open(reply, web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply)))
+        body = _joined(reply)
+        self.sent = len(body)
+        self._open(reply, web.Response(status=reply.http_status, headers=self._headers(reply), body=body))
 
     async def start(self, reply: Reply) -> None:
-        self._open(reply, web.StreamResponse(status=reply.http_status, headers=_headers(reply)))
+        self._open(reply, web.StreamResponse(status=reply.http_status, headers=self._headers(reply)))
         await self.response.prepare(self._request)
         await self.chunk(reply)
 
     async def chunk(self, reply: Reply) -> None:
         body = _joined(reply)
+        self.sent += len(body)
         if body:
             await self.response.write(body)
 
     async def end(self) -> None:
         await self.response.write_eof()
+
+    def _headers(self, reply: Reply) -> dict[str, str]:
+        named = {REQUEST_ID: self.request_id} if self.request_id else {}
+        return {**_headers(reply), **named}
 
     def _open(self, reply: Reply, response: web.StreamResponse) -> None:
         """Raises ValueError for headers that no reply may have: aiohttp would notice too late for an answer."""

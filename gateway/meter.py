@@ -42,6 +42,8 @@ class Meter:
         observe("queue", 0.0)
         self.batch(rows)
         began, seconds = took
+        if (trail := request.lifeline.trail) is not None:
+            trail.ran(rows, rows, began, began, began + seconds)
         if isinstance(outcome, GatewayError):
             self._failed(request, began, seconds, reason_of(outcome))
             return
@@ -67,6 +69,8 @@ class Meter:
         now, observe = time.monotonic(), self.observe
         for job in batch.jobs:
             observe("queue", batch.started - job.submitted)
+            if (trail := job.request.lifeline.trail) is not None:
+                trail.ran(job.admission.rows, batch.rows, job.submitted, batch.started, now)
         for jobs, outcomes, timings in batch.runs():
             compute = compute_of(timings)
             if decoupled:
@@ -107,7 +111,10 @@ class Meter:
 
     def failed(self, job: Job, reason: str) -> None:
         """A job ends without success: the model failed, it came too late, or its caller has left."""
-        self._failed(job.request, job.submitted, time.monotonic() - job.submitted, reason)
+        now = time.monotonic()
+        self._failed(job.request, job.submitted, now - job.submitted, reason)
+        if not job.started and (trail := job.request.lifeline.trail) is not None:
+            trail.left(job.admission.rows, job.submitted, now)
 
     def _failed(self, request: InferRequest, began: float, seconds: float, reason: str) -> None:
         self.counters.failed(reason, seconds)

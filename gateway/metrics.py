@@ -18,10 +18,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gateway.canonical import NOTHING
-from gateway.errors import Code
+from gateway.errors import Code, GatewayError
 from gateway.meter import Meter
 from gateway.model import Model
 from gateway.ports import Call, Endpoint
+from gateway.refusals import REFUSALS, refusal_of
 from gateway.response_cache import ResponseCache
 from gateway.route import Route
 from gateway.series import Histogram
@@ -117,6 +118,7 @@ class Metrics(Collector):
         self._routes = routes
         self._restarts = restarts
         self._requests: dict[RequestKey, Requests] = {}
+        self._refused = dict.fromkeys(REFUSALS, 0)
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
         self._registry = CollectorRegistry()
@@ -173,6 +175,12 @@ class Metrics(Collector):
             for watch in self.watches.values():
                 watch.forget(model)
 
+    def refused(self, error: GatewayError, *, draining: bool) -> None:
+        """A call ends with this error: count it, if it is one with which callers are turned away."""
+        reason = refusal_of(error, draining=draining)
+        if reason is not None:
+            self._refused[reason] += 1
+
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop."""
         text = generate_latest(self._registry)
@@ -207,8 +215,14 @@ class Metrics(Collector):
             requests.seconds.add_to(timed, key)
             for code, count in list(requests.codes.items()):
                 counted.add_metric([*key, code.name], count)
-        yield counted
-        yield timed
+        refused = CounterMetricFamily(
+            "tensorgate_rejected_requests",
+            "Calls that were turned away, not for what they ask but for how much there is of it, or who asks.",
+            labels=["reason"],
+        )
+        for reason, count in list(self._refused.items()):
+            refused.add_metric([reason], count)
+        yield from (counted, timed, refused)
 
     def _collect_models(self) -> Iterator[Metric]:
         labels = ["model", "version"]
@@ -223,10 +237,12 @@ class Metrics(Collector):
                 histogram.add_to(stages, (*key, stage))
         for key, histogram in list(self._batches.items()):
             histogram.add_to(batches, key)
+        loads = GaugeMetricFamily("tensorgate_model_load_seconds", "How long loading took.", labels=labels)
         for model in self._models():
+            loads.add_metric([model.name, str(model.version)], model.load_seconds)
             queued.add_metric([model.name, str(model.version)], model.queued)
             running.add_metric([model.name, str(model.version)], model.running)
-        yield from (stages, batches, queued, running)
+        yield from (stages, batches, queued, running, loads)
 
     def _collect_cache(self) -> Iterator[Metric]:
         """Of the models that ask for it; nothing where none does."""

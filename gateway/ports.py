@@ -94,6 +94,24 @@ class NeedsThread(Exception):
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
+class Peer(Protocol):
+    """The other end of a connection."""
+
+    def address(self) -> str:
+        """Its IP address; "" if it has none. It may be a proxy's."""
+        ...
+
+
+class Nobody:
+    """Where there is no connection."""
+
+    def address(self) -> str:
+        return ""
+
+
+NOBODY: Final[Peer] = Nobody()
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One message as a transport saw it, with what the dialect's address said (`args`: model, version, …).
@@ -105,7 +123,9 @@ class Call:
     body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
     learned that a later error must repeat, such as the request's id. `accepted`: the question is a model's to answer,
     and an error from here on is an answer, too. `regions` is the memory that callers share; `in_thread`
-    tells a decode that it may take its time.
+    tells a decode that it may take its time. `peer` is the other end of its connection;
+    `request_id` is what its answer's headers call it, "" where they do not. `trail` is kept where somebody wants to
+    know what becomes of it.
     """
 
     body: Buffer
@@ -124,6 +144,9 @@ class Call:
     in_thread: bool = False
     dialect: str = ""
     listener: tuple[str, ...] = ()
+    peer: Peer = NOBODY
+    request_id: str = ""
+    trail: Any = None
 
     def check_quick(self, most: int) -> None:
         """For a decode that takes as long as the body has bytes: on the event loop `most` of them, and none that are

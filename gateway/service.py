@@ -46,6 +46,7 @@ from gateway.job import Answered
 from gateway.logs import Logs
 from gateway.metrics import Metrics
 from gateway.monitor import Monitor
+from gateway.observer import Observer
 from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply, Resolve
 from gateway.questions import (
     IndexEntry,
@@ -94,8 +95,8 @@ _CODECS: Final = 2
 
 
 class Service:
-    """Answers calls. `started`, `draining` and `admin` (what callers must show who change the server's state) belong to
-    the composition root, `online` to grps' operators.
+    """Answers calls. `started`, `draining`, `admin` (what callers must show who change the server's state) and
+    `observer` (who is told of every call) belong to the composition root, `online` to grps' operators.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Service:
         self._logs = Logs()
         self._codecs = ThreadPoolExecutor(_CODECS, "codec")
         self.admin: AdminKey | None = None
+        self.observer: Observer | None = None
         self.started = False
         self.draining = False
         self.online = False
@@ -169,6 +171,9 @@ class Service:
         code = told = Code.CANCELLED
         call.regions = self._memory
         call.dialect = dialect
+        kind = ""
+        if self.observer is not None:
+            send = self.observer.begin(endpoint, call, send, begun)
         resolve = self._router.resolver(call)
         try:
             if endpoint.admin and self.admin is not None:
@@ -178,22 +183,16 @@ class Service:
                 question = await self._decode_in_thread(endpoint, call, resolve)
             if type(question) is InferRequest:
                 model, version = question.view.name, str(question.view.version)
-                observe = self._metrics.stages(model, version).observe
+                observe = self._observe(call, model, version)
                 observe("decode", time.perf_counter() - begun)
                 infer = self._infer if question.view.route is None else self._infer_by_route
                 ran = await infer(endpoint, call, question, resolve, observe, send, accepted)
             else:
-                answer = self._answers[type(question)](question)
-                if isawaitable(answer):
-                    answer = await answer
-                if type(question) is InferTogether and _is_any_long(endpoint, answer, question):
-                    reply = await self._in_thread(endpoint.encode, answer, question)
-                else:
-                    reply = endpoint.encode(answer, question)
-                await send(reply)
+                await self._answer(endpoint, call, question, send)
             code = told = Code.OK
         except GatewayError as error:
-            code = error.code
+            code, kind = error.code, type(error).__name__
+            self._metrics.refused(error, draining=self.draining)
             reply = endpoint.encode_error(error, call)
             told = reply.grpc_code
             await send(reply)
@@ -201,6 +200,7 @@ class Service:
             raise
         except Exception:
             code = told = Code.INTERNAL
+            kind = Internal.__name__
             log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
             await send(endpoint.encode_error(Internal(), call))
         finally:
@@ -209,6 +209,27 @@ class Service:
             self._metrics.request(key, code, seconds)
             if (watch := self._metrics.watches.get(dialect)) is not None:
                 watch.ended(endpoint, call, question, told, seconds, ran)
+            if self.observer is not None:
+                self.observer.end(call, question, code, kind, seconds)
+
+    def _observe(self, call: Call, model: str, version: str) -> Observe:
+        """What is told of the stages of a call."""
+        observe = self._metrics.stages(model, version).observe
+        return observe if call.trail is None else call.trail.observing(observe)
+
+    async def _answer(self, endpoint: Endpoint, call: Call, question: Any, send: Send) -> None:
+        """Answer what is no inference of one model."""
+        if call.trail is not None and type(question) is InferTogether:
+            for request in question.requests:
+                call.trail.follow(request)
+        answer = self._answers[type(question)](question)
+        if isawaitable(answer):
+            answer = await answer
+        if type(question) is InferTogether and _is_any_long(endpoint, answer, question):
+            reply = await self._in_thread(endpoint.encode, answer, question)
+        else:
+            reply = endpoint.encode(answer, question)
+        await send(reply)
 
     async def _infer(
         self,
@@ -226,10 +247,10 @@ class Service:
         """
         submitted = answered = time.perf_counter()
         try:
-            answers = self._submit(endpoint, request)
+            answers = self._submit(endpoint, call, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
             request = await self._decode_in_thread(endpoint, call, resolve)
-            answers = self._submit(endpoint, request)
+            answers = self._submit(endpoint, call, request)
         call.accepted = True
         if accepted is not None:
             accepted(request)
@@ -342,8 +363,10 @@ class Service:
     async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._codecs, step, *args)
 
-    def _submit(self, endpoint: Endpoint, request: InferRequest) -> Answers:
+    def _submit(self, endpoint: Endpoint, call: Call, request: InferRequest) -> Answers:
         view = request.view
+        if call.trail is not None:
+            call.trail.follow(request)
         if view.decoupled and endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)

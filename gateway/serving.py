@@ -74,7 +74,12 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    app = App(config, kinds, say, sockets, restarts)
+    try:
+        app = App(config, kinds, say, sockets, restarts)
+    except ImportError as error:
+        say(str(error))
+        return 1
+    loop.add_signal_handler(signal.SIGUSR1, app.reopen_logs)
     keep_what_is_there()
     over = asyncio.ensure_future(_either(stopped, app.device_lost))
     loading = _load(app, say) if any(restarts.values()) else None

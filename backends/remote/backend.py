@@ -19,9 +19,10 @@ from backends.completion import max_batch_size
 from backends.device import Device
 from backends.remote.connection import Connection, GrpcConnection, HttpConnection
 from backends.remote.departure import Departure, Left
+from backends.remote.legs import leg
 from backends.remote.naming import Names
 from backends.remote.options import Access, RemoteOptions, UpstreamOptions, access_of
-from backends.remote.pool import Pool
+from backends.remote.pool import Pool, collect
 from backends.rows import check_rows, join_rows
 from gateway.canonical import Array, InferRequest, InferResponse, Tensors, TensorSpec, common_rows
 from gateway.errors import (
@@ -64,7 +65,7 @@ class RemoteBackend:
         self._on_loop = on_loop = cast("Await", source.on_loop)
         self._timeout_s = upstream.timeout_ms / 1000
         self._in, self._out = Names("inputs", upstream.inputs), Names("outputs", upstream.outputs)
-        self._pool: Pool = on_loop(_open(client, upstream, access_of(upstream)))
+        self._pool: Pool = on_loop(_open(client, upstream, access_of(upstream), source.name))
         try:
             declared = source.inputs and source.outputs
             said = Description() if declared else on_loop(self._ask(options.wait_seconds, upstream))
@@ -157,12 +158,13 @@ class RemoteBackend:
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
     ) -> InferResponse | GatewayError:
         ask = self._encode(tensors, outputs or self._all, request, stream=False)
-        with Departure(requests) as departure:
-            try:
-                reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
-            except Left:
-                return Cancelled("the caller has left")
-        answer = self._client.decode(reply, self._description)
+        with leg(ask, requests):
+            with Departure(requests) as departure:
+                try:
+                    reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
+                except Left:
+                    return Cancelled("the caller has left")
+            answer = self._client.decode(reply, self._description)
         return replace(answer, outputs=self._out.to_here(answer.outputs)) if self._out else answer
 
     def _encode(self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, *, stream: bool) -> Ask:
@@ -180,7 +182,7 @@ class RemoteBackend:
         wanted = _names([request]) or self._all
         ask = self._encode(on_host.inputs, wanted, request, stream=True)
         pool, seconds = self._pool, self._seconds([request])
-        with Departure([request]) as departure:
+        with leg(ask, [request]), Departure([request]) as departure:
             async with contextlib.aclosing(pool.stream(ask, seconds, _pin(request))) as replies:
                 with contextlib.suppress(Left, StopAsyncIteration):
                     while True:
@@ -247,13 +249,13 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
     return make(UpstreamModel(upstream.model or name, upstream.version, upstream.label, upstream.signature))
 
 
-async def _open(client: Client, upstream: UpstreamOptions, access: Access) -> Pool:
+async def _open(client: Client, upstream: UpstreamOptions, access: Access, model: str) -> Pool:
     def connect(address: str) -> Connection:
         if client.transport == "grpc":
             return GrpcConnection(address, upstream.max_answer_bytes, client.streams, access)
         return HttpConnection(address, upstream.max_answer_bytes, access)
 
-    return Pool(client, connect, upstream.addresses)
+    return Pool(client, connect, upstream.addresses, model)
 
 
 def _names(requests: Sequence[InferRequest]) -> tuple[str, ...]:
@@ -284,4 +286,4 @@ def _describe(source: ModelSource) -> Described | None:
     return Described(source.inputs, source.outputs, batch, bool(options.decoupled), as_requests=True)
 
 
-KIND = BackendKind(RemoteOptions, RemoteBackend, versioned=False, describe=_describe)
+KIND = BackendKind(RemoteOptions, RemoteBackend, versioned=False, describe=_describe, collect=collect)

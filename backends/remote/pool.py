@@ -13,11 +13,14 @@ import contextlib
 import logging
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from prometheus_client.core import Metric
+
 from backends.remote.connection import Connection, Lost, NotReached
+from backends.remote.counts import FAILED, OK, Counts, State, families
 from gateway.errors import Code, GatewayError, Unavailable
 from gateway.ports import Ask, Client, Reply
 
@@ -46,6 +49,7 @@ class Address:
     failures: int = 0
     ejected_until: float = 0.0
     doubt: asyncio.Event = field(default_factory=asyncio.Event)
+    counts: Counts = field(default_factory=Counts)
 
     def note(self, *, failed: bool) -> None:
         """How a call went."""
@@ -59,16 +63,28 @@ class Address:
 class Pool:
     """All addresses of one model. Made, used and closed on the event loop."""
 
-    def __init__(self, client: Client, connect: Callable[[str], Connection], addresses: Sequence[str]) -> None:
+    def __init__(
+        self, client: Client, connect: Callable[[str], Connection], addresses: Sequence[str], model: str = ""
+    ) -> None:
+        self._model = model
         self._client = client
         self._addresses = [Address(name, connect(name)) for name in addresses]
         self._turn = 0
         self._probes = [asyncio.ensure_future(self._watch(address)) for address in self._addresses]
+        _open[id(self)] = self
 
     def is_ready(self) -> bool:
         return any(address.ready for address in self._addresses)
 
+    def states(self) -> Iterator[State]:
+        """All addresses, as they are now."""
+        now = time.monotonic()
+        for each in self._addresses:
+            is_ejected = each.ejected_until > now
+            yield State(self._model, each.name, each.counts, each.busy, each.ready, is_ejected)
+
     async def close(self) -> None:
+        _open.pop(id(self), None)
         for probe in self._probes:
             probe.cancel()
         await asyncio.gather(*self._probes, return_exceptions=True)
@@ -84,6 +100,7 @@ class Pool:
             if address is None:
                 break
             address.busy += 1
+            begun = time.monotonic()
             try:
                 reply = await address.connection.call(ask, seconds)
             except NotReached as error:
@@ -96,6 +113,7 @@ class Pool:
             finally:
                 address.busy -= 1
             address.note(failed=_is_unwell(reply))
+            address.counts.ended(FAILED if _is_unwell(reply) else OK, time.monotonic() - begun)
             return reply
         raise _nobody()
 
@@ -123,9 +141,12 @@ class Pool:
         raise _nobody()
 
     async def _noted(self, address: Address, replies: AsyncIterator[Reply]) -> AsyncIterator[Reply]:
+        begun, result = time.monotonic(), OK
         async for reply in replies:
             address.note(failed=_is_unwell(reply))
+            result = FAILED if _is_unwell(reply) else result
             yield reply
+        address.counts.ended(result, time.monotonic() - begun)
 
     def _choose(self, pin: str, tried: Address | None) -> Address | None:
         """The least loaded of the best; those that are alike take turns."""
@@ -168,6 +189,14 @@ class Pool:
             return False
 
 
+_open: Final[dict[int, Pool]] = {}
+
+
+def collect() -> Iterator[Metric]:
+    """What all pools count; called in any thread."""
+    return families([state for pool in list(_open.values()) for state in pool.states()])
+
+
 def _is_unwell(reply: Reply) -> bool:
     """Whether the server itself could not answer: no word on the request."""
     return reply.grpc_code == Code.UNAVAILABLE or reply.http_status in _BAD_STATUSES
@@ -177,6 +206,7 @@ def _doubt(address: Address, error: Exception) -> None:
     """A connection broke, or could not be had: others are asked until a probe says that all is well."""
     address.ready = False
     address.doubt.set()
+    address.counts.ended("unreachable" if isinstance(error, NotReached) else "broken", 0.0)
     log.debug("upstream %s: %s", address.name, error)
 
 

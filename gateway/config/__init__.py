@@ -3,6 +3,7 @@
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
+observing.py   the part of it that is about the access log and OpenTelemetry
 cpu.py         how many threads compute on the host
 padding.py     the part of it that is about rows and lengths that are added to batches
 routes.py      the part of it that is about routes
@@ -27,6 +28,7 @@ from gateway.config.file import (
     read_plain,
     with_model_control,
 )
+from gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
 from gateway.config.options import (
     Config,
     Listener,
@@ -45,6 +47,7 @@ from gateway.files import FileRef
 __all__ = [
     "ANY",
     "MAX_VERSION",
+    "AccessLogConfig",
     "Admin",
     "Config",
     "ConfigError",
@@ -57,6 +60,7 @@ __all__ = [
     "Mirror",
     "ModelConfig",
     "ModelControl",
+    "OpenTelemetryConfig",
     "Problem",
     "QueueConfig",
     "RouteConfig",

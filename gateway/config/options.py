@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from gateway.canonical import DTYPES, NOTHING, TensorSpec
 from gateway.config.control import Admin, ModelControl
 from gateway.config.cpu import Cpu
+from gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
 from gateway.config.padding import RaggedConfig
 from gateway.config.routes import Route
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
@@ -354,6 +355,12 @@ class Config(Section):
     """What Prometheus is shown."""
     tracing: Tracing = Tracing()
     """Traces of single requests."""
+    access_log: AccessLogConfig | None = None
+    """A line of JSON for each call; null: none."""
+    request_ids: bool = False
+    """Whether every answer has an x-request-id in its headers; else those to callers who sent one, which is kept."""
+    opentelemetry: OpenTelemetryConfig | None = None
+    """Spans of calls, sent to a collector; null: none."""
     cpu: Cpu = Cpu()
     """The host's processors."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway import http_head
 from gateway.http_head import MAX_HEAD_BYTES, Head, may_become_head, read_head, reply_head
 
 ORDINARY = [
@@ -182,3 +183,38 @@ def test_heads_of_replies() -> None:
 def test_a_reply_cannot_add_headers_to_itself(name: str, value: str) -> None:
     with pytest.raises(ValueError, match="must not have the header"):
         reply_head(200, ((name, value),))
+
+
+OWN = [
+    (b"X-Request-Id: 1", {"x-request-id": "1"}),
+    (b"x-request-id:\xc3\xa4 \t\r\nTraceparent: 00-a-b-01\r\nTRACESTATE: c=d", {"x-request-id": "\u00e4"}),
+    (b"x-request-id: 1\r\nX-Request-ID: 2", None),
+    (b"x-request-id : 1", None),
+    (b" x-request-id: 1", None),
+    (b"x-request-id", None),
+    (b"x-request-id: \x00", None),
+    (b"x-request-id: a\nb", None),
+]
+
+
+@pytest.mark.parametrize(("lines", "headers"), OWN)
+@pytest.mark.parametrize("first", [True, False])
+def test_lines_that_differ_each_time_are_read_apart(lines: bytes, headers: dict[str, str] | None, first: bool) -> None:
+    """And the same is read as if they were not."""
+    others = b"Host: x\r\nContent-Length: 3\r\n"
+    fields = lines + b"\r\n" + others if first else others + lines + b"\r\n"
+    for number in range(3):
+        found = read_head(b"POST /%d HTTP/1.1\r\n%s\r\n" % (number, fields))
+        if headers is None:
+            assert found is None
+        else:
+            assert found is not None
+            assert found.headers.items() >= {"host": "x", "content-length": "3", **headers}.items()
+            assert (found.target, found.length) == (f"/{number}", 3)
+    assert read_head(b"POST / HTTP/1.1\r\n%s\r\n" % lines) is None  # no host
+
+
+def test_only_so_many_heads_are_remembered() -> None:
+    for number in range(3000):
+        assert read_head(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number) is not None
+    assert len(http_head._remembered) <= 1024

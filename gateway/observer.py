@@ -1,0 +1,52 @@
+"""Who is told of every call that ends: the access log, and OpenTelemetry's spans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.access_log import AccessLog, LogFile
+from gateway.errors import Code
+from gateway.ports import Call, Endpoint
+from gateway.request_id import new
+from gateway.spans import Spans
+from gateway.trail import Send, Trail
+
+
+class Observer:
+    """Either of them, or both. For the event loop but for `reopen` and `close`."""
+
+    def __init__(self, access_log: AccessLog | None, file: LogFile | None, spans: Spans | None) -> None:
+        self.access_log = access_log
+        self._file = file
+        self._spans = spans
+
+    def begin(self, endpoint: Endpoint, call: Call, send: Send, begun: float) -> Send:
+        """A call has begun, at that time. -> how its replies are to be sent"""
+        trail = call.trail = Trail(endpoint, call, begun)
+        if self._spans is not None:
+            self._spans.begin(trail)
+        return trail.sending(send)
+
+    def end(self, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
+        """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""
+        trail: Trail = call.trail
+        if trail.view is None:
+            trail.view = getattr(question, "view", None)
+        request_id = call.request_id
+        if self.access_log is not None:
+            request_id = request_id or new()
+            self.access_log.write(trail, request_id, code, kind, seconds)
+        if trail.span is not None and self._spans is not None:
+            self._spans.end(trail, request_id, code, kind)
+
+    def reopen(self) -> None:
+        """The log's file was renamed."""
+        if self._file is not None:
+            self._file.reopen()
+
+    def close(self) -> None:
+        """Write and send what waits. Takes some seconds at most."""
+        if self._file is not None:
+            self._file.close()
+        if self._spans is not None:
+            self._spans.close()

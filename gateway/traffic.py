@@ -1,0 +1,69 @@
+"""What passes through a listener, as its transport counts it, and how Prometheus reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Open connections (None where the transport does not tell), calls that are being answered, and bytes of bodies so
+    far.
+    """
+
+    connections: int | None
+    running: int
+    received: int
+    sent: int
+
+    def __add__(self, other: Traffic) -> Traffic:
+        known = [each for each in (self.connections, other.connections) if each is not None]
+        return Traffic(
+            sum(known) if known else None,
+            self.running + other.running,
+            self.received + other.received,
+            self.sent + other.sent,
+        )
+
+
+@dataclass(slots=True)
+class Counts:
+    """The same as a transport counts it."""
+
+    running: int = 0
+    received: int = 0
+    sent: int = 0
+
+
+_LABELS: Final = ["listener", "transport"]
+
+
+class Listeners:
+    """All of them; those of one name are one."""
+
+    def __init__(self) -> None:
+        self._readers: list[tuple[tuple[str, str], Callable[[], Traffic]]] = []
+
+    def add(self, name: str, transport: str, read: Callable[[], Traffic]) -> None:
+        """Another one, whose numbers `read` gives, in any thread."""
+        self._readers.append(((name, transport), read))
+
+    def collect(self) -> Iterator[Metric]:
+        connections = GaugeMetricFamily("tensorgate_open_connections", "Connections of clients.", labels=_LABELS)
+        running = GaugeMetricFamily("tensorgate_calls_in_flight", "Calls that are being answered.", labels=_LABELS)
+        received = CounterMetricFamily("tensorgate_received_bytes", "Bytes of bodies that came in.", labels=_LABELS)
+        sent = CounterMetricFamily("tensorgate_sent_bytes", "Bytes of bodies that went out.", labels=_LABELS)
+        together: dict[tuple[str, str], Traffic] = {}
+        for labels, read in list(self._readers):
+            together[labels] = read() + together.get(labels, Traffic(None, 0, 0, 0))
+        for labels, traffic in together.items():
+            if traffic.connections is not None:
+                connections.add_metric(labels, traffic.connections)
+            running.add_metric(labels, traffic.running)
+            received.add_metric(labels, traffic.received)
+            sent.add_metric(labels, traffic.sent)
+        yield from (connections, running, received, sent)

@@ -1,0 +1,204 @@
+"""The access log from a call to the file: what a line says, who leaves one, and what becomes of the file."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway import access_log
+from gateway.access_log import AccessLog, LogFile
+from gateway.config import AccessLogConfig
+from gateway.errors import Code
+from gateway.files import FileRef
+from gateway.ports import Call, Endpoint, ModelView
+from gateway.trail import Trail
+
+TARGET = "/v2/models/m/infer"
+INFER: Any = Endpoint("POST /v2/models/{model}/infer", "infer", None, None, None)  # type: ignore[arg-type]
+
+
+class Address:
+    def address(self) -> str:
+        return "10.0.0.7"
+
+
+def trail_of(view: ModelView | None = None, **about: Any) -> Trail:
+    call = Call(b"12345", "POST", TARGET, {}, "http", dialect="plain", listener=("front", "0.0.0.0:1"), peer=Address())
+    for name, value in about.items():
+        setattr(call, name, value)
+    trail = Trail(INFER, call, 0.0)
+    trail.view = view
+    return trail
+
+
+class Lines(list[dict[str, Any]]):
+    """In place of a file."""
+
+    dropped = taken = 0
+
+    def write(self, line: bytes) -> None:
+        assert line.count(b"\n") == 1
+        assert line.endswith(b"\n")
+        self.append(json.loads(line))
+
+
+def written(trail: Trail, code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any) -> Lines:
+    lines = Lines()
+    AccessLog(AccessLogConfig(**config), lines).write(trail, "r-1", code, kind, seconds)  # type: ignore[arg-type]
+    return lines
+
+
+def test_a_line_says_what_became_of_a_call(make_model: Callable[..., ModelView]) -> None:
+    view = make_model("public", {}, {}, handle=SimpleNamespace(name="m"), route=SimpleNamespace(name="public"))
+    trail = trail_of(view)
+    trail.ran(2, 8, 1.0, 1.5, 1.75)
+    trail.sent, trail.status = 99, 200
+    (line,) = written(trail)
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "request_id": "r-1",
+        "caller": None,
+        "remote": "10.0.0.7",
+        "dialect": "plain",
+        "transport": "http",
+        "listener": "front",
+        "method": "infer",
+        "route": "public",
+        "model": "m",
+        "version": 1,
+        "rows": 2,
+        "batch_rows": 8,
+        "queue_ms": 500.0,
+        "compute_ms": 250.0,
+        "bytes_in": 5,
+        "bytes_out": 99,
+        "total_ms": 12.5,
+        "code": "OK",
+        "http_status": 200,
+    }
+
+
+def test_a_call_that_reached_no_model_says_why() -> None:
+    (line,) = written(trail_of(), Code.NOT_FOUND, "ModelNotFound")
+    assert (line["code"], line["error"]) == ("NOT_FOUND", "ModelNotFound")
+    assert not {"model", "rows", "queue_ms"} & set(line)
+
+
+@pytest.mark.parametrize(
+    "evil", ['x"}\n{"time":"fake"}', "a\r\nb", "\x1b[2J", "\u2028", "\udcff\udcfe", "\x00", "😀"], ids=ascii
+)
+def test_nobody_writes_a_line_of_their_own(evil: str, make_model: Callable[..., ModelView]) -> None:
+    view = make_model(evil, {}, {}, handle=SimpleNamespace(name=evil))
+    (line,) = written(trail_of(view, listener=(evil,)))
+    assert (line["model"], line["listener"]) == (evil, evil)
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "seconds", "expected"),
+    [
+        ({"sample": 0.0}, Code.OK, 1.0, 0),
+        ({"sample": 0.0}, Code.INTERNAL, 0.0, 1),
+        ({"sample": 0.0, "errors": "sampled"}, Code.INTERNAL, 0.0, 0),
+        ({"sample": 0.0, "slow_ms": 500.0}, Code.OK, 0.499, 0),
+        ({"sample": 0.0, "slow_ms": 500.0}, Code.OK, 0.5, 1),
+        ({"sample": 1.0}, Code.OK, 0.0, 1),
+    ],
+)
+def test_which_calls_leave_a_line(config: Mapping[str, Any], code: Code, seconds: float, expected: int) -> None:
+    assert len(written(trail_of(), code, "", seconds, **config)) == expected
+
+
+def test_of_a_share_about_as_many_leave_one() -> None:
+    assert 800 < sum(len(written(trail_of(), sample=0.5)) for _ in range(2000)) < 1200
+
+
+def test_times_are_rfc_3339(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1769903999.0421)
+    (line,) = written(trail_of())
+    assert line["time"] == "2026-01-31T23:59:59.042Z"
+
+
+# ------------------------------------------------------------------------------------------------------------ the file
+
+
+def wait(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def test_a_file_that_was_renamed_is_opened_anew(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    file = LogFile("access.log", path)
+    file.write(b"one\n")
+    wait(lambda: content(path) == b"one\n")
+    path.rename(tmp_path / "access.log.1")
+    file.write(b"two\n")
+    wait(lambda: content(path) == b"two\n")
+    os.truncate(path, 0)  # logrotate's copytruncate
+    file.reopen()
+    file.write(b"three\n")
+    file.close()
+    assert content(path) == b"three\n"
+    assert content(tmp_path / "access.log.1") == b"one\n"
+
+
+def test_closing_writes_what_waits(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    file = LogFile("access.log", path)
+    for number in range(5000):
+        file.write(b"%d\n" % number)
+    file.close()
+    assert content(path).split() == [b"%d" % number for number in range(5000)]
+    assert (file.taken, file.dropped) == (5000, 0)
+
+
+def test_a_full_pipe_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_log, "MOST_WAITING", 10)
+    monkeypatch.setattr(access_log, "_CLOSES_WITHIN_S", 0.1)
+    read, write = os.pipe()
+    os.set_blocking(write, True)
+    os.set_blocking(read, False)
+    file = LogFile("stdout", Path("stdout"))
+    monkeypatch.setattr(file, "_opened", lambda: write)
+    begun = time.monotonic()
+    for _ in range(100):
+        file.write(bytes(100_000))  # more than a pipe takes
+    file.close()
+    assert time.monotonic() - begun < 2
+    assert file.dropped >= 80
+    left = b"x"
+    while left:  # so that its thread can end
+        try:
+            left = os.read(read, 1 << 20)
+        except BlockingIOError:
+            time.sleep(0.01)
+            if file._thread is None and not file._waiting:
+                break
+    os.close(read)
+
+
+def test_a_file_that_cannot_be_written_drops_lines_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = LogFile("x", tmp_path / "gone" / "x")
+    file.write(b"one\n")
+    wait(lambda: file.dropped == 1)
+    file.write(b"two\n")
+    file.close()
+    assert file.dropped == 2
+    assert len(caplog.records) == 1
+
+
+def test_the_default_is_the_standard_output() -> None:
+    assert AccessLogConfig().file == FileRef("stdout", Path("stdout"))
