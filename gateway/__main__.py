@@ -127,6 +127,17 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _verb(
         verbs,
+        _diff,
+        "diff",
+        "Show the answers that differed between a route's models and those that its traffic is mirrored to.",
+        "tensorgate diff diffs.jsonl\n  tensorgate diff diffs.jsonl --route vision --json",
+    )
+    verb.add_argument("file", type=Path, help="the file of a route's mirror: samples")
+    verb.add_argument("--route", metavar="NAME", help="of this route only")
+    verb.add_argument("--json", action="store_true", help="as one JSON document, with a summary")
+
+    verb = _verb(
+        verbs,
         _health,
         "health",
         "Exit with 0 if a gateway is ready, with 1 if not: made for HEALTHCHECK and scripts.",
@@ -266,13 +277,13 @@ def _complain(line: str) -> None:
 
 
 def _choose_grpc_engine() -> None:
-    """Let gRPC read servers' sockets in the thread that waits for them. By default it has a pool of threads for that,
-    and every message takes one more hop: a sixth of a small call's processor time. gRPC looks at this when it is
-    imported; an operator's own choice stays.
+    """Let gRPC read sockets in the thread that waits for them, as a server and as a client of others. By default it has
+    a pool of threads for that, and every message takes one more hop: a sixth of a small call's processor time. gRPC
+    looks at this when it is imported; an operator's own choice stays.
     """
     major, minor = importlib.metadata.version("grpcio").split(".")[:2]
     if (int(major), int(minor)) <= _TWO_GRPC_ENGINES:
-        os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
+        os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener,-event_engine_client")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -410,6 +421,17 @@ def _health(options: argparse.Namespace) -> int:
         else client.Gateway(options.url, options.timeout)
     )
     return _asking(lambda: client.health(gateway, options.live, options.wait, _say))
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from gateway import shadow_report
+
+    try:
+        shadow_report.show(options.file, options.route, as_json=options.json, say=_say)
+    except OSError as error:
+        _complain(f"{options.file}: {(error.strerror or 'unreadable').lower()}")
+        return 1
+    return 0
 
 
 def _asking(question: object) -> int:

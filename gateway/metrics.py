@@ -26,6 +26,7 @@ from gateway.refusals import REFUSALS, refusal_of
 from gateway.response_cache import ResponseCache
 from gateway.route import Route
 from gateway.series import Histogram
+from gateway.shadow_metrics import shadow_families
 from gateway.statistics import Counters
 from gateway.tracing import Tracing
 from gateway.triton_metrics import TritonMetrics
@@ -191,6 +192,7 @@ class Metrics(Collector):
         yield from self._collect_cache()
         yield from self._collect_traffic()
         yield from self._collect_routes()
+        yield from shadow_families(self._routes())
         if self._restarts:
             restarts = CounterMetricFamily(
                 "tensorgate_worker_restarts", "How often the process had to be replaced, and why.", labels=["reason"]

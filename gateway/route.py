@@ -19,6 +19,7 @@ from gateway.canonical import InferRequest, ParameterValue
 from gateway.config import ANY, RouteConfig, RouteTarget, Rule
 from gateway.errors import Code, GatewayError, QueueFull
 from gateway.ports import Call, ModelView
+from gateway.shadow import Shadow
 
 Condition: TypeAlias = Callable[[Call], bool]
 
@@ -50,7 +51,7 @@ class Route:
     """A public name with its targets. For the event loop, but for `pick`.
 
     `running` are requests on their way. `taken` counts them by (model, version, why): chosen, matched, or fallback;
-    `refused` are those beyond `max_concurrent`.
+    `refused` are those beyond `max_concurrent`. `mirror` is what copies go to, if any do.
     """
 
     def __init__(self, name: str, config: RouteConfig) -> None:
@@ -62,6 +63,7 @@ class Route:
         self.running = 0
         self.refused = 0
         self.taken: dict[tuple[str, str, str], int] = {}
+        self.mirror = Shadow(name, config.mirror, Share(config.mirror.to).pick) if config.mirror else None
         self._share = Share(config.targets)
         self._rules = [(_condition(rule), Share(rule.to)) for rule in config.match]
         self._sticky = config.sticky

@@ -107,6 +107,10 @@ class Router:
             return self._by_route(route, ref, resolution)
         return self._public(ref.name, self._version(ref.name, ref))
 
+    def target(self, target: RouteTarget) -> ModelView:
+        """The version that a route's target is, as itself. Raises ModelNotFound or LabelNotFound."""
+        return self._version(target.model, ModelRef(target.model, target.version, target.label)).view
+
     def fallback(self, route: Route, ref: ModelRef, tried: list[ModelView]) -> ModelView | None:
         """The first of a route's fallback that is ready and has not been tried; None if nobody is left."""
         handles = [view.handle for view in tried]

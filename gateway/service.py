@@ -26,6 +26,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -79,6 +80,7 @@ from gateway.questions import (
 from gateway.repository import Repository
 from gateway.route import Route
 from gateway.router import Router
+from gateway.shadow import Copy, Shadow
 from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
 
@@ -252,8 +254,11 @@ class Service:
         observe: Observe,
         send: Send,
         accepted: Accepted | None,
+        copy: Copy | None = None,
     ) -> float:
-        """Submit a request, and send a reply for each of its answers. -> seconds until the model's last."""
+        """Submit a request, and send a reply for each of its answers. -> seconds until the model's last. `copy` hears
+        what has been sent.
+        """
         submitted = answered = time.perf_counter()
         try:
             answers = self._submit(endpoint, call, request)
@@ -267,10 +272,14 @@ class Service:
         if type(answers) is Answered:  # the usual way of small requests, spared an iteration
             answer = answers.take()
             answered = await self._send_answer(endpoint, answer, request, observe, send)
+            if copy is not None:
+                copy.heard(answer)
         else:
             try:
                 async for answer in answers:
                     answered = await self._send_answer(endpoint, answer, request, observe, send)
+                    if copy is not None:
+                        copy.heard(answer)
             finally:
                 answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
@@ -310,14 +319,34 @@ class Service:
                     request = _hurried(request, route.timeout_s)
                 route.count(request.view, resolve.why)
                 tell = None if call.accepted else accepted  # its place in a stream it has once
+                infer = self._infer if route.mirror is None else partial(self._infer_mirrored, route.mirror)
                 try:
-                    return await self._infer(endpoint, call, request, again or resolve, observe, send_once, tell)
+                    return await infer(endpoint, call, request, again or resolve, observe, send_once, tell)
                 except GatewayError as error:
                     again = None if has_sent else resolve.instead(request, error)
                     if again is None:
                         raise
         finally:
             route.leave()
+
+    async def _infer_mirrored(
+        self,
+        shadow: Shadow,
+        endpoint: Endpoint,
+        call: Call,
+        request: InferRequest,
+        resolve: Resolve,
+        observe: Observe,
+        send: Send,
+        accepted: Accepted | None,
+    ) -> float:
+        """The same as `_infer`; afterwards, other models may get the request, too."""
+        copy = shadow.copy(request, self._router.target)
+        if copy is None:
+            return await self._infer(endpoint, call, request, resolve, observe, send, accepted)
+        with copy:
+            seconds = copy.seconds = await self._infer(endpoint, call, request, resolve, observe, send, accepted, copy)
+        return seconds
 
     async def _send_answer(
         self, endpoint: Endpoint, answer: InferResponse, request: InferRequest, observe: Observe, send: Send

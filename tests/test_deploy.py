@@ -23,7 +23,7 @@ from gateway.__main__ import main
 IMAGES = ("Dockerfile", "Dockerfile.cuda")
 KUBERNETES = DEPLOY / "kubernetes"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-CONFIGURATIONS = (CONFIG, KUBERNETES / "gateway.yaml")
+CONFIGURATIONS = (CONFIG, CONFIG.with_name("compare.yaml"), KUBERNETES / "gateway.yaml")
 NEEDS_A_GPU = {"nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"}
 OF_PROMETHEUS = {"up"}
 

@@ -1,6 +1,8 @@
 """Models that another server computes: one more kind of backend, so that any dialect in reaches any dialect out.
 
-backend.py       the backend: YAML options, what the model takes and gives, requests there and back
+options.py       what the YAML says of the server, TLS and headers
+backend.py       the backend: what the model takes and gives, requests there and back
+naming.py        tensors that the server calls otherwise
 pool.py          the server's addresses: which of them are well, and who is asked next
 connection.py    one address over gRPC or HTTP: messages there and back
 departure.py     what ends when the callers who wait for it have left

@@ -12,15 +12,16 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent import futures
+from dataclasses import replace
 from typing import Final, Literal, cast
-
-from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import Device
 from backends.remote.connection import Connection, GrpcConnection, HttpConnection
 from backends.remote.departure import Departure, Left
 from backends.remote.legs import leg
+from backends.remote.naming import Names
+from backends.remote.options import Access, RemoteOptions, UpstreamOptions, access_of
 from backends.remote.pool import Pool, collect
 from backends.rows import check_rows, join_rows
 from gateway.canonical import Array, InferRequest, InferResponse, Tensors, TensorSpec, common_rows
@@ -33,6 +34,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.ports import (
+    Ask,
     Await,
     BackendKind,
     Client,
@@ -40,48 +42,12 @@ from gateway.ports import (
     Described,
     Description,
     ModelSource,
-    Options,
     UpstreamModel,
 )
 
 _RETRY_S: Final = 0.1
 _NO_JUDGEMENT: Final = (Cancelled, Exhausted, TimedOut, Unavailable)
 """What a server says of itself, and not of the requests: run alone, they would fare no better."""
-
-
-class UpstreamOptions(Options):
-    """The server that computes a model."""
-
-    dialect: Literal["open_inference", "tf_serving", "grps"] = Field(description="What it speaks.")
-    transport: Literal["grpc", "http"] = Field("grpc", description="Over what.")
-    address: str | tuple[str, ...] = Field(
-        min_length=1, description="HOST:PORT, or several of servers that are alike: those that are well share the load."
-    )
-    model: str = Field("", description="What the model is called there; by default as here.")
-    version: int | None = Field(None, ge=0, description="Which version; null leaves that to the server.")
-    label: str | None = Field(None, description="A version label in place of a version, where the dialect has them.")
-    signature: str = Field("", description="Which of its signatures, where the dialect has them; empty: its default.")
-    timeout_ms: int = Field(0, ge=0, description="How long a call may take at most; 0: as long as its caller waits.")
-    max_answer_bytes: int = Field(1 << 30, ge=1, lt=2**31, description="The largest answer that is read.")
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """All of them."""
-        return (self.address,) if isinstance(self.address, str) else self.address
-
-
-class RemoteOptions(Options):
-    """What the YAML may say of a model that another server computes."""
-
-    path: None = Field(None, description="A remote model has no file.")
-    upstream: UpstreamOptions = Field(description="The server that computes it.")
-    decoupled: bool | None = Field(
-        None, description="Whether it answers zero to many times; null: as the server says, else once."
-    )
-    in_flight: int = Field(128, ge=1, description="How many calls may be under way.")
-    wait_seconds: float = Field(
-        2, ge=0, allow_inf_nan=False, description="How long loading waits for the server; it is tried again later."
-    )
 
 
 class RemoteBackend:
@@ -98,12 +64,13 @@ class RemoteBackend:
         self._client = client = _client(source.clients, upstream, source.name)
         self._on_loop = on_loop = cast("Await", source.on_loop)
         self._timeout_s = upstream.timeout_ms / 1000
-        self._pool: Pool = on_loop(_open(client, upstream, source.name))
+        self._in, self._out = Names("inputs", upstream.inputs), Names("outputs", upstream.outputs)
+        self._pool: Pool = on_loop(_open(client, upstream, access_of(upstream), source.name))
         try:
             declared = source.inputs and source.outputs
             said = Description() if declared else on_loop(self._ask(options.wait_seconds, upstream))
-            self.inputs: tuple[TensorSpec, ...] = source.inputs or said.inputs
-            self.outputs: tuple[TensorSpec, ...] = source.outputs or said.outputs
+            self.inputs: tuple[TensorSpec, ...] = source.inputs or self._in.here(said.inputs)
+            self.outputs: tuple[TensorSpec, ...] = source.outputs or self._out.here(said.outputs)
             if not self.inputs or not self.outputs:
                 raise ValueError(
                     f"{upstream.dialect} has no word for a model's tensors: inputs and outputs must be declared"
@@ -112,12 +79,13 @@ class RemoteBackend:
             if self.decoupled and client.streams == "no":
                 raise ValueError(f"a decoupled model cannot be asked in {upstream.dialect} over {upstream.transport}")
             self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
+            there = self._in.there(self.inputs), self._out.there(self.outputs)
+            self._description = Description(*there, self.decoupled)
         except futures.CancelledError:  # the loop is about to end, and closes nothing any more
             raise
         except BaseException:
             on_loop(self._pool.close())
             raise
-        self._description = Description(self.inputs, self.outputs, self.decoupled)
         self._specs = {spec.name: spec for spec in self.outputs}
         self._all: tuple[str, ...] = tuple(self._specs) if source.outputs else ()
         self.merges = self.max_batch_size > 0 and not self.decoupled
@@ -189,21 +157,30 @@ class RemoteBackend:
     async def _call(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
     ) -> InferResponse | GatewayError:
-        ask = self._client.encode(tensors, outputs or self._all, request, self._description, stream=False)
+        ask = self._encode(tensors, outputs or self._all, request, stream=False)
         with leg(ask, requests):
             with Departure(requests) as departure:
                 try:
                     reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
                 except Left:
                     return Cancelled("the caller has left")
-            return self._client.decode(reply, self._description)
+            answer = self._client.decode(reply, self._description)
+        return replace(answer, outputs=self._out.to_here(answer.outputs)) if self._out else answer
+
+    def _encode(self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, *, stream: bool) -> Ask:
+        """By the names that the other server has."""
+        if self._in:
+            tensors = self._in.to_there(tensors)
+        if self._out:
+            outputs = [self._out.theirs(name) for name in outputs]
+        return self._client.encode(tensors, outputs, request, self._description, stream=stream)
 
     # ---------------------------------------------------------------------------------------------------------- streams
 
     async def _stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         on_host = _on_host(request, self.device)
-        outputs = _names([request]) or self._all
-        ask = self._client.encode(on_host.inputs, outputs, request, self._description, stream=True)
+        wanted = _names([request]) or self._all
+        ask = self._encode(on_host.inputs, wanted, request, stream=True)
         pool, seconds = self._pool, self._seconds([request])
         with leg(ask, [request]), Departure([request]) as departure:
             async with contextlib.aclosing(pool.stream(ask, seconds, _pin(request))) as replies:
@@ -211,7 +188,8 @@ class RemoteBackend:
                     while True:
                         answer = self._client.decode_part(await departure.wait(anext(replies)), self._description)
                         if answer.outputs:
-                            yield InferResponse(self._part(answer.outputs), answer.parameters, answer.final)
+                            outputs = self._out.to_here(answer.outputs)
+                            yield InferResponse(self._part(outputs), answer.parameters, answer.final)
                         if answer.final:
                             return
 
@@ -271,11 +249,11 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
     return make(UpstreamModel(upstream.model or name, upstream.version, upstream.label, upstream.signature))
 
 
-async def _open(client: Client, upstream: UpstreamOptions, model: str) -> Pool:
+async def _open(client: Client, upstream: UpstreamOptions, access: Access, model: str) -> Pool:
     def connect(address: str) -> Connection:
         if client.transport == "grpc":
-            return GrpcConnection(address, upstream.max_answer_bytes, client.streams)
-        return HttpConnection(address, upstream.max_answer_bytes)
+            return GrpcConnection(address, upstream.max_answer_bytes, client.streams, access)
+        return HttpConnection(address, upstream.max_answer_bytes, access)
 
     return Pool(client, connect, upstream.addresses, model)
 

@@ -14,6 +14,7 @@ import aiohttp
 import grpc
 from yarl import URL
 
+from backends.remote.options import Access
 from gateway.errors import Code
 from gateway.ports import Ask, Buffer, Reply
 
@@ -23,8 +24,25 @@ _LARGE_BYTES: Final = 256 << 10
 """Larger bodies are sent piece by piece over HTTP."""
 _READ_BYTES: Final = 1 << 20
 _IDLE_S: Final = 15.0
-_NOT_REACHED: Final = ("failed to connect to", "DNS resolution failed", "connections to all backends failing")
+_NOT_REACHED: Final = (
+    "failed to connect to",
+    "DNS resolution failed",
+    "errors resolving",
+    "connections to all backends failing",
+)
 """How grpc's own words begin where it could not even connect."""
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),  # as the gateway's own ports
+    ("grpc.service_config_disable_resolution", 1),
+    ("grpc.use_local_subchannel_pool", 1),  # each model's connection is its own
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.min_reconnect_backoff_ms", int(CONNECTS_WITHIN_S * 1000)),
+)
+OPEN: Final = Access()
+"""No TLS, no headers."""
 
 
 class NotReached(Exception):
@@ -57,27 +75,25 @@ class Connection(Protocol):
 class GrpcConnection:
     """See Connection. `streams`: how a question with many answers is asked."""
 
-    def __init__(self, address: str, max_bytes: int, streams: Literal["bidi", "server", "no"]) -> None:
+    def __init__(
+        self, address: str, max_bytes: int, streams: Literal["bidi", "server", "no"], access: Access = OPEN
+    ) -> None:
         self._streams = streams
         self._methods: dict[tuple[str, str], Any] = {}
-        self._channel = grpc.aio.insecure_channel(
-            address,
-            options=(
-                ("grpc.max_send_message_length", -1),
-                ("grpc.max_receive_message_length", max_bytes),
-                ("grpc.enable_http_proxy", 0),
-                ("grpc.service_config_disable_resolution", 1),
-                ("grpc.use_local_subchannel_pool", 1),  # each model's connection is its own
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-                ("grpc.min_reconnect_backoff_ms", int(CONNECTS_WITHIN_S * 1000)),
-            ),
-        )
+        self._headers = access.headers
+        options: list[tuple[str, Any]] = [*_OPTIONS, ("grpc.max_receive_message_length", max_bytes)]
+        if access.tls is None:
+            self._channel = grpc.aio.insecure_channel(address, options)
+            return
+        if access.server_name:
+            options.append(("grpc.ssl_target_name_override", access.server_name))
+        credentials = grpc.ssl_channel_credentials(*access.certificates)
+        self._channel = grpc.aio.secure_channel(address, credentials, options)
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
         try:
             body = await self._method("unary_unary", ask.target)(
-                b"".join(ask.body), timeout=seconds, metadata=tuple(ask.headers.items())
+                b"".join(ask.body), timeout=seconds, metadata=self._metadata(ask)
             )
         except grpc.aio.AioRpcError as error:
             return self._failed(error)
@@ -94,7 +110,7 @@ class GrpcConnection:
             call.cancel()
 
     async def _begin(self, ask: Ask, seconds: float | None) -> Any:
-        body, metadata = b"".join(ask.body), tuple(ask.headers.items())
+        body, metadata = b"".join(ask.body), self._metadata(ask)
         if self._streams == "server":
             return self._method("unary_stream", ask.target)(body, timeout=seconds, metadata=metadata)
         call = self._method("stream_stream", ask.target)(timeout=seconds, metadata=metadata)
@@ -102,6 +118,9 @@ class GrpcConnection:
             await call.write(body)
             await call.done_writing()
         return call
+
+    def _metadata(self, ask: Ask) -> tuple[tuple[str, str], ...]:
+        return (*ask.headers.items(), *self._headers) if ask.headers else self._headers
 
     def _method(self, kind: str, name: str) -> Any:
         method = self._methods.get((kind, name))
@@ -129,9 +148,13 @@ class GrpcConnection:
 class HttpConnection:
     """See Connection. Connections are kept and used again."""
 
-    def __init__(self, address: str, max_bytes: int) -> None:
-        self._base = address if "://" in address else f"http://{address}"
+    def __init__(self, address: str, max_bytes: int, access: Access = OPEN) -> None:
+        scheme = "http" if access.tls is None else "https"
+        self._base = address if "://" in address else f"{scheme}://{address}"
         self._max_bytes = max_bytes
+        self._tls = access.tls or True  # True is aiohttp's word for its own choice
+        self._server_name = access.server_name or None
+        self._headers = dict(access.headers)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -141,7 +164,7 @@ class HttpConnection:
         )
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
-        headers = dict(ask.headers)
+        headers = {**self._headers, **ask.headers}
         if seconds is not None:
             headers[_TIMEOUT_HEADER] = str(max(1, int(seconds * 1000)))
         data: Any = None
@@ -153,7 +176,14 @@ class HttpConnection:
         url = URL(self._base + ask.target, encoded=True)
         try:
             async with self._session.request(
-                ask.method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
+                ask.method,
+                url,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=self._tls,
+                server_hostname=self._server_name,
             ) as answer:
                 body = await self._body(answer)
                 return Reply(body, answer.status, {name.lower(): value for name, value in answer.headers.items()})

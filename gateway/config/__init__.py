@@ -38,7 +38,7 @@ from gateway.config.options import (
     config_class,
     json_schema,
 )
-from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
+from gateway.config.routes import ANY, DifferenceSamples, Mirror, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.security import ApiKey, Auth, Cors, Jwt, RateLimit, Tls
 from gateway.config.signatures import SignatureConfig
@@ -57,11 +57,13 @@ __all__ = [
     "ConfigError",
     "ControlConfig",
     "Cors",
+    "DifferenceSamples",
     "FileRef",
     "Jwt",
     "LevelConfig",
     "Listener",
     "MetricsListener",
+    "Mirror",
     "ModelConfig",
     "ModelControl",
     "OpenTelemetryConfig",

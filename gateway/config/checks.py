@@ -56,6 +56,8 @@ def _targets(route: Any) -> Iterator[tuple[Loc, Mapping[str, Any]]]:
     for key in ("targets", "fallback"):
         for index, target in enumerate(_sequence(_mapping(route).get(key))):
             yield (key, index), _mapping(target)
+    for index, target in enumerate(_sequence(_mapping(_mapping(route).get("mirror")).get("to"))):
+        yield ("mirror", "to", index), _mapping(target)
     for number, rule in enumerate(_sequence(_mapping(route).get("match"))):
         for index, target in enumerate(_sequence(_mapping(rule).get("to"))):
             yield ("match", number, "to", index), _mapping(target)

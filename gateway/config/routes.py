@@ -9,6 +9,7 @@ routes:
     fallback: [{model: resnet-elsewhere}]
     timeout_ms: 500
     max_concurrent: 64
+    mirror: {to: [{model: resnet-new}], share: 0.1, samples: {file: diffs.jsonl}}
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from gateway.config.values import MAX_VERSION, Section, refuse
+from gateway.files import Existing, FileRef
 
 ANY: Final = "*"
 _HEADER: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
@@ -104,6 +106,44 @@ class Sticky(Section):
         return self
 
 
+class DifferenceSamples(Section):
+    """A file of answers that differ, one JSON object per line; `tensorgate diff FILE` shows it."""
+
+    file: Annotated[FileRef, Existing("new")]
+    """The file. When half of max_bytes is full, it becomes FILE.1, in place of an older one."""
+    max_bytes: int = Field(default=64 << 20, ge=64 << 10)
+    """The most that both take on disk."""
+    rate_per_minute: float = Field(default=6, gt=0, le=6000, allow_inf_nan=False)
+    """How many samples are kept at most."""
+    inputs: bool = False
+    """Whether a sample has the request's inputs, if they are no more than a few thousand elements."""
+
+
+class Mirror(Section):
+    """A copy of requests goes to other models once the caller has its answer, and the answers are compared. Callers do
+    not wait for it. Requests of sequences and to decoupled models are not mirrored.
+    """
+
+    to: Targets
+    """Models that get the copies, by weight."""
+    share: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
+    """How much of the traffic is mirrored, at random."""
+    rtol: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
+    """How much floating-point numbers may differ, relative to the caller's answer; all others must be equal."""
+    atol: float = Field(default=1e-5, ge=0, allow_inf_nan=False)
+    """How much they may differ besides."""
+    ignore: tuple[str, ...] = ()
+    """Outputs that are not compared."""
+    max_in_flight: int = Field(default=8, ge=1, le=1024)
+    """How many copies may be under way."""
+    max_queued_bytes: int = Field(default=64 << 20, ge=1 << 10)
+    """How much tensors of copies may take, waiting or under way; beyond that, requests are not mirrored."""
+    timeout_ms: int = Field(default=1000, ge=1)
+    """How long a copy may take."""
+    samples: DifferenceSamples | None = None
+    """Where answers that differ are kept; null: they are only counted."""
+
+
 class RouteConfig(Section):
     """A public name, and the models behind it."""
 
@@ -121,6 +161,8 @@ class RouteConfig(Section):
     """How long a request may take at most; 0: as long as its caller waits."""
     max_concurrent: int = Field(default=0, ge=0)
     """How many requests may be on their way; more are refused like those of a full queue. 0: any number."""
+    mirror: Mirror | None = None
+    """Other models that get a copy of requests, so that answers can be compared."""
 
     @field_validator("fallback")
     @classmethod

@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 import yaml
+from relays import address, eventually, front, infer, listening, remote
 from serving import Gateway, demo_config, running, started
 
 from adapters.pb import message
@@ -72,20 +73,6 @@ DECLARED = {
 VERSIONS = {"half_plus_two": 1, "digits": 2}
 
 
-def listening() -> dict[str, Any]:
-    return {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]}
-
-
-def address(gateway: Gateway, transport: str) -> str:
-    return f"127.0.0.1:{gateway.grpc_port if transport == 'grpc' else gateway.port}"
-
-
-def remote(dialect: str, transport: str, where: str | list[str], model: str, **changes: Any) -> dict[str, Any]:
-    upstream = {"dialect": dialect, "transport": transport, "address": where, "model": model}
-    upstream |= changes.pop("upstream", {})
-    return {"backend": "remote", "upstream": upstream, **changes}
-
-
 def behind(dialect: str, transport: str, upstream: Gateway, model: str, **changes: Any) -> dict[str, Any]:
     """A model of the upstream gateway, declared where the dialect does not describe it."""
     if dialect == "grps" or (model, dialect) == ("half_plus_two", "open_inference"):
@@ -93,18 +80,6 @@ def behind(dialect: str, transport: str, upstream: Gateway, model: str, **change
     if dialect == "grps":
         changes["upstream"] = {"version": VERSIONS.get(model, 1)}
     return remote(dialect, transport, address(upstream, transport), model, **changes)
-
-
-def front(models: dict[str, Any]) -> str:
-    return yaml.safe_dump({"listen": listening(), "models": models})
-
-
-def infer(gateway: Gateway, model: str, **inputs: list[Any]) -> Any:
-    """A V2 request; FP32 inputs as columns."""
-    tensors = [
-        {"name": name, "datatype": "FP32", "shape": [len(values), 1], "data": values} for name, values in inputs.items()
-    ]
-    return gateway.post(f"/v2/models/{model}/infer", {"inputs": tensors})
 
 
 @pytest.fixture(scope="module")
@@ -389,10 +364,3 @@ def _one_model(file: Path, folder: Path, **listen: Any) -> Path:
     slow = {"backend": "python", "path": "slow.py:Slow", "parameters": {"seen": f"{folder}/seen"}, **TENSORS}
     file.write_text(yaml.safe_dump({"listen": listening() | listen, "models": {"slow": slow}}))
     return file
-
-
-def eventually(true: Any, within: float = 3.0) -> None:
-    until = time.monotonic() + within
-    while not true():
-        assert time.monotonic() < until, "it did not come true in time"
-        time.sleep(0.02)

@@ -1,0 +1,155 @@
+"""What the YAML says of a model that another server computes, and of how that server is reached."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gateway.files import Existing, FileRef
+from gateway.ports import Options
+
+_HEADER: Final = r"^[a-z0-9_.-]+$"
+_OURS: Final = re.compile(r"(grpc-|content-|transfer-).*|connection|host|te|.*-bin")
+_File = Annotated[FileRef, Existing("file")]
+
+
+def _check_printable(value: str) -> str:
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError("expected printable ASCII text")
+    return value
+
+
+def _check_header(name: str) -> str:
+    if _OURS.fullmatch(name):
+        raise ValueError("the transport's own headers cannot be set")
+    return name
+
+
+class Variable(Options):
+    """A value that the environment has."""
+
+    env: str = Field(min_length=1, description="The name of an environment variable.")
+
+
+class UpstreamTls(Options):
+    """TLS of a connection to another server."""
+
+    ca: _File | None = Field(None, description="PEM file of the authorities to trust; null: those of this machine.")
+    certificate: _File | None = Field(None, description="PEM file of the certificate to show, with its chain.")
+    key: _File | None = Field(None, description="PEM file of its key.")
+    server_name: str = Field("", description="The name that its certificate must have; empty: the address's host.")
+
+    @model_validator(mode="after")
+    def _has_both(self) -> UpstreamTls:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together")
+        return self
+
+
+_DEFAULT_TLS = UpstreamTls.model_validate({})
+
+
+class UpstreamOptions(Options):
+    """The server that computes a model."""
+
+    dialect: Literal["open_inference", "tf_serving", "grps"] = Field(description="What it speaks.")
+    transport: Literal["grpc", "http"] = Field("grpc", description="Over what.")
+    address: str | tuple[str, ...] = Field(
+        min_length=1, description="HOST:PORT, or several of servers that are alike: those that are well share the load."
+    )
+    model: str = Field("", description="What the model is called there; by default as here.")
+    version: int | None = Field(None, ge=0, description="Which version; null leaves that to the server.")
+    label: str | None = Field(None, description="A version label in place of a version, where the dialect has them.")
+    signature: str = Field("", description="Which of its signatures, where the dialect has them; empty: its default.")
+    inputs: dict[str, str] = Field(default_factory=dict, description="An input's name here -> its name there.")
+    outputs: dict[str, str] = Field(default_factory=dict, description="An output's name here -> its name there.")
+    timeout_ms: int = Field(0, ge=0, description="How long a call may take at most; 0: as long as its caller waits.")
+    max_answer_bytes: int = Field(1 << 30, ge=1, lt=2**31, description="The largest answer that is read.")
+    tls: bool | UpstreamTls = Field(False, description="Whether connections are encrypted, and how.")
+    headers: dict[
+        Annotated[str, Field(pattern=_HEADER), AfterValidator(_check_header)],
+        Annotated[str, AfterValidator(_check_printable)] | Variable,
+    ] = Field(
+        default_factory=dict,
+        description="Sent with every call: HTTP headers or gRPC metadata, in lower case. Secrets as {env: NAME}.",
+    )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.address,) if isinstance(self.address, str) else self.address
+
+
+class RemoteOptions(Options):
+    """What the YAML may say of a model that another server computes."""
+
+    path: None = Field(None, description="A remote model has no file.")
+    upstream: UpstreamOptions = Field(description="The server that computes it.")
+    decoupled: bool | None = Field(
+        None, description="Whether it answers zero to many times; null: as the server says, else once."
+    )
+    in_flight: int = Field(128, ge=1, description="How many calls may be under way.")
+    wait_seconds: float = Field(
+        2, ge=0, allow_inf_nan=False, description="How long loading waits for the server; it is tried again later."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a server is reached, with files and environment read: `headers` go with every call. `tls` None is none;
+    else `certificates` are what PEM files hold: authorities, key, chain.
+    """
+
+    headers: tuple[tuple[str, str], ...] = ()
+    tls: ssl.SSLContext | None = None
+    certificates: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
+    server_name: str = ""
+
+
+def access_of(upstream: UpstreamOptions) -> Access:
+    """Reads files. Raises ValueError that names what is missing or cannot be used."""
+    headers = tuple([(name, _value(name, value)) for name, value in upstream.headers.items()])
+    if upstream.tls is False:
+        return Access(headers)
+    wanted = _DEFAULT_TLS if upstream.tls is True else upstream.tls
+    context = ssl.create_default_context()
+    if wanted.ca is not None:  # these, and not the machine's besides
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if wanted.ca is not None:
+            context.load_verify_locations(wanted.ca.path)
+        if wanted.certificate is not None and wanted.key is not None:
+            context.load_cert_chain(wanted.certificate.path, wanted.key.path, password=_refuse_password)
+    except OSError as error:
+        raise ValueError(f"upstream.tls: {error.strerror or error}") from None
+    files = tuple([_content(file.path) if file else None for file in (wanted.ca, wanted.key, wanted.certificate)])
+    return Access(headers, context, (files[0], files[1], files[2]), wanted.server_name)
+
+
+def _value(name: str, value: str | Variable) -> str:
+    if isinstance(value, str):
+        return value
+    text = os.environ.get(value.env, "").strip()
+    if not text:
+        raise ValueError(f"upstream.headers.{name}: the environment variable {value.env} is not set")
+    try:
+        return _check_printable(text)
+    except ValueError:
+        raise ValueError(f"upstream.headers.{name}: {value.env} is no printable ASCII text") from None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"upstream.tls: {path}: {(error.strerror or 'unreadable').lower()}") from None
+
+
+def _refuse_password() -> str:
+    raise ValueError("upstream.tls: the key is encrypted, and keys with a password are not supported")

@@ -1,0 +1,145 @@
+"""Connections to other servers: TLS both ways, and headers that go with every call."""
+
+import json
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from aiohttp import web
+from pydantic import ValidationError
+
+from backends.remote.connection import Connection, GrpcConnection, HttpConnection, NotReached
+from backends.remote.options import Access, UpstreamOptions, access_of
+from gateway.ports import Ask
+
+ECHO = Ask("/echo.Echo/Echo", (b"hello",), headers={"x-own": "1"})
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, a server's certificate for the name `upstream.test`, and a client's."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    openssl(*new, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
+    for name in ("upstream.test", "client"):
+        openssl(
+            *[*new, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}"],
+            *["-addext", f"subjectAltName=DNS:{name}", "-addext", "basicConstraints=critical,CA:FALSE"],
+            *["-CA", "ca.crt", "-CAkey", "ca.key"],
+        )
+    return folder
+
+
+def access(folder: Path | None = None, **changes: Any) -> Access:
+    upstream = {"dialect": "open_inference", "address": "x:1", **changes}
+    context = folder / "gateway.yaml" if folder else None
+    return access_of(UpstreamOptions.model_validate_json(json.dumps(upstream), context=context))
+
+
+def client_of(folder: Path, **changes: Any) -> Access:
+    tls = {"ca": "ca.crt", "certificate": "client.crt", "key": "client.key", "server_name": "upstream.test"}
+    return access(folder, tls=tls | changes, headers={"authorization": "Bearer 7"})
+
+
+async def echo_grpc(body: bytes, context: Any) -> bytes:
+    said = dict(context.invocation_metadata())
+    return json.dumps([said.get("authorization"), said.get("x-own"), body.decode()]).encode()
+
+
+async def echo_http(request: web.Request) -> web.Response:
+    said = request.headers
+    return web.json_response([said.get("authorization"), said.get("x-own"), (await request.read()).decode()])
+
+
+@pytest.fixture(params=["grpc", "http"])
+async def server(request: pytest.FixtureRequest, certificates: Path) -> AsyncIterator[tuple[str, str]]:
+    """A server that wants a client's certificate, and says which headers came: its transport, where it is."""
+    read = {name: (certificates / name).read_bytes() for name in ("upstream.test.key", "upstream.test.crt", "ca.crt")}
+    if request.param == "grpc":
+        aio = grpc.aio.server()
+        handler = grpc.unary_unary_rpc_method_handler(echo_grpc)
+        aio.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo.Echo", {"Echo": handler}),))
+        pair = (read["upstream.test.key"], read["upstream.test.crt"])
+        port = aio.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair], read["ca.crt"], True))
+        await aio.start()
+        yield "grpc", f"127.0.0.1:{port}"
+        await aio.stop(0)
+        return
+    app = web.Application()
+    app.router.add_post("/echo.Echo/Echo", echo_http)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "upstream.test.crt", certificates / "upstream.test.key")
+    context.load_verify_locations(certificates / "ca.crt")
+    context.verify_mode = ssl.CERT_REQUIRED
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    yield "http", f"127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def connected(server: tuple[str, str], how: Access) -> Connection:
+    transport, where = server
+    return GrpcConnection(where, 1 << 20, "no", how) if transport == "grpc" else HttpConnection(where, 1 << 20, how)
+
+
+async def said(server: tuple[str, str], how: Access) -> Any:
+    connection = connected(server, how)
+    try:
+        return json.loads(bytes((await connection.call(ECHO, 5)).body))  # type: ignore[arg-type]
+    finally:
+        await connection.close()
+
+
+async def test_tls_both_ways_and_headers(server: tuple[str, str], certificates: Path) -> None:
+    assert await said(server, client_of(certificates)) == ["Bearer 7", "1", "hello"]
+
+
+@pytest.mark.parametrize("wrong", [{"server_name": "other.test"}, {"ca": None}])
+async def test_a_server_that_is_another_is_not_talked_to(
+    server: tuple[str, str], certificates: Path, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(NotReached):
+        await said(server, client_of(certificates, **wrong))
+
+
+async def test_headers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", " Bearer x \n")
+    assert access(headers={"authorization": {"env": "SECRET"}, "x-a": "b"}).headers == (
+        ("authorization", "Bearer x"),
+        ("x-a", "b"),
+    )
+    monkeypatch.setenv("SECRET", "two\nlines")
+    with pytest.raises(ValueError, match=r"upstream\.headers\.authorization: SECRET is no printable"):
+        access(headers={"authorization": {"env": "SECRET"}})
+    monkeypatch.delenv("SECRET")
+    with pytest.raises(ValueError, match="the environment variable SECRET is not set"):
+        access(headers={"authorization": {"env": "SECRET"}})
+
+
+@pytest.mark.parametrize("name", ["grpc-timeout", "Content-Length", "content-type", "host", "a b", "x-bin", ""])
+def test_headers_of_the_transport_are_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        access(headers={name: "x"})
+
+
+@pytest.mark.parametrize("tls", [{"certificate": "client.crt"}, {"ca": "absent.crt"}])
+def test_files_that_are_not_there_are_named_in_the_configuration(certificates: Path, tls: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match=r"belong together|no such file"):
+        access(certificates, tls=tls)
+
+
+def test_files_that_cannot_be_used_are_told_when_the_model_is_loaded(certificates: Path) -> None:
+    with pytest.raises(ValueError, match=r"upstream\.tls"):
+        access(certificates, tls={"ca": "client.key"})
+    with pytest.raises(ValueError, match=r"upstream\.tls"):
+        access(certificates, tls={"certificate": "client.crt", "key": "ca.key"})
