@@ -65,7 +65,7 @@ from gateway.questions import (
 )
 from gateway.repository import Repository
 from gateway.route import Route
-from gateway.router import Router
+from gateway.router import Resolution, Router
 from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
 
@@ -148,6 +148,11 @@ class Service:
         complete = self._config.readiness == "lenient" or self._repository.all_available()
         return self.started and not self.draining and complete
 
+    def reconfigure(self, config: Config) -> None:
+        """Another configuration, from now on."""
+        self._config = config
+        self._description = replace(self._description, configuration=config.plain())
+
     async def handle(
         self, dialect: str, endpoint: Endpoint, call: Call, send: Send, accepted: Accepted | None = None
     ) -> None:
@@ -174,7 +179,8 @@ class Service:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._metrics.stages(model, version).observe
                 observe("decode", time.perf_counter() - begun)
-                infer = self._infer if question.view.route is None else self._infer_by_route
+                routed = question.view.route is not None and type(resolve) is Resolution
+                infer = self._infer_by_route if routed else self._infer
                 ran = await infer(endpoint, call, question, resolve, observe, send, accepted)
             else:
                 answer = self._answers[type(question)](question)

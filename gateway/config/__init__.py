@@ -13,7 +13,15 @@ file.py        all of it in order: load_config; one model's entry alone: model_v
 """
 
 from gateway.config.control import Admin, ModelControl
-from gateway.config.file import ConfigError, load_config, model_validator, parse_config, read_plain, with_model_control
+from gateway.config.file import (
+    ConfigError,
+    load_config,
+    model_validator,
+    parse_config,
+    read_config,
+    read_plain,
+    with_model_control,
+)
 from gateway.config.options import (
     Config,
     Listener,
@@ -52,6 +60,7 @@ __all__ = [
     "load_config",
     "model_validator",
     "parse_config",
+    "read_config",
     "read_plain",
     "with_model_control",
 ]

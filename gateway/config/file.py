@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +52,12 @@ def load_config(path: Path, registries: Registries, repositories: Sequence[Path]
     """Read and check a configuration. Paths in it are relative to its folder and must exist; `repositories` are added
     to its own. Raises ConfigError.
     """
-    return parse_config(_read_text(path), path, config_class(registries), repositories)
+    return read_config(path, config_class(registries), repositories)
+
+
+def read_config(path: Path, classes: type[Config], repositories: Sequence[Path] = ()) -> Config:
+    """The same by the class for these registries: to make one takes a while."""
+    return parse_config(_read_text(path), path, classes, repositories)
 
 
 def parse_config(text: str, path: Path, classes: type[Config], repositories: Sequence[Path] = ()) -> Config:
@@ -71,6 +77,7 @@ def parse_config(text: str, path: Path, classes: type[Config], repositories: Seq
     findings = [*tree.findings, *(finding for finding in findings if finding.loc not in tree.doubtful)]
     if findings:
         raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.spot)))
+    config._digest = sha256(text.encode()).hexdigest()
     return config
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_val
 from pydantic.fields import FieldInfo
 
 from gateway.canonical import DTYPES, TensorSpec
-from gateway.config.control import Admin, ModelControl
+from gateway.config.control import Admin, ModelControl, Reload
 from gateway.config.routes import Route
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from gateway.config.signatures import SignatureConfig
@@ -309,9 +309,15 @@ class Config(Section):
     """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
+    reload: Reload = Reload()
+    """When the configuration is read anew."""
+    unready_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """How long requests are still accepted after the signal to stop, while every health check says unready already: as
+    long as load balancers need to notice."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)
-    """How long running requests may go on after the signal to stop."""
+    """How long running requests may go on after that."""
     _source: Path = PrivateAttr(default_factory=Path)
+    _digest: str = PrivateAttr(default="")
 
     def model_post_init(self, context: Any) -> None:
         """Keep where the configuration comes from: the validation's context."""
@@ -322,6 +328,11 @@ class Config(Section):
     def source(self) -> Path:
         """The YAML file, absolute."""
         return self._source
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the YAML text, as sha256sum prints it."""
+        return self._digest
 
     def dialects(self) -> dict[str, Options]:
         """The section of each dialect, by name, with its defaults where the YAML has none."""
