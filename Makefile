@@ -1,6 +1,7 @@
 # make run    serve the demo models        make test    everything that CI runs
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
-# make test-system  what is too heavy for make test: perf_analyzer, KServe's clients, a real Triton, TensorFlow, and the operator's
+#                                          make soak-long  the same for half an hour, while models come, go and fail
+# make test-system  what is too heavy for make test: perf_analyzer, KServe's clients, a real Triton, TensorFlow, PyTorch, and the operator's
 #                   page in Chromium (apt-get install chromium), and deploy/ before a real Prometheus, nginx and HAProxy
 #                   (apt-get install prometheus nginx-light haproxy; kubectl and root for all of it); eight minutes with its downloads
 # make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
@@ -11,10 +12,11 @@ VENV := .venv
 CLIENTS := .venv-clients
 HEAVY := .venv-heavy
 TENSORFLOW := .venv-tensorflow
+TORCH := .venv-torch
 TOOLS := .tools-heavy
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test test-system lint bench soak demo schema proto clients clean
+.PHONY: run test test-system lint bench soak soak-long demo schema proto clients clean
 
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
@@ -22,7 +24,7 @@ run: $(VENV)/.run
 test: $(VENV)/.test $(CLIENTS)/.installed lint
 	$(VENV)/bin/python -m pytest
 
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TOOLS)/.installed
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 
 lint: $(VENV)/.test
@@ -37,6 +39,10 @@ bench: $(VENV)/.run
 
 soak: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak.py --big
+	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/test_row_isolation.py
+
+soak-long: $(VENV)/.test
+	$(VENV)/bin/python tests/system/soak_long.py --minutes 30
 
 demo: $(VENV)/.test
 	$(PIP) install -e '.[demo]'
@@ -51,7 +57,7 @@ proto: $(VENV)/.test
 clients: $(CLIENTS)/.installed
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TOOLS) build *.egg-info adapters/*.so
+	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(TOOLS) build *.egg-info adapters/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -86,6 +92,12 @@ $(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproje
 	$(VENV)/bin/python -m venv --clear $(TENSORFLOW)
 	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
 	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps tensorflow-serving-api==2.21.0
+	@touch $@
+
+$(TORCH)/.installed: tests/system/heavy/requirements-torch.txt pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
+	@echo "installing tensorgate with PyTorch into $(TORCH) (two minutes the first time, 5 GB)"
+	$(VENV)/bin/python -m venv --clear $(TORCH)
+	$(TORCH)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
 	@touch $@
 
 $(TOOLS)/.installed: tests/system/heavy/unpack.py | $(VENV)/bin/python

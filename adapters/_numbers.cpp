@@ -469,6 +469,121 @@ class Scanner {
     Number* stop_;
 };
 
+// ---------------------------------------------------------------------------------------------------------- documents
+
+// Behind the string whose opening quote stands before `p`, or the end of a text in which it does not end.
+inline const char* skip_string(const char* p, const char* end) {
+    for (; p < end && *p != '"'; ++p) {
+        if (*p == '\\' && ++p == end) return end;
+    }
+    return p < end ? p + 1 : end;
+}
+
+// The greatest nesting of brackets outside strings; a string that does not end hides the rest.
+Py_ssize_t deepest(const char* p, const char* const end) {
+    Py_ssize_t depth = 0, most = 0;
+    while (p < end) {
+        switch (*p++) {
+            case '[':
+            case '{':
+                if (++depth > most) most = depth;
+                break;
+            case ']':
+            case '}': --depth; break;
+            case '"': p = skip_string(p, end); break;
+            default: break;
+        }
+    }
+    return most;
+}
+
+inline const char* skip_digits(const char* p, const char* end) {
+    while (p < end && is_digit(*p)) ++p;
+    return p;
+}
+
+// A number that every reader of JSON takes for a double at least -> behind it, or null: neither long nor extreme.
+inline const char* skip_number(const char* p, const char* end) {
+    constexpr std::ptrdiff_t most_digits = 200, most_of_exponent = 2;
+    const char* const token = p;
+    if (p < end && *p == '-') ++p;
+    if (p == end || !is_digit(*p)) return nullptr;
+    p = *p == '0' ? p + 1 : skip_digits(p, end);
+    if (p < end && *p == '.') {
+        const char* const fraction = p + 1;
+        p = skip_digits(fraction, end);
+        if (p == fraction) return nullptr;
+    }
+    if (p - token > most_digits) return nullptr;
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        ++p;
+        if (p < end && (*p == '-' || *p == '+')) ++p;
+        const char* const exponent = p;
+        p = skip_digits(p, end);
+        if (p == exponent || p - exponent > most_of_exponent) return nullptr;
+    }
+    return p;
+}
+
+// The array at `p` of numbers, or of such arrays, none of them empty -> behind it, or null; `seen` is then how far it
+// might have been one.
+const char* skip_array(const char* p, const char* end, const char*& seen) {
+    int depth = 0;
+    for (;;) {
+        p = skip_space(p, end);
+        seen = p;
+        if (p == end) return nullptr;
+        if (*p == '[') {
+            if (++depth > MAX_DIMENSIONS) return nullptr;
+            ++p;
+            continue;
+        }
+        p = skip_number(p, end);
+        if (!p) return nullptr;
+        for (p = skip_space(p, end); p < end && *p == ']'; p = skip_space(p, end)) {
+            ++p;
+            if (!--depth) return p;
+        }
+        seen = p;
+        if (p == end || *p != ',') return nullptr;
+        ++p;
+    }
+}
+
+// Where a text has arrays of nothing but numbers that are long: no more of them than there is room for.
+struct LongArrays {
+    struct Place {
+        Py_ssize_t begin;
+        Py_ssize_t end;
+    };
+
+    explicit LongArrays(std::size_t most) : places(static_cast<Place*>(std::malloc((most + 1) * sizeof(Place)))) {}
+    ~LongArrays() { std::free(places); }
+    LongArrays(const LongArrays&) = delete;
+    LongArrays& operator=(const LongArrays&) = delete;
+
+    // `least` bytes are long, so the text has room for fewer than one more than its size by that. What has been looked
+    // at as a part of an array that was none is not looked at again.
+    void find(Text text, Py_ssize_t least) {
+        const char* seen = text.begin;
+        for (const char* p = text.begin; p < text.end;) {
+            if (*p == '"') {
+                p = skip_string(p + 1, text.end);
+            } else if (*p != '[' || p < seen) {
+                ++p;
+            } else if (const char* const behind = skip_array(p, text.end, seen)) {
+                if (behind - p >= least) places[count++] = {p - text.begin, behind - text.begin};
+                p = behind;
+            } else {
+                ++p;
+            }
+        }
+    }
+
+    Place* const places;
+    std::size_t count = 0;
+};
+
 // --------------------------------------------------------------------------------------------------------------- text
 //
 // Six significant digits if they read back as the same number, else as many as always do: 9 for float, 17 for double.
@@ -1262,6 +1377,58 @@ PyObject* scan(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     return result;
 }
 
+PyObject* depth(PyObject*, PyObject* argument) {
+    Py_buffer text;
+    if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0) return nullptr;
+    const char* const begin = static_cast<const char*>(text.buf);
+    PyThreadState* const saved = text.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
+    const Py_ssize_t most = deepest(begin, begin + text.len);
+    if (saved) PyEval_RestoreThread(saved);
+    PyBuffer_Release(&text);
+    return PyLong_FromSsize_t(most);
+}
+
+PyObject* list_of(const LongArrays& found) {
+    PyObject* const list = PyList_New(static_cast<Py_ssize_t>(found.count));
+    for (std::size_t at = 0; list && at < found.count; ++at) {
+        const LongArrays::Place place = found.places[at];
+        PyObject* const pair = Py_BuildValue("(nn)", place.begin, place.end);
+        if (!pair || PyList_SetItem(list, static_cast<Py_ssize_t>(at), pair) < 0) {
+            Py_DECREF(list);
+            return nullptr;
+        }
+    }
+    return list;
+}
+
+PyObject* find_in(const Py_buffer& text, Py_ssize_t least) {
+    if (least < 2) {
+        PyErr_SetString(PyExc_ValueError, "no array is shorter than 2 bytes");
+        return nullptr;
+    }
+    LongArrays found(static_cast<std::size_t>(text.len / least));
+    if (!found.places) return PyErr_NoMemory();
+    const char* const begin = static_cast<const char*>(text.buf);
+    PyThreadState* const saved = text.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
+    found.find({begin, begin + text.len}, least);
+    if (saved) PyEval_RestoreThread(saved);
+    return list_of(found);
+}
+
+PyObject* long_arrays(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "long_arrays takes 2 arguments: text, least");
+        return nullptr;
+    }
+    const Py_ssize_t least = PyLong_AsSsize_t(arguments[1]);
+    if (least == -1 && PyErr_Occurred()) return nullptr;
+    Py_buffer text;
+    if (PyObject_GetBuffer(arguments[0], &text, PyBUF_SIMPLE) < 0) return nullptr;
+    PyObject* const result = find_in(text, least);
+    PyBuffer_Release(&text);
+    return result;
+}
+
 PyObject* format_buffer(const Py_buffer& numbers, const char* kind, Py_ssize_t columns, PyObject* between) {
     const std::size_t itemsize = *kind == 'f' ? sizeof(float) : *kind == 'd' ? sizeof(double) : 0;
     const auto bytes = static_cast<std::size_t>(numbers.len);
@@ -1383,6 +1550,10 @@ PyMethodDef METHODS[] = {
      "scan(text, start, kind) -> (numbers, shape, end), or None for all but a rectangular array of numbers.\n\n"
      "Reads the JSON array whose '[' is text[start]. `kind` is f (float32), d (float64), i (int64) or u (uint64);\n"
      "`numbers` is a bytearray of them, row-major and little-endian, and `end` the offset behind the array."},
+    {"long_arrays", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(long_arrays)), METH_FASTCALL,
+     "long_arrays(text, least) -> where a JSON text has arrays of nothing but numbers, of `least` bytes and more.\n\n"
+     "Offsets of where each begins and ends. Numbers are ordinary ones, arrays as deep as NumPy has dimensions."},
+    {"depth", depth, METH_O, "depth(text) -> the greatest nesting of a JSON text's brackets, outside its strings."},
     {"format_rows", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(format_rows)), METH_FASTCALL,
      "format_rows(numbers, kind, columns, between) -> a text per row, its numbers joined by `between`.\n\n"
      "`numbers` is a buffer of float32 (kind f) or float64 (kind d). Six significant digits where they read back as\n"

@@ -39,9 +39,11 @@ try:
 except (ImportError, AttributeError):  # built where there is a compiler; or it is of an older source
     _native_scan = None
     _native_text = None
+    _native_depth = None
 else:
     _native_scan = _numbers.scan
     _native_text = _numbers.format_floats
+    _native_depth = getattr(_numbers, "depth", None)
 
 OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)
@@ -97,18 +99,18 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
 
     `ignore_trailing` accepts text after the document, as TensorFlow Serving does.
     """
+    if is_deeper(body, min(max_depth, _SIMDJSON_MAX_DEPTH)):  # found sooner than a parser notices
+        raise MalformedJson(f"nesting deeper than {max_depth} levels")
     try:
         parser = _local.parser
     except AttributeError:
         parser = _local.parser = simdjson.Parser()
     try:
         value = parser.parse(body)
-    except RuntimeError:  # too deep, or a value of an earlier document is still alive somewhere (in a traceback, say)
+    except RuntimeError:  # a value of an earlier document is still alive somewhere (in a traceback, say)
         value = _read_with_new_parser(body, max_depth, ignore_trailing)
     except (ValueError, KeyError, IndexError):
         return _read_slowly(body, max_depth, ignore_trailing)
-    if _deeper_than(body, max_depth):
-        raise MalformedJson(f"nesting deeper than {max_depth} levels")
     longest = _SIMDJSON_MAX_LENGTH - 1
     _local.uncounted = len(body) > 2 * longest and body.count(b",") >= longest
     return value
@@ -124,8 +126,6 @@ def _read_with_new_parser(body: bytes, max_depth: int, ignore_trailing: bool) ->
 
 def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
     """What simdjson refused, read by RapidJSON: a value, or the reason in RapidJSON's words."""
-    if _deeper_than(text, min(max_depth, _SIMDJSON_MAX_DEPTH)):
-        raise MalformedJson(f"nesting deeper than {max_depth} levels")
     skipped = 3 if text.startswith(b"\xef\xbb\xbf") else 0
     try:
         return _rapidjson(text[skipped:])
@@ -212,7 +212,7 @@ def _reason(error: rapidjson.JSONDecodeError) -> tuple[str, int]:
     return reason, int(head.rsplit(" ", 1)[1])
 
 
-def _deeper_than(text: bytes, limit: int) -> bool:
+def is_deeper(text: bytes, limit: int) -> bool:
     """Whether brackets nest deeper than `limit`.
 
     Cheap where there are no more than `limit` of them: then they cannot.
@@ -238,7 +238,10 @@ def _opens_more_than(text: bytes, limit: int, brackets: bytes) -> bool:
 
 
 def _depth(text: bytes) -> int:
-    """The greatest nesting of brackets outside strings."""
+    """The greatest nesting of brackets outside strings. The compiled helper leaves the interpreter to others."""
+    if _native_depth is not None:
+        deepest: int = _native_depth(text)
+        return deepest
     outside = _STRING.sub(b"", text) if _has_brackets_in_strings(text) else text
     marks = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
     opens = (marks == ord("[")) | (marks == ord("{"))

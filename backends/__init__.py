@@ -9,5 +9,6 @@ BACKENDS = {
     "remote": "backends.remote:KIND",
     "python": "backends.python_model:KIND",
     "tensorflow": "backends.saved_model:KIND",
+    "torch": "backends.torch_model:KIND",
     "triton_python": "backends.triton_python:KIND",
 }

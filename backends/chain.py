@@ -30,7 +30,7 @@ def chain_of(request: InferRequest) -> Chain:
 
 def check_room(waiting: tuple[object, ...], view: ModelView) -> None:
     """Raises ModelFailed if nobody would be left to answer a request for which these models wait."""
-    room = view.configuration.get("in_flight") or view.configuration.get("instances", 1)
+    room = view.configuration.get("in_flight") or view.instances
     if waiting.count(view.handle) >= room:
         raise ModelFailed(
             f"model '{view.name}' is asked by itself while all its instances ({room}) wait for the answer"

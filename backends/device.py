@@ -7,13 +7,42 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import uuid
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from backends.crossing import Crossing, CudaCrossing, HostCrossing
 from gateway.canonical import BYTES, Array
+from gateway.ports import Traffic
+
+
+class Counted:
+    """What has crossed between the host and a device, from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = Traffic()
+
+    def note_in(self, nbytes: int) -> None:
+        """One copy to the device."""
+        self._add(Traffic(copies_in=1, bytes_in=nbytes))
+
+    def note_out(self, nbytes: int) -> None:
+        """One copy to the host."""
+        self._add(Traffic(copies_out=1, bytes_out=nbytes))
+
+    def note_batch(self) -> None:
+        """One batch, however it ends."""
+        self._add(Traffic(batches=1))
+
+    def read(self) -> Traffic:
+        return self._now
+
+    def _add(self, more: Traffic) -> None:
+        with self._lock:
+            self._now += more
 
 
 class Device:
@@ -24,12 +53,23 @@ class Device:
     xp: Any = np
     stream_pointer = 0
 
+    def __init__(self) -> None:
+        self.traffic = Counted()
+
+    def crossing(self) -> Crossing:
+        """A way here and back for one executor."""
+        return HostCrossing(self)
+
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Whatever runs inside allocates here and is ordered on this device's stream.
 
         NaN and infinity are values like others here, as they are on a GPU: no warning is due.
         """
         return np.errstate(all="ignore")
+
+    def selected(self) -> contextlib.AbstractContextManager[Any]:
+        """What runs inside means this device where no other is named."""
+        return contextlib.nullcontext()
 
     def put(self, array: Array) -> Array:
         """Host -> device; from another device, too. BYTES stay on the host, always."""
@@ -42,8 +82,8 @@ class Device:
         """Return when everything on this device is done, whoever began it."""
 
     def get(self, array: Array) -> Array:
-        """Device -> host, finished when it returns."""
-        return array
+        """Device -> host, finished when it returns. A model's scalar may be no array."""
+        return array.get() if hasattr(array, "get") else array
 
     def get_into(self, array: Array, out: Array) -> None:
         """Device -> a host array of the same dtype and shape, finished when it returns."""
@@ -58,40 +98,68 @@ class Device:
 
 
 class CudaDevice(Device):
-    """One GPU, and a stream of its own for one instance of a model: copies, kernels and the model are ordered on it."""
+    """One GPU, and a stream of its own for one instance of a model, on which all of it is computed.
+
+    Whoever enqueues computation holds `lock` meanwhile: executors of one instance take turns. Copies have streams of
+    their own, see crossing; `put`, `get` and the like are for what has no place there, and copy on the stream that is
+    current.
+    """
 
     def __init__(self, index: int) -> None:
+        super().__init__()
         cupy = importlib.import_module("cupy")
         self.name = f"cuda:{index}"
         self.index = index
         self.xp = cupy
-        self._device = cupy.cuda.Device(index)
-        with self._device:
-            self._stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream_pointer = int(self._stream.ptr)
+        self.lock = threading.Lock()
+        with self.selected():
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream_pointer = int(self.stream.ptr)
+
+    def crossing(self) -> Crossing:
+        return CudaCrossing(self)
+
+    def selected(self) -> contextlib.AbstractContextManager[Any]:
+        """See Device. A new object each time: CuPy's remember in themselves what was selected before, and threads share
+        this device.
+        """
+        device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
+        return device
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with self._device, self._stream:
+        with self.selected(), self.stream:
             yield
 
     def put(self, array: Array) -> Array:
-        return array if array.dtype == BYTES else self.xp.asarray(array)
+        if array.dtype == BYTES or (isinstance(array, self.xp.ndarray) and array.data.device_id == self.index):
+            return array
+        if isinstance(array, np.ndarray):
+            self.traffic.note_in(array.nbytes)
+        return self.xp.asarray(array)
 
     def finish(self) -> None:
-        self._stream.synchronize()
+        self.stream.synchronize()
 
     def finish_all(self) -> None:
-        self._device.synchronize()
+        self.xp.cuda.Device(self.index).synchronize()
 
     def get(self, array: Array) -> Array:
-        return array if isinstance(array, np.ndarray) else self.xp.asnumpy(array)
+        if isinstance(array, np.ndarray):
+            return array
+        self.traffic.note_out(array.nbytes)
+        return self.xp.asnumpy(array)
 
     def get_into(self, array: Array, out: Array) -> None:
         if isinstance(array, np.ndarray):
             np.copyto(out, array)
         else:
-            self.xp.asnumpy(self.xp.ascontiguousarray(array), out=out)
+            self.traffic.note_out(array.nbytes)
+            self.xp.asnumpy(self.contiguous(array), out=out)
+
+    def contiguous(self, array: Array) -> Array:
+        """In C order, on the device. CuPy's own function makes a vector of a scalar."""
+        return array if array.flags.c_contiguous else self.xp.ascontiguousarray(array)
 
 
 def cuda_devices() -> int:
@@ -101,22 +169,6 @@ def cuda_devices() -> int:
         return int(cupy.cuda.runtime.getDeviceCount())
     except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
         return 0
-
-
-def gpu_memory(device: str) -> tuple[str, int, int] | None:
-    """A GPU that a model is on, "cuda:0" -> its UUID as the driver writes it, all bytes and used bytes, whoever uses
-    them; None for other devices, and where CuPy cannot tell.
-    """
-    kind, _, index = device.partition(":")
-    if kind != "cuda":
-        return None
-    try:
-        cuda = importlib.import_module("cupy").cuda
-        free, total = cuda.Device(int(index)).mem_info
-        number = uuid.UUID(bytes=bytes(cuda.runtime.getDeviceProperties(int(index))["uuid"]))
-    except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
-        return None
-    return f"GPU-{number}", int(total), int(total - free)
 
 
 def open_device(wanted: str) -> Device:

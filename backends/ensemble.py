@@ -5,6 +5,9 @@ ordinary request to the named model: it waits in that model's queue and shares b
 it. A step whose model is decoupled gives many answers, and what follows it runs once for each.
 
 The models are found anew for every request, so that each may be loaded, unloaded and exchanged on its own.
+
+What one model gives to others on the same GPU stays there: only what the caller asked for comes to the host, with the
+answer of the model that made it.
 Source: Triton's ensemble scheduler.
 """
 
@@ -13,15 +16,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
+import numpy as np
 from pydantic import Field
 
 from backends.chain import Chain, chain_of, check_room
 from backends.device import Device
-from gateway.canonical import Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
+from backends.ensemble_joints import joints
+from gateway.canonical import NOTHING, Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
 from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound, UnknownOutput
-from gateway.ports import BackendKind, ModelSource, ModelView, Options, Resolve
+from gateway.ports import BackendKind, Described, ModelSource, ModelView, Options, Resolve
 
 
 class EnsembleStep(Options):
@@ -42,6 +48,14 @@ class EnsembleOptions(Options):
     in_flight: int = Field(128, ge=1, description="How many requests may be on their way through it.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """A request, and the tensors of the ensemble that its caller wants."""
+
+    request: InferRequest
+    wanted: frozenset[str]
+
+
 class EnsembleBackend:
     """The flow through the steps. Raises ValueError where tensors are missing, made twice, or wait for each other."""
 
@@ -52,51 +66,54 @@ class EnsembleBackend:
 
     def __init__(self, source: ModelSource) -> None:
         options: EnsembleOptions = source.options
-        if source.resolve is None or not source.inputs or not source.outputs:
-            raise ValueError("an ensemble needs its inputs and outputs declared")
-        if not isinstance(source.max_batch_size, int):
-            raise ValueError("an ensemble's max_batch_size must be a number: it has no file that could tell")
-        self.max_batch_size = source.max_batch_size
-        self.inputs = source.inputs
-        self.outputs = source.outputs
+        described = _describe(source)
+        self.max_batch_size = described.max_batch_size
+        self.inputs = described.inputs
+        self.outputs = described.outputs
         self.device = Device()
         self.decoupled = options.decoupled
         self.in_flight = options.in_flight
         self._name = source.name
-        self._resolve: Resolve = source.resolve
+        self._resolve = cast("Resolve", source.resolve)
         self._steps = options.steps
-        _check(options.steps, {spec.name for spec in self.inputs}, {spec.name for spec in self.outputs})
+        self._users = {
+            id(step): [
+                other for other in self._steps if not set(step.outputs.values()).isdisjoint(other.inputs.values())
+            ]
+            for step in self._steps
+        }
 
     async def infer(
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
     ) -> AsyncIterator[Tensors]:
         (request,) = requests
         absent = {spec.name for spec in self.inputs} - tensors.keys()
-        async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, request)) as answers:
+        errand = _Errand(request, frozenset(outputs))
+        async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, errand)) as answers:
             async for answer in answers:
-                yield self._checked(answer, outputs)
+                yield await _on_host(self._checked(answer, outputs))
 
     def close(self) -> None:
         """The models belong to themselves."""
 
     async def _flow(
-        self, known: dict[str, Array], absent: set[str], waiting: Sequence[EnsembleStep], request: InferRequest
+        self, known: dict[str, Array], absent: set[str], waiting: Sequence[EnsembleStep], errand: _Errand
     ) -> AsyncGenerator[Tensors, None]:
         """Run what is left with what is known; every tensor of the ensemble for each answer.
 
         Decoupled models go last of those that could start, and what is left runs once for each of their answers.
         """
         while waiting:
-            if request.lifeline.cut:
+            if errand.request.lifeline.cut:
                 return
             able = [step for step in waiting if all(name in known or name in absent for name in step.inputs.values())]
             views = {id(step): self._view(step) for step in able}
             unary = [step for step in able if not views[id(step)].decoupled]
             if not unary:
-                async for answer in self._fork(known, absent, waiting, able[0], views[id(able[0])], request):
+                async for answer in self._fork(known, absent, waiting, able[0], views[id(able[0])], errand):
                     yield answer
                 return
-            for result in await _together([self._run(step, views[id(step)], known, request) for step in unary]):
+            for result in await _together([self._run(step, views[id(step)], known, errand) for step in unary]):
                 known |= result
             done = {id(step) for step in unary}
             absent |= {name for step in unary for name in step.outputs.values()} - known.keys()
@@ -110,32 +127,32 @@ class EnsembleBackend:
         waiting: Sequence[EnsembleStep],
         step: EnsembleStep,
         view: ModelView,
-        request: InferRequest,
+        errand: _Errand,
     ) -> AsyncGenerator[Tensors, None]:
         if not self.decoupled:
             raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}' is decoupled, but the ensemble is not")
         rest = [other for other in waiting if other is not step]
-        async with contextlib.aclosing(self._answers(step, view, known, request)) as results:
+        async with contextlib.aclosing(self._answers(step, view, known, errand)) as results:
             async for result in results:
                 missing = absent | (set(step.outputs.values()) - result.keys())
-                async with contextlib.aclosing(self._flow({**known, **result}, missing, rest, request)) as answers:
+                async with contextlib.aclosing(self._flow({**known, **result}, missing, rest, errand)) as answers:
                     async for answer in answers:
                         yield answer
 
     async def _run(
-        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], errand: _Errand
     ) -> Mapping[str, Array]:
         """The one answer of a step, by the ensemble's names."""
-        async with contextlib.aclosing(self._answers(step, view, known, request)) as results:
+        async with contextlib.aclosing(self._answers(step, view, known, errand)) as results:
             async for result in results:
                 return result
         raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}' gave no answer")
 
     async def _answers(
-        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], errand: _Errand
     ) -> AsyncGenerator[dict[str, Array], None]:
         try:
-            answers = view.handle.submit(self._request(step, view, known, request))
+            answers = view.handle.submit(self._request(step, view, known, errand))
             try:
                 async for answer in answers:
                     yield {step.outputs[name]: array for name, array in answer.outputs.items()}
@@ -145,8 +162,9 @@ class EnsembleBackend:
             raise _kind_of(error)(f"in ensemble '{self._name}', {error}") from error
 
     def _request(
-        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], request: InferRequest
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], errand: _Errand
     ) -> InferRequest:
+        request = errand.request
         inputs = {name: known[tensor] for name, tensor in step.inputs.items() if tensor in known}
         check_inputs(view.name, inputs, view.inputs, view.max_batch_size)
         for name in step.outputs:
@@ -156,13 +174,31 @@ class EnsembleBackend:
             view,
             inputs,
             request.id,
-            tuple([OutputRequest(name) for name in step.outputs]),
+            tuple([OutputRequest(name) for name in self._needed(step, errand)]),
             request.parameters,
             priority=request.priority,
             sequence=request.sequence,
             deadline=request.deadline,
             wire=self._chain(view, request),
+            into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
+            on_device=self._stays(step, view),
         )
+
+    def _needed(self, step: EnsembleStep, errand: _Errand) -> Sequence[str]:
+        """The outputs of a step that the caller or another step wants; all of one that runs for no such reason."""
+        used = errand.wanted.union(*[other.inputs.values() for other in self._users[id(step)]])
+        return [name for name, tensor in step.outputs.items() if tensor in used] or list(step.outputs)
+
+    def _stays(self, step: EnsembleStep, view: ModelView) -> bool:
+        """Whether all who wait for what a step gives are on the GPUs where it is made."""
+        users = self._users[id(step)]
+        return "cpu" not in view.devices and bool(users) and all(self._devices(user) == view.devices for user in users)
+
+    def _devices(self, step: EnsembleStep) -> tuple[str, ...]:
+        try:
+            return self._resolve(ModelRef(step.model, step.version)).devices
+        except ModelNotFound:
+            return ()  # its turn will tell
 
     def _chain(self, view: ModelView, request: InferRequest) -> Chain:
         """Who waits for a step. Raises ModelFailed where that would be for ever."""
@@ -195,6 +231,15 @@ class EnsembleBackend:
         return {name: answer[name] for name in outputs}
 
 
+async def _on_host(answer: Tensors) -> Tensors:
+    """What both the caller and another model asked for is still on a GPU: to wait for that is no work for the loop."""
+    away = {name: array for name, array in answer.items() if not isinstance(array, np.ndarray)}
+    if not away:
+        return answer
+    fetched = await asyncio.to_thread(lambda: {name: array.get() for name, array in away.items()})
+    return {**answer, **fetched}
+
+
 def _kind_of(error: GatewayError) -> type[InvalidArgument] | type[ModelFailed]:
     """What the caller is told: the kinds of both have their own facts, their parents carry a text."""
     return InvalidArgument if isinstance(error, InvalidArgument) else ModelFailed
@@ -210,6 +255,17 @@ async def _together(runs: Sequence[Coroutine[Any, Any, Mapping[str, Array]]]) ->
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+def _describe(source: ModelSource) -> Described:
+    """What the YAML declares. Raises ValueError where the steps do not make it."""
+    options: EnsembleOptions = source.options
+    if not source.inputs or not source.outputs:
+        raise ValueError("an ensemble needs its inputs and outputs declared")
+    if not isinstance(source.max_batch_size, int):
+        raise ValueError("an ensemble's max_batch_size must be a number: it has no file that could tell")
+    _check(options.steps, {spec.name for spec in source.inputs}, {spec.name for spec in source.outputs})
+    return Described(source.inputs, source.outputs, source.max_batch_size, options.decoupled)
 
 
 def _check(steps: Sequence[EnsembleStep], inputs: set[str], outputs: set[str]) -> None:
@@ -236,5 +292,10 @@ def _check(steps: Sequence[EnsembleStep], inputs: set[str], outputs: set[str]) -
 
 
 KIND = BackendKind(
-    EnsembleOptions, EnsembleBackend, versioned=False, parts=lambda options: [step.model for step in options.steps]
+    EnsembleOptions,
+    EnsembleBackend,
+    versioned=False,
+    parts=lambda options: [step.model for step in options.steps],
+    describe=_describe,
+    joints=joints,
 )

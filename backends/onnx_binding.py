@@ -16,7 +16,7 @@ import numpy as np
 from gateway.canonical import Array, Tensors
 
 _MAX_BYTES: Final = 64 << 10
-_MAX_BINDINGS: Final = 32
+_MAX_BINDINGS: Final = 128  # a batch may have any number of rows
 
 Key = tuple[Any, ...]
 

@@ -1,8 +1,7 @@
 """ONNX models by ONNX Runtime: on the host with its CPU provider, on a GPU with its CUDA provider.
 
-On a GPU, inputs and outputs are CuPy arrays bound by their device pointers, and the session runs on the instance's
-own stream: nothing crosses to the host between preprocessing, inference and postprocessing. Strings cannot be bound,
-so a model that has any runs through `session.run`.
+On a GPU, inputs and outputs are CuPy arrays, see onnx_cuda: nothing crosses to the host between preprocessing,
+inference and postprocessing. Strings cannot be bound, so a model that has any runs through `session.run`.
 """
 
 from __future__ import annotations
@@ -20,15 +19,19 @@ from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import CudaDevice, Device, cuda_devices, open_device
+from backends.failures import failure_of, is_shortage
+from backends.memory import no_room
 from backends.onnx_binding import Bindings
-from backends.onnx_file import unknown_ranks
+from backends.onnx_cuda import BF16_ELEMENT_TYPE, CudaSession
+from backends.onnx_description import describe
+from backends.onnx_file import MODEL_FILE, model_file, unknown_ranks
+from backends.onnx_providers import CudaOptions, name_of, provider_options, refuse_fallback
 from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed
-from gateway.ports import BackendKind, ModelSource, Options
+from gateway.errors import InvalidArgument
+from gateway.ports import BackendKind, ModelSource
 
-MODEL_FILE: Final = "model.onnx"
-_BF16_ELEMENT_TYPE: Final = 16  # onnx.TensorProto.BFLOAT16
+_ALIGNMENT_BYTES: Final = 16  # what NumPy's own arrays have
 _OPTIMIZATION_LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -53,13 +56,18 @@ _DATATYPES: Final[Mapping[str, str]] = {
 }
 
 
-class OnnxOptions(Options):
+Infer = Callable[[Tensors, Sequence[str]], Tensors]
+
+
+class OnnxOptions(CudaOptions):
     """What the YAML may say of an ONNX model."""
 
     file: str = Field(
         MODEL_FILE, description=f"Name of the model file in each version folder, or of a folder with a {MODEL_FILE}."
     )
-    intra_op_threads: int = Field(0, ge=0, description="Threads that share one operator; 0 leaves it to ONNX Runtime.")
+    intra_op_threads: int = Field(
+        0, ge=0, description="Threads that share one operator; 0: a copy's share of cpu.threads."
+    )
     inter_op_threads: int = Field(0, ge=0, description="Threads that run operators side by side, where those may.")
     execution_mode: Literal["sequential", "parallel"] = Field(
         "sequential", description="Whether operators that do not depend on each other run side by side."
@@ -81,25 +89,22 @@ class OnnxBackend:
     inline = True
     decoupled = False
     merges = True
-    in_flight = 1
     platform = "onnxruntime_onnx"
 
     def __init__(self, source: ModelSource) -> None:
         options: OnnxOptions = source.options
-        path = source.path / options.file
-        if path.is_dir():
-            path = path / MODEL_FILE
-        if not path.is_file():
-            raise ValueError(f"no such file: {path}")
+        self._name = source.name
+        path = model_file(source.path, options.file)
         self._ort = _import_onnxruntime()
         self.device = self._open_device(source.device)
-        self._session = self._open_session(path, options)
+        self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # copies of one hide behind the other
+        self._session = self._open_session(path, options, source)
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         self._bindings = Bindings(self._session) if type(self.device) is Device else None
-        self._infer = self._choose_way()
+        self._infer = self._choose_way(options)
         if options.scalars_as_vectors:
             self._show_vectors(source)
 
@@ -115,37 +120,36 @@ class OnnxBackend:
             return open_device("cpu")
         return open_device(wanted)
 
-    def _open_session(self, path: Path, options: OnnxOptions) -> Any:
+    def _open_session(self, path: Path, options: OnnxOptions, source: ModelSource) -> Any:
         settings = self._ort.SessionOptions()
-        settings.intra_op_num_threads = options.intra_op_threads
-        settings.inter_op_num_threads = options.inter_op_threads
+        settings.intra_op_num_threads = options.intra_op_threads or source.threads
+        settings.inter_op_num_threads = options.inter_op_threads or source.threads
         settings.execution_mode = getattr(self._ort.ExecutionMode, f"ORT_{options.execution_mode.upper()}")
         settings.graph_optimization_level = getattr(
             self._ort.GraphOptimizationLevel, _OPTIMIZATION_LEVELS[options.graph_optimization]
         )
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle cores belong to the front door
-        provider: Any = "CPUExecutionProvider"
-        if isinstance(self.device, CudaDevice):
-            stream = {"device_id": str(self.device.index), "user_compute_stream": str(self.device.stream_pointer)}
-            provider = ("CUDAExecutionProvider", {**stream, "has_user_compute_stream": "1"})
+        providers = provider_options(options, self.device, source.memory_limit_bytes)
         try:
-            session = self._ort.InferenceSession(str(path), settings, providers=[provider])
+            session = self._ort.InferenceSession(str(path), settings, providers=providers, enable_fallback=0)
         except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
+            if is_shortage(error):
+                raise MemoryError(no_room(source, self.device.name, str(error))) from None
             raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from None
-        wanted = provider if isinstance(provider, str) else provider[0]
-        if session.get_providers()[0] != wanted:  # it falls back to the CPU without an error
-            raise ValueError(
-                f"{wanted} was asked for, but ONNX Runtime gave {session.get_providers()[0]}; see its log above"
-            )
+        refuse_fallback(session, name_of(providers[0]))
         return session
 
-    def _choose_way(self) -> Callable[[Tensors, Sequence[str]], Tensors]:
+    def _choose_way(self, options: OnnxOptions) -> Infer:
         datatypes = {spec.datatype for spec in (*self.inputs, *self.outputs)}
+        if isinstance(self.device, CudaDevice) and "BYTES" not in datatypes:
+            dtypes = {theirs: DTYPES[ours] for theirs, ours in _DATATYPES.items()}
+            graphs: bool = options.cuda_graph
+            return self._told_of(
+                CudaSession(self._session, self.device, self._ort.RunOptions, dtypes, graphs=graphs).run
+            )
         if "BF16" in datatypes:
             return self._infer_ort_values
-        if "BYTES" in datatypes:
-            return self._infer_strings
-        return self._infer_bound if isinstance(self.device, CudaDevice) else self._infer_on_host
+        return self._infer_strings if "BYTES" in datatypes else self._infer_on_host
 
     def _optional_inputs(self, declared: set[str], path: Path) -> tuple[TensorSpec, ...]:
         """Initializers that the file lets callers replace, of those that are declared as inputs."""
@@ -165,7 +169,8 @@ class OnnxBackend:
             results = self._bindings.run(tensors, outputs)
             if results is not None:
                 return results
-        return dict(zip(outputs, self._run(outputs, tensors), strict=True))
+        feed = {name: _aligned(array) for name, array in tensors.items()}
+        return dict(zip(outputs, self._run(outputs, feed), strict=True))
 
     def _run(self, outputs: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
         try:
@@ -178,7 +183,9 @@ class OnnxBackend:
         """A runtime's objection to its inputs is the caller's fault, anything else the model's."""
         text = str(error).replace("\n", " ").strip()
         state = self._ort.capi.onnxruntime_pybind11_state
-        return InvalidArgument(text) if isinstance(error, state.InvalidArgument) else ModelFailed(text)
+        if isinstance(error, state.InvalidArgument):
+            return InvalidArgument(text)
+        return failure_of(error, self._name, text)
 
     def _infer_strings(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused."""
@@ -189,21 +196,14 @@ class OnnxBackend:
         results = self._run(outputs, feed)
         return {name: self.device.put(_bytes(array)) for name, array in zip(outputs, results, strict=True)}
 
-    def _infer_bound(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
-        """CuPy arrays in and out by device pointer, on the instance's stream."""
-        xp, index = self.device.xp, self.device.index
-        binding = self._session.io_binding()
-        held = {name: xp.ascontiguousarray(array) for name, array in tensors.items()}
-        for name, array in held.items():
-            binding.bind_input(name, "cuda", index, array.dtype, array.shape, array.data.ptr)
-        for name in outputs:
-            binding.bind_output(name, "cuda", index)
-        try:
-            self._session.run_with_iobinding(binding)
-        except Exception as error:
-            raise self._told(error) from error
-        results = binding.get_outputs()
-        return {name: xp.from_dlpack(value) for name, value in zip(outputs, results, strict=True)}
+    def _told_of(self, run: Infer) -> Infer:
+        def infer(tensors: Tensors, outputs: Sequence[str]) -> Tensors:
+            try:
+                return run(tensors, outputs)
+            except Exception as error:
+                raise self._told(error) from error
+
+        return infer
 
     def _infer_ort_values(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """BF16 has no NumPy type that ONNX Runtime knows: its bits travel as uint16 in values that carry the ONNX
@@ -217,10 +217,17 @@ class OnnxBackend:
         return {name: self.device.put(_from_ort_value(value)) for name, value in zip(outputs, results, strict=True)}
 
     def _ort_value(self, array: Array) -> Any:
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # ascontiguousarray would make a vector of a scalar
         if array.dtype == DTYPES["BF16"]:
-            return self._ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), _BF16_ELEMENT_TYPE)
+            return self._ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), BF16_ELEMENT_TYPE)
         return self._ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def _aligned(array: Array) -> Array:
+    """A tensor in a request's body lies where it lies. Kernels begin their vectors where memory is aligned, and with
+    other partial sums come other last bits: the same numbers have to give the same answer, whoever brings them.
+    """
+    return array if array.ctypes.data % _ALIGNMENT_BYTES == 0 else array.copy()
 
 
 def _from_ort_value(value: Any) -> Array:
@@ -292,4 +299,4 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-KIND = BackendKind(OnnxOptions, OnnxBackend)
+KIND = BackendKind(OnnxOptions, OnnxBackend, describe=describe, limits_memory=True)

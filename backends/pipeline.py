@@ -1,11 +1,16 @@
 """One instance of a model on its device: rows joined, preprocessed, inferred, postprocessed, split again.
 
-    join_rows -> put on the device -> preprocess ops -> Backend.infer -> postprocess ops -> back to the host ->
-    split_rows
+    bring -> preprocess ops -> Backend.infer -> postprocess ops -> pack -> fetch -> split_rows
+    |        '-------- computing, on the device ------------------'         |
+    '-- requests' rows onto the device                        what they asked for back to the host
 
-Two crossings per batch, no more: the joined rows go in once, and only outputs that somebody in the batch asked for
-come out, or their best classes where nothing else is wanted of them. A batch of one is neither joined nor split: its
-arrays pass through as they are.
+Two crossings per batch, no more: the rows go in at once, and only outputs that somebody in the batch asked for come
+out, or their best classes where nothing else is wanted of them; see crossing for how, and for how two batches are on
+their way through one instance. On the host nothing crosses: a batch of one is neither joined nor split, and its arrays
+pass through as they are.
+
+Who asks for its outputs `on_device` gets them there, to be another model's inputs: complete, so that whoever is next
+may use them on any stream.
 """
 
 from __future__ import annotations
@@ -15,13 +20,20 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from backends.crossing import Crossing
 from backends.device import Device
+from backends.failures import device_failures, failure_of, relieve
+from backends.fitting import NO_OPERATORS, input_specs, output_specs, with_rows
+from backends.instances import load_instances
+from backends.ops.fusion import fuse
+from backends.padding import Padded, Padder
 from backends.regions import place_outputs
-from backends.top_k import asks_for_classes, best_classes, classes_of, largest_k
+from backends.rows import Outcome, all_rows, check_rows, split_rows, wanted_whole
+from backends.top_k import asks_for_classes, best_classes, largest_k
 from gateway.canonical import (
     NOTHING,
     Array,
@@ -29,41 +41,47 @@ from gateway.canonical import (
     InferResponse,
     Signature,
     Tensors,
-    TensorSpec,
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed, OutputRows, text_of
+from gateway.errors import GatewayError, ModelFailed
 from gateway.ports import (
+    NO_PADDING,
     Backend,
     BackendKind,
     Computation,
-    LoadedModel,
     ModelSource,
     Observe,
     Op,
     RequestBackend,
     SignatureBackend,
+    Traffic,
 )
-
-Specs = Mapping[str, TensorSpec]
-Outcome = InferResponse | GatewayError
-"""What becomes of a request: what cannot be done for one is no concern of the others in the batch."""
 
 
 def load(
-    kind: BackendKind, source: ModelSource, instances: int, preprocess: Sequence[Op], postprocess: Sequence[Op]
+    kind: BackendKind,
+    source: ModelSource,
+    instances: int,
+    preprocess: Sequence[Op],
+    postprocess: Sequence[Op],
+    placement: Sequence[str] = (),
 ) -> Computation:
-    """Load every instance and fit its operators to it. Raises ValueError naming what does not fit."""
+    """Load every instance and fit its operators to it. `placement` is where, in place of the source's device: see
+    backends.instances. Raises ValueError naming what does not fit.
+    """
     with contextlib.ExitStack() as undo:
-        backends = []
-        for _ in range(instances):
-            backends.append(kind.load(source))
-            undo.callback(backends[-1].close)
+        backends = load_instances(kind, source, placement or (source.device,), instances, undo)
         first = backends[0]
-        source = _with_rows(source, first.max_batch_size)
-        inputs, required = _input_specs(source, first, preprocess)
-        outputs = _output_specs(source, first, postprocess)
+        padding = source.padding
+        max_batch_size = min(first.max_batch_size, *padding.sizes[-1:] or (first.max_batch_size,))
+        source = with_rows(source, max_batch_size)
+        inputs, required = input_specs(source, first, preprocess)
+        outputs = output_specs(source, first, postprocess)
+        preprocess, postprocess = (
+            fuse(preprocess, inputs),
+            fuse(postprocess, {each.name: each for each in first.outputs}),
+        )
         signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
         if signatures and (preprocess or postprocess):
             # What comes before and after the default function makes it another, and knows nothing of the rest.
@@ -74,25 +92,46 @@ def load(
         # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
         executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
         if executor is RequestPipeline and (preprocess or postprocess):
-            raise ValueError("this backend takes requests as they are: preprocess and postprocess have no place here")
+            raise ValueError(NO_OPERATORS)
+        if executor is RequestPipeline and padding != NO_PADDING:
+            raise ValueError("this backend takes requests as they are: pad_batches_to and ragged have no place here")
+        padder = Padder(padding, inputs, outputs, max_batch_size) if padding != NO_PADDING else None
         executors = tuple(
-            executor(backend, preprocess, postprocess, tuple(outputs), first.max_batch_size, further, number == 0)
+            executor(backend, preprocess, postprocess, tuple(outputs), max_batch_size, further, number == 0, padder)
             for number in range(first.in_flight)
             for backend in backends
         )
         undo.pop_all()
+    crossed = [cast("Device", backend.device).traffic for backend in backends]
     return Computation(
         executors,
         tuple(inputs.values()),
         tuple(outputs.values()),
         tuple(required.values()),
-        first.max_batch_size,
+        max_batch_size,
         first.platform,
         cast("Device", first.device).name,
         signatures,
         any_shape=getattr(first, "any_shape", False) and not preprocess,
         is_ready=getattr(first, "is_ready", lambda: True),
+        pure=first.inline,
+        traffic=lambda: sum([each.read() for each in crossed], Traffic()),
+        devices=tuple(each.device for each in executors),
+        instances=len(backends),
+        ragged=padder.axes if padder else NOTHING,
     )
+
+
+class Results(NamedTuple):
+    """What the batch's callers asked for, on the device: all of it as `tensors`; `packed` has those of `names` that
+    somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory.
+    """
+
+    tensors: Tensors
+    names: list[str]
+    best: Mapping[str, TopK | GatewayError]
+    packed: Any
+    placed: bool
 
 
 class Pipeline:
@@ -111,29 +150,45 @@ class Pipeline:
         max_batch_size: int,
         further: Sequence[str] = (),
         owner: bool = True,
+        padder: Padder | None = None,
     ) -> None:
         self._backend = cast("Backend", backend)
         self._owner = owner
         self._device: Device = backend.device
+        self._crossing: Crossing = self._device.crossing()
         self._preprocess = preprocess
         self._postprocess = postprocess
         self._outputs = outputs
         self._order = tuple(dict.fromkeys((*outputs, *further)))
         self._raw_outputs = tuple(spec.name for spec in backend.outputs)
         self._max_batch_size = max_batch_size
+        self._padder = padder
+        self._padded: Padded | None = None  # the batch that runs, if anything was added to it
         self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
         self.runs_on = backend.runs_on
-        self.inline = backend.inline and self._device.xp is np  # waiting for a GPU is no work for the event loop
+        # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
+        steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
+        self.inline = backend.inline and self._device.xp is np and steady
         self.decoupled = backend.decoupled
         self.merges = backend.merges
+        self.turn = None if self._device.xp is np else self._device
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._device.name
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         """See Executor."""
-        if self._bare:
-            if len(requests) == 1 and requests[0].into is None and not asks_for_classes(requests[0]):
-                return (self._run_bare(requests[0], observe),)
-            return self._run(requests, observe)
-        return self._run_on_device(requests, observe)
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
+        if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
+            return (self._run_bare(requests[0], observe),)
+        return self._run(requests, observe)
+
+    def _is_alone(self, requests: Sequence[InferRequest]) -> bool:
+        """A request that nothing has to be done with before or after."""
+        return len(requests) == 1 and self._padded is None and requests[0].into is None
 
     def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
         """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
@@ -144,52 +199,70 @@ class Pipeline:
         except GatewayError:
             raise
         except Exception as error:
-            raise ModelFailed(last_line(error)) from error
+            raise failure_of(error, request.view.name) from error
         observe("infer", time.perf_counter() - begun)
         if self._max_batch_size:
             check_rows(outputs, common_rows(request.inputs))
         return (InferResponse(outputs),)
 
-    def _run_on_device(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
-        """Whatever happens on a device happens on its stream."""
-        with self._device.active():
-            yield from self._run(requests, observe)
-
     def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
+        """Memory may run out anywhere, and a device speak of its end when results are fetched."""
+        relieve()
+        with device_failures(requests[0].view.name):
+            yield from self._steps(requests, observe)
+
+    def _steps(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         wanted = self._wanted(requests)
-        tensors = self._before(requests, observe)
-        begun = time.perf_counter()
-        steps = iter(cast("Iterable[Tensors]", self._infer(tensors, wanted, requests)))
-        try:
-            while (raw := _next(steps)) is not None:
-                observe("infer", time.perf_counter() - begun)
-                yield self._after(raw, wanted, requests, observe)
-                begun = time.perf_counter()
-        finally:
-            close = getattr(steps, "close", None)
-            if close is not None:
-                close()
+        crossing = self._crossing
+        steps: Iterator[Tensors] | None = None
+        with crossing.batch(observe):
+            crossing.bring(requests if self._padded is None else self._padded.requests)
+            try:
+                while True:
+                    with crossing.computing():
+                        if steps is None:
+                            steps = iter(cast("Iterable[Tensors]", self._infer(self._prepared(), wanted, requests)))
+                        raw = _next(steps, requests[0].view.name)
+                        if raw is None:
+                            return
+                        crossing.lap("infer")
+                        results = self._results(raw, wanted, requests)
+                    yield self._outcomes(results, requests)
+                    if not self.decoupled:
+                        return
+            finally:
+                self._end(steps)
+                self._padded = None
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
+        """What the model awaits, and on which stream it computes then, nobody knows: so the device's work is finished
+        before it is called, and after it has answered.
+        """
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
         wanted = self._wanted(requests)
-        tensors = self._before(requests, observe)
-        begun = time.perf_counter()
-        steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
-        try:
-            while True:
-                try:
-                    raw = await anext(steps)
-                except StopAsyncIteration:
-                    return
-                except GatewayError:
-                    raise
-                except Exception as error:
-                    raise ModelFailed(last_line(error)) from error
-                observe("infer", time.perf_counter() - begun)
-                yield self._after(raw, wanted, requests, observe)
-                begun = time.perf_counter()
-        finally:
-            await cast("Any", steps).aclose()
+        crossing = self._crossing
+        with crossing.batch(observe):
+            crossing.bring(requests if self._padded is None else self._padded.requests)
+            with crossing.computing():
+                tensors = self._prepared()
+            crossing.finish()
+            begun = time.perf_counter()
+            steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
+            try:
+                while True:
+                    raw = await _anext(steps, requests[0].view.name)
+                    if raw is None:
+                        return
+                    self._device.finish_all()
+                    observe("infer", time.perf_counter() - begun)
+                    with crossing.computing():
+                        results = self._results(raw, wanted, requests)
+                    yield self._outcomes(results, requests)
+                    begun = time.perf_counter()
+            finally:
+                await cast("Any", steps).aclose()
+                self._padded = None
 
     def close(self) -> None:
         if self._owner:
@@ -209,36 +282,53 @@ class Pipeline:
         """Postprocessing may need outputs that nobody asked for; without it, only the wanted ones are computed."""
         return self._backend.infer(tensors, self._raw_outputs if self._postprocess else wanted, requests)
 
-    def _before(self, requests: Sequence[InferRequest], observe: Observe) -> Tensors:
-        begun = time.perf_counter()
-        put = self._device.put
-        if all(request.into is None for request in requests):
-            tensors: Tensors = {name: put(array) for name, array in join_rows(requests).items()}
-        else:
-            tensors = {name: self._device.join([each.inputs[name] for each in requests]) for name in requests[0].inputs}
+    def _prepared(self) -> Tensors:
+        """What was brought, as the model takes it."""
+        tensors = self._crossing.arrived()
         for op in self._preprocess:
             tensors = op(tensors, self._device.xp)
-        observe("preprocess", time.perf_counter() - begun)
+        self._crossing.lap("preprocess")
         return tensors
 
-    def _after(
-        self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest], observe: Observe
-    ) -> Sequence[Outcome]:
-        begun = time.perf_counter()
+    def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> Results:
+        """Of what the model gave, what somebody asked for, ready to leave the device."""
+        if self._postprocess:
+            raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
-        tensors = {name: raw[name] for name in wanted}
-        if self._max_batch_size:
-            check_rows(tensors, _all_rows(requests))
-        get = self._device.get
-        classes = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
+        tensors: Tensors = {name: raw[name] for name in wanted}
+        if self._padded is not None:
+            tensors = self._padded.without_rows(tensors)
+        elif self._max_batch_size:
+            check_rows(tensors, all_rows(requests))
+        best = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
+        stays = any(request.on_device for request in requests)
         placed = any(request.into for request in requests)
-        whole = _wanted_whole(requests) if classes or placed else None
-        outputs = {name: get(array) for name, array in tensors.items() if whole is None or name in whole}
-        outcomes = split_rows(outputs, requests, classes)
-        if placed:
-            outcomes = self._place(tensors, requests, outcomes)
-        observe("postprocess", time.perf_counter() - begun)
+        whole = wanted_whole(requests) if best or placed or stays else None
+        names = [name for name in tensors if whole is None or name in whole]
+        found = [each for each in best.values() if isinstance(each, TopK)]
+        leaving = [
+            *[tensors[name] for name in names],
+            *[array for each in found for array in (each.values, each.indices)],
+        ]
+        packed = self._crossing.pack(leaving)
+        self._crossing.lap("postprocess")
+        return Results(tensors, names, best, packed, placed)
+
+    def _outcomes(self, results: Results, requests: Sequence[InferRequest]) -> Sequence[Outcome]:
+        """Everybody's own rows, on the host or where they are wanted."""
+        arrays = iter(self._crossing.fetch(results.packed))
+        outputs = dict(zip(results.names, arrays, strict=False))
+        classes = {
+            name: TopK(next(arrays), next(arrays)) if isinstance(best, TopK) else best
+            for name, best in results.best.items()
+        }
+        outcomes = split_rows(outputs, requests, classes, results.tensors)
+        if self._padded is not None and self._padded.cuts:
+            outcomes = self._padded.own_lengths(outcomes, requests)
+        if results.placed:
+            with self._device.selected():
+                outcomes = self._place(results.tensors, requests, outcomes)
         return [_not_final(outcome) for outcome in outcomes] if self.decoupled else outcomes
 
     def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: list[Outcome]) -> list[Outcome]:
@@ -254,11 +344,16 @@ class Pipeline:
         return placed
 
     def _best(self, name: str, array: Array, k: int) -> TopK | GatewayError:
-        """The best classes of an output, found on the device, on the host."""
-        best = best_classes(name, array, k, self._max_batch_size > 0, self._device.xp)
-        if isinstance(best, GatewayError):
-            return best
-        return TopK(self._device.get(best.values), self._device.get(best.indices))
+        """The best classes of an output, found where it is."""
+        xp = np if isinstance(array, np.ndarray) else self._device.xp
+        return best_classes(name, array, k, self._max_batch_size > 0, xp)
+
+    def _end(self, steps: Iterator[Tensors] | None) -> None:
+        """A generator that is left before its end may still have to clean up, on its device and alone."""
+        close = getattr(steps, "close", None)
+        if close is not None:
+            with self._crossing.computing():
+                close()
 
 
 class RequestPipeline(Pipeline):
@@ -283,7 +378,10 @@ class RequestPipeline(Pipeline):
         if missing:
             return ModelFailed(f"the model gave no output '{missing[0]}'")
         try:
-            (own,) = self._after(outcome.outputs, tuple(outcome.outputs), (request,), observe)
+            with self._crossing.batch(observe):
+                with self._crossing.computing():
+                    results = self._results(outcome.outputs, tuple(outcome.outputs), (request,))
+                (own,) = self._outcomes(results, (request,))
         except GatewayError as error:
             return error
         if isinstance(own, GatewayError):
@@ -296,13 +394,7 @@ def _not_final(outcome: Outcome) -> Outcome:
     return replace(outcome, final=False) if isinstance(outcome, InferResponse) else outcome
 
 
-def last_line(error: BaseException) -> str:
-    """What a user's exception says for itself, without a traceback: "ValueError: no such word"."""
-    text = text_of(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _next(steps: Iterator[Tensors]) -> Tensors | None:
+def _next(steps: Iterator[Tensors], model: str) -> Tensors | None:
     """The model's next answer, None after the last. Whatever the model raises becomes ModelFailed; errors that it
     raises in our terms keep their meaning.
     """
@@ -311,162 +403,16 @@ def _next(steps: Iterator[Tensors]) -> Tensors | None:
     except GatewayError:
         raise
     except Exception as error:
-        raise ModelFailed(last_line(error)) from error
+        raise failure_of(error, model) from error
 
 
-def join_rows(requests: Sequence[InferRequest]) -> Tensors:
-    """Concatenate every input on axis 0, on the host: [rows_i, *rest] -> [sum(rows_i), *rest], dtype kept, one copy
-    each.
-
-    One request is passed through without a copy. Source: Triton model configuration, dynamic batching.
-    """
-    if len(requests) == 1:
-        return requests[0].inputs
-    return {name: np.concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
-
-
-def split_rows(
-    outputs: Tensors, requests: Sequence[InferRequest], classes: Mapping[str, TopK | GatewayError] = NOTHING
-) -> list[Outcome]:
-    """Give every request its own rows of every output that it asked for, as views: [sum(rows_i), *rest] -> [rows_i,
-    *rest]; of an output whose best `classes` it asked for, those.
-
-    A lone request gets all rows, whatever their number. What an output cannot give is the outcome of who asked for it.
-    """
-    if len(requests) == 1:
-        return [_own(outputs, classes, requests[0], None)]
-    outcomes, start = [], 0
-    for request in requests:
-        end = start + cast("int", common_rows(request.inputs))
-        outcomes.append(_own(outputs, classes, request, slice(start, end)))
-        start = end
-    return outcomes
-
-
-def _own(
-    outputs: Tensors, classes: Mapping[str, TopK | GatewayError], request: InferRequest, rows: slice | None
-) -> Outcome:
-    found: dict[str, TopK] = {}
-    if classes:
-        for output in request.outputs:
-            if output.top_k:
-                best = classes[output.name]
-                if isinstance(best, TopK):
-                    best = classes_of(output.name, best, output.top_k, rows)
-                if isinstance(best, GatewayError):
-                    return best
-                found[output.name] = best
-    own = _asked(outputs, request)
-    return InferResponse(own if rows is None else {name: array[rows] for name, array in own.items()}, classes=found)
-
-
-def _wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
-    """The outputs that somebody wants whole and on the host; None: all of them."""
-    if not all(request.outputs for request in requests):
+async def _anext(steps: AsyncIterator[Tensors], model: str) -> Tensors | None:
+    """The same of a model on the event loop."""
+    try:
+        return await anext(steps)
+    except StopAsyncIteration:
         return None
-    return {
-        output.name
-        for request in requests
-        for output in request.outputs
-        if not output.top_k and output.name not in (request.into or ())
-    }
-
-
-def _all_rows(requests: Sequence[InferRequest]) -> int | None:
-    """Of a batch; None for a request that cannot be batched."""
-    total = 0
-    for request in requests:
-        rows = common_rows(request.inputs)
-        if rows is None:
-            return None
-        total += rows
-    return total
-
-
-def check_rows(outputs: Tensors, total: int | None) -> None:
-    """A request that cannot be batched may give anything; a batch gives as many rows as it got."""
-    if total is None:
-        return
-    for name, array in outputs.items():
-        if array.shape[:1] != (total,):
-            raise OutputRows(name, array.shape, total)
-
-
-def _asked(outputs: Tensors, request: InferRequest) -> Tensors:
-    if not request.outputs:
-        return outputs
-    elsewhere = request.into or ()
-    names = {output.name for output in request.outputs if not output.top_k and output.name not in elsewhere}
-    return outputs if len(names) == len(outputs) else {name: array for name, array in outputs.items() if name in names}
-
-
-# ---------------------------------------------------------------------------------------------- fitting specifications
-
-
-def _with_rows(source: ModelSource, max_batch_size: int) -> ModelSource:
-    """The source with whole shapes: those that were declared before it was known whether there is a batch dimension
-    get it in front, if there is.
-    """
-    if source.max_batch_size != "auto" or not max_batch_size:
-        return source
-    inputs, outputs = (
-        tuple(replace(spec, shape=None if spec.shape is None else (-1, *spec.shape)) for spec in specs)
-        for specs in (source.inputs, source.outputs)
-    )
-    return replace(source, inputs=inputs, outputs=outputs)
-
-
-def _input_specs(source: ModelSource, backend: LoadedModel, preprocess: Sequence[Op]) -> tuple[Specs, Specs]:
-    """What callers see, and what is required of them: the declared inputs, or the model's own where nothing is
-    declared.
-
-    The operators are tried on the specifications, and what they give must be what the model takes.
-    """
-    takes = {spec.name: spec for spec in backend.inputs}
-    seen = {spec.name: spec for spec in source.inputs} or takes
-    given: Specs = seen
-    for op in preprocess:
-        given = op.specs(given)
-    for name, spec in takes.items():
-        if name not in given:
-            if spec.optional:
-                continue
-            raise ValueError(f"the model takes an input '{name}', but got {_listed(given)} (see inputs and preprocess)")
-        _fits(f"input '{name}'", given[name], spec)
-    for name in given:
-        if name not in takes:
-            raise ValueError(f"the model takes {_listed(takes)}, but no input '{name}' (see inputs and preprocess)")
-    return seen, (seen if preprocess else takes)
-
-
-def _output_specs(source: ModelSource, backend: LoadedModel, postprocess: Sequence[Op]) -> Specs:
-    given: Specs = {spec.name: spec for spec in backend.outputs}
-    for op in postprocess:
-        given = op.specs(given)
-    if not source.outputs:
-        return given
-    for spec in source.outputs:
-        if spec.name not in given:
-            raise ValueError(f"outputs declares '{spec.name}', but the model gives {_listed(given)}")
-        _fits(f"output '{spec.name}'", given[spec.name], spec)
-    return {
-        spec.name: replace(spec, shape=spec.shape if spec.shape is not None else given[spec.name].shape)
-        for spec in source.outputs
-    }
-
-
-def _fits(what: str, given: TensorSpec, wanted: TensorSpec) -> None:
-    """Both ends of a joint agree in dtype, rank, and every dimension that neither leaves open."""
-    if given.dtype != wanted.dtype:
-        raise ValueError(f"{what} is {given.datatype} at one end and {wanted.datatype} at the other")
-    if given.shape is None or wanted.shape is None:
-        return
-    agree = len(given.shape) == len(wanted.shape) and all(
-        -1 in pair or pair[0] == pair[1] for pair in zip(given.shape, wanted.shape, strict=True)
-    )
-    if not agree:
-        raise ValueError(f"{what} has shape {list(given.shape)} at one end and {list(wanted.shape)} at the other")
-
-
-def _listed(specs: Specs) -> str:
-    return ", ".join(f"'{name}'" for name in specs) or "nothing"
+    except GatewayError:
+        raise
+    except Exception as error:
+        raise failure_of(error, model) from error

@@ -6,11 +6,17 @@
         def infer(self, inputs, request):   # a mapping of arrays in, a mapping of arrays out
             return {"similarity": ...}
 
-Arrays live on the device that the configuration names: NumPy or CuPy, `xp` is the module of either. What `infer` is
-decides how it runs: a plain function in the model's own thread, an `async def` on the event loop, a generator (of
-either sort) as a decoupled model that answers zero to many times. `request` tells id, version, signature, parameters,
-sequence, deadline, and whether the caller is still there (`cancelled`). With `max_batch_size` above 0 the rows of
-several requests come in one call; they have the same parameters, and `request` is the first of them.
+Arrays come on the device that the configuration names: NumPy's on the host, CuPy's on a GPU, where they are already
+when `infer` is called; BYTES are NumPy's everywhere. `xp` is the module of either, so `xp.exp(x)` runs on both. Results
+may be CuPy's, NumPy's (of a model on a GPU, too: they are moved only if what follows needs them there), a tensor of
+another library on the same GPU, or a list of numbers. On a GPU a plain `infer` runs on the instance's own stream, where
+nothing needs to be waited for; what reads a number out of an array, as in `float(x[0])`, waits by itself.
+
+What `infer` is decides how it runs: a plain function in the model's own thread, an `async def` on the event loop, a
+generator (of either sort) as a decoupled model that answers zero to many times. `request` tells id, version,
+signature, parameters, sequence, deadline, and whether the caller is still there (`cancelled`). With `max_batch_size`
+above 0 the rows of several requests come in one call; they have the same parameters, and `request` is the first of
+them.
 
 Arrays have the dtypes that the YAML declares, and its shapes, but for TensorFlow Serving's callers: as in the original,
 their shapes are for the class to refuse, and where it then fails, the answer is that the shape is wrong.
@@ -21,24 +27,21 @@ line.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import itertools
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from backends.device import open_device
+from backends.user_class import load_class
 from gateway.canonical import BYTES, Array, InferRequest, ParameterValue, Tensors, TensorSpec, datatype_of
 from gateway.canonical import Sequence as RequestSequence
 from gateway.errors import GatewayError, ModelFailed, ShapeMismatch
-from gateway.ports import BackendKind, ModelSource, Options
-
-_loaded: Final = itertools.count()
+from gateway.ports import BackendKind, Described, ModelSource, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +115,21 @@ class PythonBackend:
     platform = "python"
 
     def __init__(self, source: ModelSource) -> None:
-        if not source.inputs or not source.outputs:
-            raise ValueError("a python model needs its inputs and outputs declared: the class does not tell them")
-        if source.max_batch_size == "auto":
-            raise ValueError("a python model needs max_batch_size as a number: the class does not tell it")
-        self.inputs = source.inputs
-        self.outputs = source.outputs
-        self.max_batch_size = source.max_batch_size
+        described = _describe(source)
+        self.inputs = described.inputs
+        self.outputs = described.outputs
+        self.max_batch_size = described.max_batch_size
         self.device = open_device(source.device)
-        if not source.member:
-            raise ValueError(f"{source.path} must name a class in the file, too: {source.path.name}:Cosine")
         context = ModelContext(
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
-            self._model = _load_class(source.path, source.member)(context)
+            self._module, made = _load_class(source.path, source.member)
+            try:
+                self._model = made(context)
+            except BaseException:
+                del sys.modules[self._module]
+                raise
         self._name = source.name
         self._specs = {spec.name: spec for spec in source.outputs}
         infer = self._model.infer
@@ -148,6 +151,7 @@ class PythonBackend:
     def close(self) -> None:
         """The class may have a close() of its own."""
         close = getattr(self._model, "close", None)
+        sys.modules.pop(self._module, None)
         if close is not None:
             close()
 
@@ -194,13 +198,33 @@ class PythonBackend:
             raise ModelFailed(f"infer returned no output '{missing[0]}'")
         return {name: self._output(spec, answer[name]) for name, spec in self._specs.items()}
 
+    def _own(self, value: Any) -> Array:
+        """NumPy's, or of a model on a GPU also CuPy's: other libraries hand their memory over, in the right order."""
+        xp = self.device.xp
+        if isinstance(value, (np.ndarray, xp.ndarray)):
+            return value
+        if hasattr(value, "__cuda_array_interface__"):
+            return value.get() if xp is np else xp.from_dlpack(value)
+        return np.asarray(value)
+
     def _output(self, spec: TensorSpec, value: Any) -> Array:
-        array = value if hasattr(value, "dtype") else np.asarray(value)
+        array = self._own(value)
         if spec.dtype == BYTES:
             return _as_bytes(spec.name, array)
         if array.dtype != spec.dtype:
             raise ModelFailed(f"output '{spec.name}' is {_name(array.dtype)}, but {spec.datatype} is declared")
         return array
+
+
+def _describe(source: ModelSource) -> Described:
+    """What the YAML declares: the class is not imported for it."""
+    if not source.inputs or not source.outputs:
+        raise ValueError("a python model needs its inputs and outputs declared: the class does not tell them")
+    if source.max_batch_size == "auto":
+        raise ValueError("a python model needs max_batch_size as a number: the class does not tell it")
+    if not source.member:
+        raise ValueError(f"{source.path} must name a class in the file, too: {source.path.name}:Cosine")
+    return Described(source.inputs, source.outputs, source.max_batch_size)
 
 
 def _name(dtype: np.dtype[Any]) -> str:
@@ -222,24 +246,13 @@ def _as_bytes(name: str, array: Array) -> Array:
     return flat.reshape(array.shape)
 
 
-def _load_class(file: Path, name: str) -> Callable[[ModelContext], Any]:
-    """Import the file under a name of its own, so that two models may come from files of the same name."""
-    specification = importlib.util.spec_from_file_location(f"tensorgate_model_{next(_loaded)}_{file.stem}", file)
-    if specification is None or specification.loader is None:
-        raise ValueError(f"{file} is no Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[module.__name__] = module
-    try:
-        specification.loader.exec_module(module)
-        model: Callable[[ModelContext], Any] = getattr(module, name)
-    except BaseException as error:
-        del sys.modules[module.__name__]
-        if isinstance(error, AttributeError) and not hasattr(module, name):
-            raise ValueError(f"{file} has no class {name}") from None
-        raise
+def _load_class(file: Path, name: str) -> tuple[str, Callable[[ModelContext], Any]]:
+    """The name of the file's module, and the class."""
+    module, model = load_class(file, name)
     if not callable(getattr(model, "infer", None)):
+        del sys.modules[module]
         raise ValueError(f"{name} in {file} has no method infer(self, inputs, request)")
-    return model
+    return module, model
 
 
-KIND = BackendKind(PythonOptions, PythonBackend, versioned=False)
+KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, describe=_describe)

@@ -19,8 +19,8 @@ from gateway.errors import GatewayError, OutputTooLarge
 def place_outputs(
     tensors: Tensors, request: InferRequest, rows: slice | EllipsisType, response: InferResponse, device: Device
 ) -> InferResponse | GatewayError:
-    """A request's own rows of the device's `tensors` -> their destinations, and the response with those outputs, too:
-    there they tell dtype and shape, and nobody needs their data any more.
+    """A request's own rows of the device's `tensors`, which are ready for every stream -> their destinations, and the
+    response with those outputs, too: there they tell dtype and shape, and nobody needs their data any more.
     """
     destinations = request.into or {}
     outputs: dict[str, Array] = {}
@@ -47,6 +47,5 @@ def _write(name: str, array: Array, into: Destination, device: Device) -> Gatewa
     if isinstance(memory, memoryview):
         device.get_into(array, np.frombuffer(memory[: array.nbytes], array.dtype).reshape(array.shape))
     else:
-        device.finish()  # the memory may be another GPU's, which does not wait for our stream
         memory.write(array)
     return None

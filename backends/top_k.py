@@ -61,11 +61,20 @@ def best_classes(name: str, array: Array, k: int, batched: bool, xp: Any) -> Top
     size = math.prod(array.shape[1:] if batched else array.shape)
     if size > _MAX_ROW:
         return ClassesTooMany(name)
-    flat, n = array.reshape(rows, size), min(k, size)
-    keys = _keys(flat, xp)
-    indices = _sorted_best(keys, n, xp) if size <= _SORTED_WHOLE or n * 4 > size else _few_best(keys, n, xp)
+    flat = array.reshape(rows, size)
+    indices = best_indices(flat, min(k, size), xp)
     values = xp.take_along_axis(flat, indices, axis=1)
     return TopK(values, indices) if batched else TopK(values[0], indices[0])
+
+
+def best_indices(flat: Array, n: int, xp: Any) -> Array:
+    """Integers, FP16, FP32 or FP64 [rows, size] -> where the n best of each row are, n <= size: INT64 [rows, n]."""
+    size = flat.shape[1]
+    if not (len(flat) and n):
+        return xp.zeros((len(flat), n), np.int64)
+    keys = _keys(flat.astype(np.float32) if flat.dtype == np.float16 else flat, xp)
+    whole = size <= _SORTED_WHOLE or n * 4 > size or xp is not np  # a GPU would have to tell how many, and we to wait
+    return _sorted_best(keys, n, xp) if whole else _few_best(keys, n, xp)
 
 
 def classes_of(name: str, best: TopK, k: int, rows: slice | None) -> TopK | GatewayError:

@@ -62,13 +62,8 @@ def _align(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def save(contest: str, results: Rounds, options: Mapping[str, Any]) -> Path:
-    """Every round and what made it, below benchmarks/results/. -> the file"""
-    now = datetime.now(UTC)
-    content = {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "options": dict(options),
-        "finished": now.isoformat(timespec="seconds"),
-        "machine": machine(),
+    """Every round and the medians, below benchmarks/results/. -> the file"""
+    facts = {
         "rounds": {
             case: {name: [one.facts() for one in rounds] for name, rounds in contenders.items()}
             for case, contenders in results.items()
@@ -77,6 +72,19 @@ def save(contest: str, results: Rounds, options: Mapping[str, Any]) -> Path:
             case: {name: middle(rounds).facts() for name, rounds in contenders.items()}
             for case, contenders in results.items()
         },
+    }
+    return keep(contest, facts, options)
+
+
+def keep(contest: str, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Path:
+    """What was measured, and what made it, below benchmarks/results/. -> the file"""
+    now = datetime.now(UTC)
+    content = {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "options": dict(options),
+        "finished": now.isoformat(timespec="seconds"),
+        "machine": machine(),
+        **facts,
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{contest}-{now:%Y%m%d-%H%M%S}.json"

@@ -65,10 +65,10 @@ def check_port(port: int) -> None:
 
 
 @contextmanager
-def pinned(core: int) -> Iterator[None]:
-    """Processes started inside run on this core and no other."""
+def pinned(core: int | set[int]) -> Iterator[None]:
+    """Processes started inside run on this core, or these, and no other."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, core if isinstance(core, set) else {core})
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def pinned(core: int) -> Iterator[None]:
 
 @contextmanager
 def running(
-    name: str, command: Sequence[str], port: int, core: int, is_ready: Callable[[int], bool] | None = None
+    name: str, command: Sequence[str], port: int, core: int | set[int], is_ready: Callable[[int], bool] | None = None
 ) -> Iterator[Server]:
     """Start it, wait until its port says that it is ready, over HTTP unless told otherwise, and stop it at the end."""
     check_port(port)

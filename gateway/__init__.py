@@ -8,6 +8,7 @@ What everybody speaks
     questions.py      what can be asked besides an inference: health, metadata, statistics, load and unload …
     errors.py         everything that can go wrong, one class per kind, facts only
     ports.py          what can be plugged in: dialects, backends, operators; the messages Call and Reply
+    files.py          files that the YAML names
 
 The life of a request
     http_server.py    HTTP <-> Call and Reply             grpc_server.py    grpc.aio <-> Call and Reply
@@ -16,7 +17,7 @@ The life of a request
     grpc_streams.py   calls of many messages              grpc_house.py     health and reflection on every gRPC port
     service.py        decode, answer, encode: the one way in, the one place where errors become replies
     router.py         the name that a caller uses -> the version that answers
-    model.py          one loaded version: does a request fit?
+    model.py          one loaded version: does a request fit?  response_cache.py  answers that are given again
     scheduler.py      the queue, and how batches leave it
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
@@ -29,17 +30,22 @@ What is loaded, and from what
     repository.py     which are served, by whose word       record.py         one model's versions and their states
     inventory.py      what is loaded; loads and unloads     model_list.py     a caller's list in place of all models
     loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
+    samples.py        what YAML says of the warm-up       warmup.py         what runs before callers may ask
     policies.py       what YAML says of queues and sequences, fitted to a model
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
     admin.py          who may change a running server       migrate.py        other servers' configurations -> YAML
     app.py            the composition root: the only module that imports dialects and backends
+    serving.py        `serve`, in one process or two      supervisor.py     a parent that replaces one that ended
 
 What can be seen
     metrics.py        every Prometheus instrument           triton_metrics.py the same numbers under Triton's names
     series.py         what they are made of               tf_serving_metrics.py  and under TensorFlow Serving's
+    gpu_metrics.py    the GPUs that models are on
     tracing.py        which requests leave a trace          logs.py           what is logged, as callers may change it
     monitor.py        the last seconds, hours and days      overview.py       what the operator's page shows
     page/             the page itself                       client.py         what the command line asks a gateway
+    check.py          what a configuration shows to be wrong, without loading a model
+    op_list.py        what the command line says of operators
     __main__.py       the command line
 
 `adapters` holds the dialects (pure: bytes in, request out), `backends` what computes models. Neither knows the other,

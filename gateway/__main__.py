@@ -6,7 +6,6 @@ Every verb is one function; those that serve import the house, those that ask a 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib.metadata
 import json
 import logging
@@ -14,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,18 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
     verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
 
+    verb = _verb(
+        verbs,
+        _plan,
+        "plan",
+        "Say what a reload of a running gateway would do from one configuration to another: which models, routes and\n"
+        "settings change, and what needs a restart. Exit status 0: nothing does, 1: something does, 2: a file is bad.",
+        "tensorgate plan gateway.yaml next.yaml\n  git show HEAD:gateway.yaml | tensorgate plan - gateway.yaml",
+    )
+    verb.add_argument("old", type=Path, metavar="OLD", help="configuration, YAML; - is stdin, read as if it lay by NEW")
+    verb.add_argument("new", type=Path, metavar="NEW", help="configuration, YAML")
+    verb.add_argument("--json", action="store_true", help="for programs")
+
     _import_verbs(verbs)
 
     verb = _verb(
@@ -87,8 +99,19 @@ def _parser() -> argparse.ArgumentParser:
         _schema,
         "schema",
         "Print the JSON schema of the configuration, for editors that complete and check YAML.",
-        "tensorgate schema > schema.json",
+        "tensorgate schema > schema.json\n  tensorgate schema gateway.yaml > schema.json",
     )
+    verb.add_argument("file", type=Path, nargs="?", help="a configuration whose own operators are to be in it, too")
+
+    verb = _verb(
+        verbs,
+        _ops,
+        "ops",
+        "List the operators for preprocess and postprocess, or say all about some of them.",
+        "tensorgate ops\n  tensorgate ops softmax nms\n  tensorgate ops --config gateway.yaml my_op",
+    )
+    verb.add_argument("names", nargs="*", metavar="NAME", help="of operators to explain, with their keys")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
 
     verb = _verb(
         verbs, _models, "models", "List what a running gateway serves.", "tensorgate models --url http://gpu1:8000"
@@ -266,8 +289,8 @@ def _serve(options: argparse.Namespace) -> int:
     # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _choose_grpc_engine()
-    from gateway import app
-    from gateway.config import ConfigError, config_class, load_config, parse_config, with_model_control
+    from gateway import app, serving
+    from gateway.config import ConfigError
     from gateway.logs import LINE
 
     if options.file is None and not options.model_repository:
@@ -275,18 +298,25 @@ def _serve(options: argparse.Namespace) -> int:
         return 2
     logging.basicConfig(level=options.log_level.upper(), format=LINE)
     kinds = app.registries()
+    read = partial(_read, options, kinds)
     try:
-        if options.file is None:
-            config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
-        else:
-            config = load_config(options.file, kinds, options.model_repository)
-        config = with_model_control(config, options.mode, options.load, options.poll_seconds)
+        config = read()
     except ConfigError as error:
         _complain(str(error))
         return 2
     app.tune_process()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(app.serve(config, kinds, _say))
+    return serving.serve(config, kinds, _say, read)
+
+
+def _read(options: argparse.Namespace, kinds: Any) -> Any:
+    """The configuration that `serve` was given, as it is now. Raises ConfigError."""
+    from gateway.config import config_class, load_config, parse_config, with_model_control
+
+    if options.file is None:
+        config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
+    else:
+        config = load_config(options.file, kinds, options.model_repository)
+    return with_model_control(config, options.mode, options.load, options.poll_seconds)
 
 
 def _listen(options: argparse.Namespace) -> str:
@@ -295,17 +325,8 @@ def _listen(options: argparse.Namespace) -> str:
     return json.dumps({"listen": {"http": [binds["http"]], "grpc": [binds["grpc"]], "metrics": binds["metrics"]}})
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
-    return loop
-
-
 def _check(options: argparse.Namespace) -> int:
-    from gateway import app
+    from gateway import app, check
     from gateway.config import ConfigError, load_config
 
     kinds = app.registries()
@@ -313,17 +334,34 @@ def _check(options: argparse.Namespace) -> int:
     for file in options.files:
         try:
             config = load_config(file, kinds)
-            failures = app.try_loading(config, kinds) if options.load else app.unreadable(config, kinds)
         except ConfigError as error:
             _complain(str(error))
             status = 2
             continue
+        found = check.misfits(config, file, kinds)
+        failures = [str(problem) for _, problem in found]
+        if options.load:
+            told = {name for name, _ in found}
+            failures += [f"{file}: models.{text}" for name, text in app.try_loading(config, kinds) if name not in told]
         for failure in failures:
-            _complain(f"{file}: models.{failure}")
-        count = len(app.catalog(config, kinds).names())
+            _complain(failure)
+        count = len(app.catalog(config, config.extended(kinds)).names())
         _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from gateway import app
+    from gateway.config import ConfigError
+
+    try:
+        found = app.plan(options.old, options.new, sys.stdin.read if options.old == Path("-") else None)
+    except ConfigError as error:
+        _complain(str(error))
+        return 2
+    _say(json.dumps(found.plain(), indent=2) if options.json else "\n".join(found.lines()))
+    return 1 if found else 0
 
 
 def _import_triton(options: argparse.Namespace) -> int:
@@ -350,11 +388,41 @@ def _import_grps(options: argparse.Namespace) -> int:
 
 
 def _schema(options: argparse.Namespace) -> int:
-    from gateway import app
     from gateway.config import json_schema
 
-    _say(json.dumps(json_schema(app.registries()), indent=2))
+    kinds = _kinds(options.file)
+    if kinds is None:
+        return 2
+    _say(json.dumps(json_schema(kinds), indent=2))
     return 0
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from gateway import op_list
+
+    kinds = _kinds(options.config)
+    if kinds is None:
+        return 2
+    try:
+        lines = op_list.explained(kinds.ops, options.names) if options.names else op_list.listed(kinds.ops)
+        _say("\n".join(lines).rstrip())
+    except KeyError as error:
+        _complain(error.args[0])
+        return 2
+    return 0
+
+
+def _kinds(file: Path | None) -> Any:
+    """The registries, with the operators that a configuration brings; None if that cannot be read."""
+    from gateway import app
+    from gateway.config import ConfigError, load_config
+
+    kinds = app.registries()
+    try:
+        return kinds if file is None else load_config(file, kinds).extended(kinds)
+    except ConfigError as error:
+        _complain(str(error))
+        return None
 
 
 def _models(options: argparse.Namespace) -> int:

@@ -13,11 +13,10 @@ import gc
 import importlib
 import importlib.metadata
 import platform
-import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,34 +24,51 @@ from adapters import CLIENTS, DIALECTS
 from adapters import pb as descriptors
 from adapters.open_inference.model_override import translate
 from adapters.triton_repository import read_model
-from backends import BACKENDS, cuda_memory
+from backends import BACKENDS, cuda_memory, user_ops
 from backends import pipeline as pipelines
-from backends.device import gpu_memory
+from backends.failures import free_pools, on_lost_device
+from backends.fitting import make_ops
+from backends.gpu import read_gpu
 from backends.ops import OPS
 from gateway.admin import AdminKey
-from gateway.canonical import ModelRef
+from gateway.canonical import NOTHING, ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
-from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
+from gateway.changes import Changes, changes
+from gateway.config import (
+    Config,
+    ConfigError,
+    Listener,
+    MetricsListener,
+    ModelConfig,
+    Problem,
+    load_config,
+    load_text,
+    model_validator,
+)
+from gateway.gpu_metrics import gpu_families, gpus_of
 from gateway.grpc_server import GrpcListener
 from gateway.http_server import (
     HttpLimits,
     HttpListener,
     Page,
+    admin_page,
     bind,
     metrics_page,
     probe_page,
     read_only,
     tf_serving_metrics_page,
 )
-from gateway.loader import Hooks, LoadReport
+from gateway.loader import Hooks, LoadComputation, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
-from gateway.monitor import Gpu, Monitor
+from gateway.monitor import Monitor
 from gateway.overview import Overview
 from gateway.page import pages
-from gateway.ports import Await, Computation, Dialect, MakeClient, ModelSource, ModelView, Registries, Resolve
+from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
+from gateway.reload import Reloads, Steps
 from gateway.repository import Repository
+from gateway.response_cache import ResponseCache
 from gateway.route import Route
 from gateway.router import Router
 from gateway.service import Service
@@ -62,6 +78,7 @@ from gateway.tracing import TraceFile, Tracing
 from gateway.triton_metrics import TritonMetrics
 
 NAME: Final = "tensorgate"
+_RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
 
 
@@ -74,7 +91,7 @@ def version() -> str:
 
 def registries() -> Registries:
     """The three tables with their lines imported. None of these modules imports a heavy library by itself."""
-    return Registries(_imported(DIALECTS), _imported(BACKENDS), _imported(OPS))
+    return Registries(_imported(DIALECTS), _imported(BACKENDS), _imported(OPS), user_ops.load)
 
 
 def _imported(table: dict[str, str]) -> dict[str, Any]:
@@ -93,50 +110,76 @@ def client_of(dialect: str, transport: str) -> MakeClient | None:
     return None if line is None else _attribute(line)
 
 
+def _placement(config: ModelConfig) -> tuple[str, ...]:
+    return (config.device,) if isinstance(config.device, str) else config.device
+
+
+def model_source(config: ModelConfig, name: str, version: int, path: Path) -> ModelSource:
+    """What a backend has to know of a model, but for what else there is here."""
+    member = config.path.member if config.path else ""
+    inputs, outputs = config.input_specs(), config.output_specs()
+    return ModelSource(
+        name,
+        version,
+        path,
+        _placement(config)[0],
+        inputs,
+        outputs,
+        config.max_batch_size,
+        config,
+        config.parameters,
+        member,
+        padding=config.padding(),
+        memory_limit_bytes=config.memory_limit_bytes,
+    )
+
+
 def loader(
-    kinds: Registries, resolve: Resolve, on_loop: Await | None = None
+    kinds: Registries, resolve: Resolve, on_loop: Await | None = None, threads: int = 0
 ) -> Callable[[ModelConfig, str, int, Path], Computation]:
     """How the repository gets a computation: the named backend, with the named operators around it.
 
-    `resolve` is for backends that call other models, `on_loop` for those that have connections.
+    `resolve` is for backends that call other models, `on_loop` for those that have connections; `threads` of the host
+    are for each model.
     """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
-        source = ModelSource(
-            name,
-            version,
-            path,
-            config.device,
-            config.input_specs(),
-            config.output_specs(),
-            config.max_batch_size,
-            config,
-            config.parameters,
-            config.path.member if config.path else "",
-            resolve,
-            client_of,
-            on_loop,
+        source = replace(
+            model_source(config, name, version, path),
+            resolve=resolve,
+            clients=client_of,
+            on_loop=on_loop,
+            threads=threads,
         )
-        before = [kinds.ops[step.op].make(step) for step in config.preprocess]
-        after = [kinds.ops[step.op].make(step) for step in config.postprocess]
-        return pipelines.load(kinds.backends[config.backend], source, config.instances, before, after)
+        before = make_ops(kinds.ops, config.preprocess, "preprocess")
+        after = make_ops(kinds.ops, config.postprocess, "postprocess")
+        return pipelines.load(
+            kinds.backends[config.backend], source, config.instances, before, after, _placement(config)
+        )
 
     return load
 
 
 def _repository(
-    config: Config, kinds: Registries, metrics: Metrics, resolve: Resolve, on_loop: Await, say: Say = lambda line: None
+    config: Config,
+    kinds: Registries,
+    models: Catalog,
+    validate: Validate,
+    load: LoadComputation,
+    metrics: Metrics,
+    cache: ResponseCache | None = None,
 ) -> Repository:
-    validate = model_validator(kinds)
     hooks = Hooks(
-        loader(kinds, resolve, on_loop),
+        load,
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
+        cache=cache or ResponseCache(),
+        reclaim=reclaim_memory,
     )
-    return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
+    return Repository(models, hooks, config.model_control)
 
 
 def _triton_reader(say: Say) -> ReadFolder:
@@ -177,17 +220,38 @@ def _shared_memory(config: Config) -> SharedMemory:
 
 
 class App:
-    """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
+    """A gateway from one configuration, which `read` reads anew. `start` listens, `load` loads, `drain` ends."""
 
-    def __init__(self, config: Config, kinds: Registries, say: Say = lambda line: None) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: Config,
+        kinds: Registries,
+        say: Say = lambda line: None,
+        sockets: Sockets | None = None,
+        restarts: Mapping[str, int] = NOTHING,
+        read: Callable[[], Config] | None = None,
+    ) -> None:
+        self._say = say
+        self._plugged_in = kinds
+        self._kinds = kinds = config.extended(kinds)
+        self.device_lost = asyncio.Event()
+        self._sockets = sockets
         self.tracing = _tracing(config)
-        triton = TritonMetrics(lambda: self.repository.serving(), gpu_memory) if config.metrics.triton_names else None
+        triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
+        counting.append(lambda: gpu_families(self._gpus()))
+        counting.append(lambda: self.reloads.collect())
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
-        self.metrics = Metrics(lambda: self.repository.serving(), self.tracing, triton, counting, watches, self._routes)
-        self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say)
+        self._cache = cache = ResponseCache()
+        self.metrics = Metrics(
+            lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache, self._routes, restarts
+        )
+        validate = model_validator(kinds)
+        models = catalog(config, kinds, say, validate)
+        self.repository = _repository(config, kinds, models, validate, self._load_model, self.metrics, cache)
+        steps = Steps(read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over)
+        self.reloads = Reloads(config, models, self.repository, steps)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
@@ -197,19 +261,49 @@ class App:
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
-        self.service.admin = AdminKey(config.admin) if config.admin else None
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, version())
         self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
+        self._following: asyncio.Future[None] | None = None
         self._watching: asyncio.Future[None] | None = None
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self._polling: asyncio.Future[None] | None = None
         self._trying: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
+        self._take_over(config)
+
+    @property
+    def config(self) -> Config:
+        """The one in force."""
+        return self.reloads.config
+
+    def _load_model(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
+        """By what is plugged in now: a configuration may have brought operators since the start."""
+        load = loader(self._kinds, self._resolve, self._on_loop, self.config.cpu.budget())
+        return load(config, name, version, path)
+
+    def _catalog(self, config: Config) -> Catalog:
+        """Of a configuration that is about to be loaded."""
+        self._kinds = config.extended(self._plugged_in)
+        return catalog(config, self._kinds, self._say)
+
+    def _take_over(self, config: Config) -> None:
+        """All that a configuration says and that is no model, as far as it takes effect without a restart."""
+        self.service.admin = AdminKey(config.admin) if config.admin else None
+        self.router.reroute(config.routes)
+        cache = config.response_cache
+        self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
+        for listener in self._http:
+            listener.limits = _limits(config)
+        self.service.reconfigure(config)
+
+    async def _reload(self) -> tuple[int, Any]:
+        outcome = await asyncio.shield(self.reloads.request("POST /admin/reload"))
+        return _RELOAD_STATUS.get(outcome.result, 200), outcome.plain()
 
     def _resolve(self, ref: ModelRef) -> ModelView:
         return self.router.resolve(ref)
@@ -227,39 +321,69 @@ class App:
         Raises OSError naming an address that is taken.
         """
         with contextlib.ExitStack() as undo:
-            listen = self.config.listen
-            sockets = [(listener, undo.enter_context(_bound(listener))) for listener in listen.http]
-            metrics = undo.enter_context(_bound(listen.metrics)) if listen.metrics else None
-            for listener, sock in sockets:
+            bound = self._sockets or undo.enter_context(Sockets(self.config))
+            for listener, sock in zip(self.config.listen.http, bound.http, strict=True):
                 dialects = self._speaking(listener)
                 await self._listen_http(
                     dialects, sock, self._pages() | self._operators_pages(dialects), listener.title, listener.bind
                 )
-            if metrics is not None:
-                await self._listen_http((), metrics, self._pages(), scheme="metrics")
+            if bound.metrics is not None:
+                await self._listen_http((), bound.metrics, self._pages(), scheme="metrics")
             undo.pop_all()
-        for listener in listen.grpc:
+        for listener in self.config.listen.grpc:
             await self._listen_grpc(listener)
         self._watching = asyncio.ensure_future(self.monitor.run())
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
         self._loop = asyncio.get_running_loop()
+        on_lost_device(self._note_loss)
         await self.repository.load_all(report)
         self.service.started = True
+        self.reloads.loaded.set()
+        if self.config.reload.watch:
+            self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
         self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
 
-    async def drain(self) -> bool:
-        """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded.
+    def _note_loss(self, model: str, why: str) -> None:
+        """In the thread where it was noticed."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(self.lose_device, model)
+
+    def lose_device(self, model: str) -> None:
+        """Unready in every dialect, and no answers from a GPU: CUDA refuses all further work of this process."""
+        self.service.draining = True
+        self.repository.lose_device(model)
+        self.device_lost.set()
+
+    async def leave(self, grace: float) -> None:
+        """Answer what still can be answered, for so many seconds. Nothing is unloaded: the process is to end now."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                listeners = [
+                    *(http.stop(hand_on=True) for http in self._http),
+                    *(grpc.stop(grace) for grpc in self._grpc),
+                ]
+                await asyncio.gather(*listeners)
+
+    async def drain(self, hurried: asyncio.Event | None = None) -> bool:
+        """Unready in every dialect; after `unready_seconds`, or once it is `hurried`, no new connections; everything
+        that was accepted answered, then models unloaded.
 
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
-        for work in (self._polling, self._watching, self._trying):
+        self.reloads.stop()
+        for work in (self._following, self._polling, self._watching, self._trying):
             if work is not None:
                 work.cancel()
+        for http in self._http:
+            http.part()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.unready_seconds):
+                await (hurried or asyncio.Event()).wait()
         grace = self.config.drain_seconds
         timer = asyncio.get_running_loop().call_later(grace, self.repository.give_up)
         try:
@@ -299,15 +423,14 @@ class App:
         return {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
-        devices = {model.device for model in self.repository.serving()}
-        found = ((device, gpu_memory(device)) for device in sorted(devices))
-        return [Gpu(device, memory[1], memory[2]) for device, memory in found if memory is not None]
+        return gpus_of(self.repository.serving(), read_gpu)
 
     def _pages(self) -> dict[str, Page]:
         pages = {
             "/metrics": metrics_page(self.metrics.render),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
+            "/admin/reload": admin_page(lambda: self.service.admin, self._reload),
         }
         if path := self.config.metrics.tf_serving_path:
             pages[path] = tf_serving_metrics_page(path, self._tf_serving.render)
@@ -321,14 +444,7 @@ class App:
         *names: str,
         scheme: str = "http",
     ) -> None:
-        configured = self.config.limits
-        limits = HttpLimits(
-            configured.max_body_bytes,
-            configured.max_binary_bytes,
-            configured.max_json_depth,
-            self.config.drain_seconds + 0.5,
-        )
-        listener = HttpListener(self.service, dialects, pages, limits, names=names)
+        listener = HttpListener(self.service, dialects, pages, _limits(self.config), names=names)
         await listener.start(sock)
         self._http.append(listener)
         host, port = sock.getsockname()[:2]
@@ -351,6 +467,11 @@ class App:
         self.addresses.append(f"grpc://{_reachable(listener.host)}:{port}")
 
 
+def _limits(config: Config) -> HttpLimits:
+    limits = config.limits
+    return HttpLimits(limits.max_body_bytes, limits.max_binary_bytes, limits.max_json_depth, config.drain_seconds + 0.5)
+
+
 def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:
     return lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
 
@@ -371,6 +492,23 @@ def _tracing(config: Config) -> Tracing:
     return Tracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
+class Sockets:
+    """The listening addresses of HTTP, bound. gRPC opens its own. Raises OSError naming an address that is taken."""
+
+    def __init__(self, config: Config) -> None:
+        with contextlib.ExitStack() as undo:
+            self.http = [undo.enter_context(_bound(listener)) for listener in config.listen.http]
+            metrics = config.listen.metrics
+            self.metrics = undo.enter_context(_bound(metrics)) if metrics else None
+            self._opened = undo.pop_all()
+
+    def __enter__(self) -> Sockets:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self._opened.close()
+
+
 def _bound(listener: MetricsListener) -> socket.socket:
     try:
         return bind(listener.host, listener.port)
@@ -385,78 +523,63 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-async def serve(config: Config, kinds: Registries, say: Say) -> int:
-    """Run until SIGTERM or SIGINT, then drain. Returns the exit status."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    app = App(config, kinds, say)
-    try:
-        await app.start()
-    except OSError as error:
-        say(str(error))
-        return 1
-    keep_what_is_there()
-    say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
-    loading = loop.create_task(app.load(lambda report: say(_told(report))))
-    loading.add_done_callback(lambda _: _announce(app, say))
-    await stopped.wait()
-    say("draining: unready now, finishing what was accepted")
-    loading.cancel()
-    begun = time.perf_counter()
-    if not await app.drain():
-        say(f"gave up after {time.perf_counter() - begun:.1f} s: a model still runs (see drain_seconds)")
-        return 1
-    say(f"drained in {time.perf_counter() - begun:.1f} s")
-    return 0
+def try_loading(config: Config, kinds: Registries) -> list[tuple[str, str]]:
+    """Load every model and give it back; what went wrong, each with the model's name."""
 
+    kinds = config.extended(kinds)
 
-def unreadable(config: Config, kinds: Registries) -> list[str]:
-    """What is wrong with models that lie in repositories, one line each."""
-    models = catalog(config, kinds)
-    problems = []
-    for name in models.names():
-        try:
-            models.read(name)
-        except (ValueError, OSError) as error:
-            problems.append(f"{name}: {error}")
-    return problems
-
-
-def try_loading(config: Config, kinds: Registries) -> list[str]:
-    """Load every model and give it back; what went wrong, one line each."""
-
-    async def load() -> list[str]:
+    async def load() -> list[tuple[str, str]]:
         reports: list[LoadReport] = []
         on_loop = _waits_for(asyncio.get_running_loop())
-        repository = _repository(config, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref), on_loop)
+        validate = model_validator(kinds)
+        models = catalog(config, kinds, validate=validate)
+        load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget())
+        repository = _repository(config, kinds, models, validate, load_model, Metrics(lambda: ()))
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()
-        return [f"{_named(report)}: {report.error}" for report in reports if report.error]
+        return [(report.name, f"{_named(report)}: {report.error}") for report in reports if report.error]
 
     return asyncio.run(load())
+
+
+def plan(old: Path, new: Path, text: Callable[[], str] | None = None) -> Changes:
+    """What a reload would do that finds one configuration in the place of another; `text` stands for the old file, as
+    if it lay where the new one does. Raises ConfigError.
+    """
+    kinds = registries()
+    after = load_config(new, kinds)
+    before = load_text(text(), new, kinds) if text else load_config(old, kinds)
+    return changes(before, after, _models(before, kinds), _models(after, kinds))
+
+
+def _models(config: Config, kinds: Registries) -> dict[str, ModelConfig]:
+    """All that a configuration names, those of repositories among them. Raises ConfigError."""
+    models = catalog(config, config.extended(kinds))
+    found: dict[str, ModelConfig] = {}
+    problems = []
+    for name in models.names():
+        try:
+            found[name] = models.read(name)
+        except (ValueError, OSError) as error:
+            problems.append(Problem(config.source, 0, 0, f"models.{name}", str(error)))
+    if problems:
+        raise ConfigError(tuple(problems))
+    return found
 
 
 def _named(report: LoadReport) -> str:
     return f"{report.name} version {report.version}" if report.version is not None else report.name
 
 
-def _told(report: LoadReport) -> str:
+def told(report: LoadReport) -> str:
+    """What became of a version, as `serve` says it."""
     name = _named(report)
     if report.error:
         return f"  FAILED {name}: {report.error}"
     warm = report.warm_up
     warmed = f", warm: first run {warm.first * 1e3:.2f} ms, then {warm.best * 1e3:.3f} ms" if warm else ""
     return f"  loaded {name} on {report.device} in {report.seconds:.2f} s{warmed}"
-
-
-def _announce(app: App, say: Say) -> None:
-    state = "ready" if app.service.ready else "NOT READY: not every model could be loaded (readiness: strict)"
-    say(state)
-    for title, line in app.examples().items():
-        say(f"\n{title}:\n  {line}")
 
 
 def keep_what_is_there() -> None:
@@ -467,14 +590,28 @@ def keep_what_is_there() -> None:
     gc.freeze()
 
 
+def reclaim_memory() -> None:
+    """What an unloaded model leaves is freed, and still kept: by Python in cycles of references, by CuPy and PyTorch on
+    the device, by glibc because of `tune_process`. Cycles of old are frozen, so that few remain to be looked at; glibc
+    gives back without the interpreter's lock.
+    """
+    gc.collect()
+    free_pools()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def tune_process() -> None:
     """What a server wants of its interpreter and allocator, and a program at large does not.
 
     A model's thread that has its result waits for the interpreter until the event loop lets go of it: half a
-    millisecond at most, not Python's five. And glibc keeps large freed buffers instead of giving each back to the
+    millisecond at most, not Python's five. A request of a hundred thousand parts is as many objects, over all of which
+    Python's collector of cycles would go again and again, while everybody waits: it looks at a few thousand young ones
+    at a time, and at all only after millions. And glibc keeps large freed buffers instead of giving each back to the
     kernel: large bodies come and go, and fresh pages cost more than the bytes in them.
     """
     sys.setswitchinterval(0.5e-3)
+    gc.set_threshold(5_000, 5, 200)
     if platform.libc_ver()[0] == "glibc":
         m_trim_threshold, m_mmap_threshold = -1, -3
         libc = ctypes.CDLL(None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, dataclass_transform
 
 import ml_dtypes
 import numpy as np
@@ -164,6 +164,10 @@ def _check_batch(model: str, inputs: Tensors, max_batch_size: int) -> None:
         raise BatchTooLarge(rows, max_batch_size, model)
 
 
+DEFAULT_SIGNATURE: Final = "serving_default"
+"""What a caller gets who names no signature."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A named view of a model: which of its tensors a caller sees and under which names. Source: TensorFlow's
@@ -270,8 +274,10 @@ class InferRequest:
 
     `view` is the model version it was decoded for, pinned until the reply. `outputs` empty means all. `deadline` is
     absolute, in seconds of `time.monotonic()`. `wire` carries what the dialect's own encoder needs to answer in kind;
-    nobody else looks at it. `into` is None unless a tensor of it lies in memory that the caller shares: then inputs may
-    be arrays on a GPU, and the outputs that it names go into their destinations.
+    nobody else looks at it. `into` is None unless a tensor of it lies in memory that is not the request's own: then
+    inputs may be arrays on a GPU, ready for every stream, and the outputs that it names go into their destinations.
+    `on_device`: the outputs are wanted where the model left them, ready for every stream; who asks for that is no
+    client, but a model composed of models.
     """
 
     view: ModelView
@@ -287,7 +293,13 @@ class InferRequest:
     stream: bool = False
     wire: Any = None
     into: Mapping[str, Destination] | None = None
+    on_device: bool = False
     lifeline: Lifeline = field(default_factory=Lifeline)
+
+
+def takes_whole_outputs(request: InferRequest) -> bool:
+    """Whether all outputs go to the host, and into no memory but ours: then they can be cut there."""
+    return request.into is None and not request.on_device and not any(output.top_k for output in request.outputs)
 
 
 @message
@@ -304,8 +316,8 @@ class TopK:
 
 @message
 class InferResponse:
-    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays. Of one that went
-    into its caller's memory, only dtype and shape count.
+    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays unless the request
+    wants them `on_device`. Of one that went into its caller's memory, only dtype and shape count.
 
     `classes` has the outputs whose best classes were asked for: an output is there or in `outputs`. `final` is False
     while a decoupled model may still say more.

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.config import MAX_VERSION, Config, ModelConfig
 from gateway.errors import ModelNotFound
+from gateway.files import FileRef
 
 ReadFolder: TypeAlias = Callable[[Path, str | None, str], Mapping[str, Any]]
 """(a model's folder, the text of a configuration in place of the folder's own, the model's name) -> the plain YAML form
@@ -163,6 +164,8 @@ def _is_version(name: str) -> bool:
 def files_print(config: ModelConfig) -> Hashable:
     """Of the files that a configuration names beside its model."""
     files = [*config.class_labels.values(), *([config.example] if config.example else [])]
+    for step in (*config.preprocess, *config.postprocess):
+        files += [value for value in dict(step).values() if isinstance(value, FileRef)]
     return tuple(tree_print(file.path) for file in files)
 
 

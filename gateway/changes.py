@@ -16,8 +16,9 @@ from gateway.config import Config, ModelConfig, RouteConfig, RouteTarget
 
 Kind: TypeAlias = Literal["added", "removed", "reloaded", "adjusted"]
 
-_TAKES_EFFECT: Final = frozenset(("repositories", "routes", "limits", "admin", "readiness"))
-"""The sections beside `models` that a running gateway takes over. Whatever else there is needs a restart."""
+_TAKES_EFFECT: Final = frozenset(("repositories", "ops", "routes", "limits", "admin", "readiness", "response_cache"))
+"""The sections beside `models` that a running gateway takes over, operators for models that it loads from then on.
+Whatever else there is needs a restart."""
 _FIXED: Final = frozenset(("limits.max_binary_bytes",))
 """Keys of those that do not: gRPC has a port's bound from its start."""
 _ADJUSTED: Final = frozenset(("versions", "labels"))
@@ -93,9 +94,13 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.models or self.retried or self.routes or self.settings or self.restart)
 
-    def due(self) -> set[str]:
-        """The models that are to serve otherwise than they do."""
-        return {each.name for each in self.models if each.kind != "removed"}
+    def due(self) -> list[str]:
+        """The models that are to be brought to what they are to be, or to be tried again."""
+        return [*(each.name for each in self.models if each.kind != "removed"), *self.retried]
+
+    def demanded(self) -> set[str]:
+        """Those of them whose configuration is another: it holds nobody up that a file is broken, or still is."""
+        return {each.name for each in self.models if each.kind == "added" or each.differences}
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
@@ -251,7 +256,7 @@ def _takes_effect(key: str) -> bool:
 
 
 def _dump(config: Config, section: str) -> Any:
-    return config.model_dump(mode="json", include={section}).get(section)
+    return config.model_dump(mode="json", include={section}, warnings=False).get(section)
 
 
 def _are_tables(before: Any, after: Any) -> bool:

@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,28 @@ def models(gateway: Gateway, say: Say) -> None:
         except ClientError as error:
             say(f"{name}: {error}")
             continue
-        say(f"{name}  versions {', '.join(about['versions'])}  {about['platform']}")
+        say(f"{name}  versions {', '.join(about['versions'])}  {about['platform']}{_placed(gateway, name)}")
         for kind in ("inputs", "outputs"):
             for tensor in about[kind]:
                 say(f"  {kind[:-1]:6} {tensor['name']}: {tensor['datatype']} {tensor['shape']}")
+
+
+def _placed(gateway: Gateway, name: str) -> str:
+    """In how many copies a model is where, as far as the gateway says it."""
+    try:
+        groups = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}/config").get("instance_group", [])
+    except ClientError:
+        return ""
+    return "".join(f"  {_times(group['count'])}{_where(group)}" for group in groups)
+
+
+def _where(group: Mapping[str, Any]) -> str:
+    gpus = group.get("gpus") or ()
+    return ", ".join(f"cuda:{gpu}" for gpu in gpus) or ("cuda" if group.get("kind") == "KIND_GPU" else "cpu")
+
+
+def _times(count: int) -> str:
+    return f"{count} x " if count > 1 else ""
 
 
 def call(gateway: Gateway, model: str, version: str | None, inputs: Iterable[str], say: Say) -> None:

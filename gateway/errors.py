@@ -564,6 +564,28 @@ class ModelUnavailable(GatewayError):
 # ------------------------------------------------------------------------------------------------ what happened inside
 
 
+class OutOfMemory(GatewayError):
+    """There was no memory, on the host or on a device, for what the request needs: a smaller one, or a later one, may
+    fare better.
+    """
+
+    code = Code.RESOURCE_EXHAUSTED
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"model '{model}' is out of memory")
+        self.model = model
+
+
+class DeviceLost(GatewayError):
+    """The device of the model does no more work for this process, which is about to be replaced."""
+
+    code = Code.UNAVAILABLE
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"model '{model}' has lost its device")
+        self.model = model
+
+
 class ModelFailed(GatewayError):
     """The model itself raised; `text` is the last line it said, never a traceback."""
 

@@ -114,7 +114,7 @@ class GrpcListener:
                 nonlocal answer
                 if reply.grpc_code is not Code.OK:
                     await abort(context, reply)
-                answer = body_of(reply)
+                answer = await body_of(reply)
 
             call = self._call(name, Metadata(context), _deadline(context), body)
             await self._service.handle(dialect, endpoint, call, send)

@@ -8,6 +8,7 @@ This module knows no dialect, and no dialect knows this module.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -21,7 +22,8 @@ from typing import Any, Final, NoReturn
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
-from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument
+from gateway.admin import AdminKey
+from gateway.errors import AdminRequired, BodyTooLarge, GatewayError, InvalidArgument
 from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
 from gateway.http_lane import Lane, Patience
@@ -39,12 +41,15 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 _log: Final = logging.getLogger(__name__)
 _log.addFilter(_is_our_fault)
 
-Page = Callable[[str, str], Awaitable[Reply]]
-"""A path of the house itself: no dialect, no model. page(method, target with its query)"""
+Page = Callable[[Exchange], Awaitable[Reply]]
+"""A path of the house itself: no dialect, no model."""
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
 BACKLOG: Final = 1024
+SETTLE_S: Final = 0.05
+"""Between the last connection and the closing of idle ones: whoever has just connected, or is just asking once more, is
+answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,8 @@ class HttpLimits:
 class HttpListener:
     """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
 
-    `names` are what routes call it. Without `fast_lane` aiohttp reads every request, not only those that the lane
-    leaves to it.
+    `limits` may be exchanged meanwhile. `names` are what routes call it. Without `fast_lane` aiohttp reads every
+    request, not only those that the lane leaves to it.
     """
 
     def __init__(
@@ -83,13 +88,14 @@ class HttpListener:
         self._pages = pages
         self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
-        self._limits = limits
+        self.limits = limits
         self._patience = patience or Patience()
         self._has_lane = fast_lane
         self._lane: Lane | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
-        self._stopping = False
+        self._parting = False
+        self._socket: socket.socket | None = None
 
     async def start(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +108,7 @@ class HttpListener:
         }
         framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
-        self._runner = web.ServerRunner(framework, shutdown_timeout=self._limits.grace_seconds / 2)
+        self._runner = web.ServerRunner(framework, shutdown_timeout=self.limits.grace_seconds / 2)
         await self._runner.setup()
 
         def make_protocol() -> asyncio.Protocol:
@@ -112,20 +118,35 @@ class HttpListener:
             self._lane = Lane(self._answer, make_protocol, self._limit_of, self._patience)
         connect = self._lane.connect if self._lane else make_protocol
         self._server = await loop.create_server(connect, sock=sock, backlog=BACKLOG)
+        self._socket = sock
 
-    async def stop(self) -> None:
-        """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace."""
-        self._stopping = True
+    def part(self) -> None:
+        """From now on every answer ends its connection: clients go elsewhere, one after the other, and none of them
+        finds a connection closed that it was just about to use.
+        """
+        self._parting = True
+        if self._lane is not None:
+            self._lane.parting = True
+
+    async def stop(self, *, hand_on: bool = False) -> None:
+        """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace. If it is
+        to `hand_on` the address, another process goes on there; else nobody does, whoever holds the same socket.
+        """
+        self.part()
+        if self._socket is not None and not hand_on:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
         if self._server is not None:
             self._server.close()
+        await asyncio.sleep(SETTLE_S)
         if self._runner is not None:
-            lanes = [self._lane.stop(self._limits.grace_seconds)] if self._lane else []
+            lanes = [self._lane.stop(self.limits.grace_seconds)] if self._lane else []
             await asyncio.gather(self._runner.cleanup(), *lanes)
 
     async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
         exchange = AiohttpExchange(request)
         await self._answer(exchange)
-        if self._stopping:
+        if self._parting:
             exchange.response.force_close()
         return exchange.response
 
@@ -135,7 +156,7 @@ class HttpListener:
         target = exchange.target
         page = self._pages.get(target.partition("?")[0])
         if page is not None:
-            await exchange.send(await page(exchange.method, target))
+            await exchange.send(await page(exchange))
             return
         dialect = self._owner(target)
         if dialect is None:
@@ -149,7 +170,7 @@ class HttpListener:
 
     def _limit_of(self, headers: Mapping[str, str]) -> int:
         """How many bytes a body may have."""
-        limits = self._limits
+        limits = self.limits
         is_binary = any(map(headers.__contains__, self._binary_headers))
         return limits.max_binary_bytes if is_binary else limits.max_body_bytes
 
@@ -168,7 +189,7 @@ class HttpListener:
     async def _call(self, exchange: Exchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
         """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
         endpoint = match.endpoint
-        limits = self._limits
+        limits = self.limits
         call = Call(
             b"",
             exchange.method,
@@ -357,9 +378,9 @@ def metrics_page(render: Callable[[], bytes]) -> Page:
 def tf_serving_metrics_page(path: str, render: Callable[[], bytes]) -> Page:
     """The same as TensorFlow Serving has it: for any method, and for no query."""
 
-    async def page(method: str, target: str) -> Reply:
-        if target != path:
-            text = f"Unexpected path: {target}. Should be {path}"
+    async def page(exchange: Exchange) -> Reply:
+        if exchange.target != path:
+            text = f"Unexpected path: {exchange.target}. Should be {path}"
             return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
         return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
 
@@ -380,7 +401,28 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
 def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
     """Whatever the query."""
 
-    async def page(method: str, target: str) -> Reply:
-        return await read() if method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
+    async def page(exchange: Exchange) -> Reply:
+        return await read() if exchange.method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
+
+    return page
+
+
+def admin_page(admin: Callable[[], AdminKey | None], act: Callable[[], Awaitable[tuple[int, Any]]]) -> Page:
+    """What changes the server, by POST, for whoever shows the administrator's key: JSON with a status. Where there is
+    no key, there is no such page.
+    """
+
+    async def page(exchange: Exchange) -> Reply:
+        key = admin()
+        if key is None:
+            return _plain(404, "Not Found")
+        if exchange.method != "POST":
+            return _plain(405, "Method Not Allowed")
+        try:
+            key.check(exchange.headers)
+        except AdminRequired as error:
+            return _plain(403, f"this call must carry the administrator's key in the header {error.header}")
+        status, content = await act()
+        return Reply(json.dumps(content).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
 
     return page

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from gateway.canonical import NOTHING
 from gateway.errors import Code, Reason
@@ -18,6 +19,8 @@ from gateway.model import Model
 from gateway.questions import VersionStatus
 from gateway.record import AVAILABLE, END, LOADING, START, UNLOADING, ModelRecord, Stored
 from gateway.uploads import Upload
+
+RECLAIM_AFTER_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Inventory:
         self._hooks = hooks
         self._records = {name: ModelRecord(name, wanted=True) for name in wanted}
         self._leaving: dict[asyncio.Task[None], Iterable[Model]] = {}
+        self._reclaiming: asyncio.Future[None] | None = None
+        self._ended = False
         self.snapshot = Snapshot()
         self._publish()
 
@@ -54,8 +59,20 @@ class Inventory:
             for model in models:
                 model.give_up()
 
+    def lose_device(self, name: str) -> None:
+        """The device of a model does no more work for this process, nor does any other GPU's: CUDA says so."""
+        why = Reason("its device is lost, the server restarts", Code.UNAVAILABLE)
+        for models in [self.serving(), *self._leaving.values()]:
+            for model in models:
+                if model.name == name or set(model.devices) != {"cpu"}:
+                    model.lose_device()
+                    self._records[model.name].note(model.version, END, why)
+
     async def _leave_all(self) -> None:
         """Unload everything, once what was accepted is answered."""
+        self._ended = True
+        if self._reclaiming is not None:
+            self._reclaiming.cancel()
         for record in self._records.values():
             self._retire(record, record.models, record.stored.upload if record.stored else None)
         await asyncio.gather(*self._leaving)
@@ -181,7 +198,19 @@ class Inventory:
             models = tuple(gone.values())
             task = asyncio.ensure_future(self._close(record, models, ending, upload))
             self._leaving[task] = models
-            task.add_done_callback(self._leaving.pop)
+            task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        """Models are gone; whoever ends the server does not wait for what they have left."""
+        del self._leaving[task]
+        if self._reclaiming is None and not self._ended:
+            self._reclaiming = asyncio.ensure_future(self._reclaim())
+
+    async def _reclaim(self) -> None:
+        """Once for all that leave within a moment."""
+        await asyncio.sleep(RECLAIM_AFTER_S)
+        self._reclaiming = None
+        await asyncio.to_thread(self._hooks.reclaim)
 
     async def _close(
         self, record: ModelRecord, models: Iterable[Model], ending: Mapping[int, VersionStatus], upload: Upload | None

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,8 @@ from gateway.statistics import CANCELED, reason_of
 
 INLINE_BELOW_SECONDS: Final = 100e-6
 """A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
+BATCH_ABOVE_SECONDS: Final = 25e-6
+"""What a job in a batch costs beside its run: quicker requests run alone, though others have come with them."""
 STREAM_WINDOW: Final = 32
 """Answers of a decoupled model that may wait for a slow reader before its generator is paused."""
 
@@ -34,29 +36,41 @@ class Admission:
     batch_key: Hashable | None
     seconds: float = 1.0
 
-    def measured(self, seconds: float) -> None:
-        self.seconds = min(seconds, self.seconds * 1.1)
+    def measured(self, seconds: float, requests: int = 1) -> None:
+        """How long a run has taken: of several such requests together, it is no less than one alone would take."""
+        self.seconds = min(seconds, self.seconds * 1.1 if requests == 1 else self.seconds)
 
     @property
     def is_quick(self) -> bool:
+        """Whether it may run on the loop."""
         return self.seconds < INLINE_BELOW_SECONDS
+
+    @property
+    def gains_by_company(self) -> bool:
+        """Whether it is better to wait for others that come at the same time, and share a run."""
+        return self.batch_key is not None and self.seconds > BATCH_ABOVE_SECONDS
+
+
+def are_quick(admissions: Sequence[Admission]) -> bool:
+    """Whether requests may run together on the loop: as far as one knows, they take as long as one by one."""
+    return sum([admission.seconds for admission in admissions]) < INLINE_BELOW_SECONDS
 
 
 class Answered(AsyncIterator[InferResponse]):
     """The only answer to a request that was answered while it was submitted."""
 
-    __slots__ = ("_outcome", "_taken")
+    __slots__ = ("_taken", "outcome")
 
     def __init__(self, outcome: InferResponse | GatewayError) -> None:
-        self._outcome = outcome
+        self.outcome = outcome
         self._taken = False
 
     def take(self) -> InferResponse:
         """The answer, for who knows that it is there. Raises the error that is in its place."""
         self._taken = True
-        if isinstance(self._outcome, GatewayError):
-            raise self._outcome
-        return self._outcome
+        if isinstance(self.outcome, GatewayError):
+            raise self.outcome
+        return self.outcome
 
     async def __anext__(self) -> InferResponse:
         if self._taken:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,11 +18,13 @@ from gateway.catalog import Catalog, Validate, wanted_versions
 from gateway.config import ModelConfig
 from gateway.errors import Code, GatewayError, Reason, text_of
 from gateway.meter import Meter
-from gateway.model import Model, WarmUp
+from gateway.model import Model
 from gateway.plan import model_plan
 from gateway.ports import Computation
 from gateway.record import Stored
+from gateway.response_cache import ResponseCache
 from gateway.uploads import Upload, store
+from gateway.warmup import WarmUp
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +35,8 @@ LoadComputation = Callable[[ModelConfig, str, int, Path], Computation]
 Called in a thread; raises with a message for the operator.
 """
 
-_THREADS: Final = 8
+_THREADS: Final = min(8, max(2, (os.cpu_count() or 1) - 1))
+"""Not so many that no core is left to the requests that come meanwhile."""
 _FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
 _CODES: Final = {
     FileNotFoundError: Code.NOT_FOUND,
@@ -69,7 +73,8 @@ class Hooks:
 
     `load` makes a computation, `meter` tells where a version reports to, `forget` that it will not report any more,
     `versioned` whether a model has version folders, `parts` which models it is composed of, `validate` what becomes of
-    a model's plain YAML form.
+    a model's plain YAML form. `cache` is for the models that want one. `reclaim` gives the system
+    the memory that an unloaded model has left; it is called in a thread.
     """
 
     load: LoadComputation
@@ -78,6 +83,8 @@ class Hooks:
     forget: Callable[[str, int], None] = lambda name, version: None
     parts: Callable[[ModelConfig], Iterable[str]] = lambda config: ()
     validate: Validate = _refuse
+    cache: ResponseCache = field(default_factory=ResponseCache)
+    reclaim: Callable[[], None] = lambda: None
 
 
 class Loader:
@@ -120,9 +127,9 @@ class Loader:
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
             report(LoadReport(name, version, error=told(error)))
-            return Reason(without_folders(told(error)), _code_of(error))
+            return Reason(without_folders(told(error)), code_of(error))
         model.load_seconds = time.perf_counter() - started
-        report(LoadReport(name, version, model.device, model.load_seconds, warm_up))
+        report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up))
         return model
 
     async def _load_version(
@@ -131,13 +138,15 @@ class Loader:
         computation = await self._in_thread(self._hooks.load, config, name, version, path)
         try:
             plan = await asyncio.to_thread(model_plan, config, computation)
-            model = Model(name, version, (version,), computation, plan, self._hooks.meter(name, version))
+            model = Model(
+                name, version, (version,), computation, plan, self._hooks.meter(name, version), self._hooks.cache
+            )
         except BaseException:
             for executor in computation.executors:
                 await asyncio.to_thread(executor.close)
             raise
         try:
-            return model, await self._in_thread(model.warm_up)
+            return model, await model.warm_up(self._in_thread)
         except BaseException:
             await model.close()
             raise
@@ -153,7 +162,7 @@ class Loader:
 
 def told(error: Exception) -> str:
     """What went wrong, in one line; what nobody expected, with its kind."""
-    expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError))
+    expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError, MemoryError))
     text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
 
@@ -163,7 +172,7 @@ def without_folders(text: str) -> str:
     return _FOLDERS.sub("", text)
 
 
-def _code_of(error: Exception) -> Code:
+def code_of(error: Exception) -> Code:
     """Of what kind a failed load is. What lies on disk and is wrong is the argument."""
     if isinstance(error, GatewayError):
         return error.code

@@ -51,6 +51,12 @@ class Meter:
         if self.tracer.on:
             self.tracer.note(request, began, began, compute, began + seconds)
 
+    def hit(self, request: InferRequest, began: float, seconds: float) -> None:
+        """A request that `began` then (time.monotonic) was answered by the response cache, in so many seconds."""
+        self.counters.hit(began, seconds)
+        if self.tracer.on:
+            self.tracer.note(request, began, None, None, began + seconds)
+
     def ran(self, batch: Batch, *, decoupled: bool) -> None:
         """A batch has run, its jobs have not ended yet: its runs that gave answers, and every job that succeeds.
 
@@ -58,8 +64,9 @@ class Meter:
         """
         self._observe(batch.timings)
         self.batch(batch.rows)
+        now, observe = time.monotonic(), self.observe
         for job in batch.jobs:
-            self.observe("queue", batch.started - job.submitted)
+            observe("queue", batch.started - job.submitted)
         for jobs, outcomes, timings in batch.runs():
             compute = compute_of(timings)
             if decoupled:
@@ -72,10 +79,10 @@ class Meter:
                 self.counters.ran(sum([job.admission.rows for job in jobs]), compute)
             for job in succeeded:
                 if not job.finished:
-                    self._succeeded(job, batch.started, compute)
+                    self._succeeded(job, batch.started, compute, now)
 
-    def _succeeded(self, job: Job, started: float, compute: Compute) -> None:
-        began, now = job.submitted, time.monotonic()
+    def _succeeded(self, job: Job, started: float, compute: Compute, now: float) -> None:
+        began = job.submitted
         self.counters.succeeded(job.admission.rows, began, now - began, started - began, compute)
         if self.tracer.on:
             self.tracer.note(job.request, began, started, compute, now)

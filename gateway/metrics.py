@@ -22,6 +22,7 @@ from gateway.errors import Code
 from gateway.meter import Meter
 from gateway.model import Model
 from gateway.ports import Call, Endpoint
+from gateway.response_cache import ResponseCache
 from gateway.route import Route
 from gateway.series import Histogram
 from gateway.statistics import Counters
@@ -90,7 +91,8 @@ class Metrics(Collector):
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
     `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
-    have reached a model, ever. `routes` are those that lead to models.
+    have reached a model, ever. `cache` is what answers again, `routes` are those that lead to models; `restarts` is how
+    often this process was replaced, by reason, where somebody watches.
     """
 
     def __init__(
@@ -100,7 +102,9 @@ class Metrics(Collector):
         triton: TritonMetrics | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
         watches: Mapping[str, Watch] = NOTHING,
+        cache: ResponseCache | None = None,
         routes: Callable[[], Iterable[Route]] = tuple,
+        restarts: Mapping[str, int] = NOTHING,
     ) -> None:
         self.watches = watches
         self.inferences = 0
@@ -108,7 +112,9 @@ class Metrics(Collector):
         self._tracing = tracing or Tracing()
         self._triton = triton
         self._more = tuple(more)
+        self._cache = cache or ResponseCache()
         self._routes = routes
+        self._restarts = restarts
         self._requests: dict[RequestKey, Requests] = {}
         self._stages: dict[ModelKey, Stages] = {}
         self._batches: dict[ModelKey, Histogram] = {}
@@ -174,7 +180,16 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()
         yield from self._collect_models()
+        yield from self._collect_cache()
+        yield from self._collect_traffic()
         yield from self._collect_routes()
+        if self._restarts:
+            restarts = CounterMetricFamily(
+                "tensorgate_worker_restarts", "How often the process had to be replaced, and why.", labels=["reason"]
+            )
+            for reason, count in self._restarts.items():
+                restarts.add_metric([reason], count)
+            yield restarts
         for collect in self._more:
             yield from collect()
 
@@ -210,6 +225,51 @@ class Metrics(Collector):
             queued.add_metric([model.name, str(model.version)], model.queued)
             running.add_metric([model.name, str(model.version)], model.running)
         yield from (stages, batches, queued, running)
+
+    def _collect_cache(self) -> Iterator[Metric]:
+        """Of the models that ask for it; nothing where none does."""
+        cached = [model for model in self._models() if model.is_cached]
+        if not cached:
+            return
+        looked = CounterMetricFamily(
+            "tensorgate_response_cache_lookups",
+            "Requests that the response cache was asked for.",
+            labels=["model", "version", "result"],
+        )
+        for model in cached:
+            for result, tally in (("hit", model.counters.hits), ("miss", model.counters.misses)):
+                looked.add_metric([model.name, str(model.version), result], tally.count)
+        yield looked
+        cache = self._cache
+        yield GaugeMetricFamily("tensorgate_response_cache_bytes", "What it holds.", value=cache.nbytes)
+        yield GaugeMetricFamily("tensorgate_response_cache_max_bytes", "What it may hold.", value=cache.max_bytes)
+        yield GaugeMetricFamily("tensorgate_response_cache_entries", "Answers that it holds.", value=cache.entries)
+        yield CounterMetricFamily(
+            "tensorgate_response_cache_evictions", "Answers that left for want of room.", value=cache.evictions
+        )
+
+    def _collect_traffic(self) -> Iterator[Metric]:
+        """Between the host and devices, of the models that are on any. One copy each way per batch is as it should be:
+        a ratio above says that something goes back and forth.
+        """
+        labels = ["model", "version", "direction"]
+        copies = CounterMetricFamily("tensorgate_device_copies", "Copies between host and device.", labels=labels)
+        copied = CounterMetricFamily("tensorgate_device_copied_bytes", "Bytes that they carried.", labels=labels)
+        batches = CounterMetricFamily("tensorgate_device_batches", "Batches that they were for.", labels=labels[:2])
+        for model in self._models():
+            traffic = model.computation.traffic()
+            if not traffic.batches and model.devices == ("cpu",):
+                continue
+            key = [model.name, str(model.version)]
+            for direction, count, nbytes in (
+                ("in", traffic.copies_in, traffic.bytes_in),
+                ("out", traffic.copies_out, traffic.bytes_out),
+            ):
+                copies.add_metric([*key, direction], count)
+                copied.add_metric([*key, direction], nbytes)
+            batches.add_metric(key, traffic.batches)
+        if batches.samples:
+            yield from (copies, copied, batches)
 
     def _collect_routes(self) -> Iterator[Metric]:
         taken = CounterMetricFamily(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,33 +13,51 @@ import numpy as np
 
 from gateway.canonical import (
     BYTES,
+    DEFAULT_SIGNATURE,
     NOTHING,
     Array,
     InferRequest,
+    InferResponse,
     Signature,
     Tensors,
     TensorSpec,
     check_inputs,
     common_rows,
+    takes_whole_outputs,
 )
-from gateway.errors import InvalidArgument, ModelUnavailable, UnknownOutput
+from gateway.errors import (
+    DeviceLost,
+    GatewayError,
+    InvalidArgument,
+    ModelFailed,
+    ModelUnavailable,
+    OutOfMemory,
+    UnknownOutput,
+    text_of,
+)
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission
+from gateway.job import Admission, Answered
 from gateway.meter import Meter
-from gateway.ports import Answers, Computation, ModelView
+from gateway.ports import Answers, Computation, Executor, ModelView
+from gateway.response_cache import Remembering, ResponseCache
 from gateway.scheduler import Scheduler
 from gateway.waiting import QueuePolicy
+from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, rows_of, run_sample
 
-DEFAULT_SIGNATURE: Final = "serving_default"
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
+EXAMPLE_RUNS: Final = 5
+_ANY_LENGTH: Final = 1024
+"""Up to this, requests of any length may share a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
     """What the configuration says of a model beyond its computation.
 
-    `example` holds real inputs, by name, if it came with any.
+    `example` holds real inputs, by name, if it came with any; `warmup` are the operator's samples,
+    `sizes` the only numbers of rows that batches have. `cached`: equal requests may get an
+    answer that was given before.
     """
 
     policy: QueuePolicy = field(default_factory=QueuePolicy)
@@ -46,15 +66,10 @@ class ModelPlan:
     labels: Mapping[str, tuple[str, ...]] = NOTHING
     mappings: Mapping[str, Any] = NOTHING
     example: Tensors = NOTHING
+    warmup: tuple[Sample, ...] = ()
+    sizes: tuple[int, ...] = ()
     configuration: Mapping[str, Any] = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """How a model was warmed up: the time of its first run, and of its quickest, in seconds."""
-
-    first: float
-    best: float
+    cached: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +79,7 @@ class Gate:
 
     `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
     `any_shape`: requests by a signature may have other shapes than required; their rows never meet those of others.
+    `ragged` are the axes of inputs in which requests that share a batch may differ.
     """
 
     name: str
@@ -73,6 +89,7 @@ class Gate:
     seconds: float = 1.0
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
+    ragged: Mapping[str, tuple[int, ...]] = NOTHING
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
 
     def admit(self, request: InferRequest) -> Admission:
@@ -85,9 +102,12 @@ class Gate:
             key = (own.name, *key)
         elif any_shape:
             key = (None, *key)
+        ragged = self.ragged if self.ragged and takes_whole_outputs(request) else NOTHING
+        if ragged:
+            key = (True, *key)
         admission = self._known.get(key)
         if admission is None:
-            admission = self._check(inputs, own, any_shape)
+            admission = self._check(inputs, own, any_shape, ragged)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
             self._known[key] = admission
@@ -97,7 +117,9 @@ class Gate:
                 raise UnknownOutput(output.name, request.view.name)
         return admission
 
-    def _check(self, inputs: Tensors, own: Signature | None, any_shape: bool) -> Admission:
+    def _check(
+        self, inputs: Tensors, own: Signature | None, any_shape: bool, ragged: Mapping[str, tuple[int, ...]]
+    ) -> Admission:
         """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
         required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
         if any_shape:
@@ -109,7 +131,13 @@ class Gate:
         check_inputs(self.name, inputs, required, self.max_batch_size)
         if not self.merges:
             return Admission(rows, None, self._guess(inputs))
-        key = tuple(sorted((name, str(array.dtype), array.shape[1:]) for name, array in inputs.items()))
+        key: Any = tuple(
+            sorted(
+                (name, str(array.dtype), _trailing(array.shape, ragged.get(name, ()))) for name, array in inputs.items()
+            )
+        )
+        if ragged:  # those of the same shapes that are not lengthened stay apart
+            key = (True, key)
         return Admission(rows, key if own is None else (own.name, key), self._guess(inputs))
 
     def _guess(self, inputs: Tensors) -> float:
@@ -117,6 +145,15 @@ class Gate:
         is known.
         """
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
+
+
+def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a row as far as rows that share a batch must agree in it. Lengths along ragged axes may differ, but
+    large ones by less than half: what a caller sends must not cost others many times the memory that it is.
+    """
+    return tuple(
+        [-(max(size, _ANY_LENGTH) - 1).bit_length() if axis in ragged else size for axis, size in enumerate(shape)][1:]
+    )
 
 
 class Closed:
@@ -133,8 +170,15 @@ class Closed:
     async def close(self) -> None:
         """It is."""
 
-    def give_up(self) -> None:
+    def give_up(self, why: type[GatewayError] = ModelUnavailable) -> None:
         """Nobody waits."""
+
+
+class Lost(Closed):
+    """What is left of a model whose device does no more work."""
+
+    def submit(self, request: InferRequest) -> NoReturn:
+        raise DeviceLost(self._name)
 
 
 class Model:
@@ -151,11 +195,14 @@ class Model:
         computation: Computation,
         plan: ModelPlan,
         meter: Meter,
+        cache: ResponseCache | None = None,
     ) -> None:
         self.name = name
         self.version = version
-        self.device = computation.device
+        self.devices = computation.places
         self.counters = meter.counters
+        self._meter = meter
+        self._cache = cache if plan.cached else None
         self.load_seconds = 0.0
         self.computation = computation
         sequences = plan.sequences
@@ -167,11 +214,19 @@ class Model:
         merges = computation.executors[0].merges and plan.policy.batching
         own = computation.signatures
         self._has_example = bool(plan.example)
+        self._samples = plan.warmup
+        self._sizes = plan.sizes
         self._gate = Gate(
-            name, required, plan.policy.max_batch_size, merges, signatures=own, any_shape=computation.any_shape
+            name,
+            required,
+            plan.policy.max_batch_size,
+            merges,
+            signatures=own,
+            any_shape=computation.any_shape,
+            ragged=computation.ragged,
         )
         self._scheduler: Scheduler | Closed = Scheduler(
-            name, computation.executors, plan.policy, self._gate.admit, meter, sequences
+            name, computation.executors, plan.policy, self._gate.admit, meter, sequences, computation.devices
         )
         self._hidden = sequences.first_inputs() if sequences is not None else NOTHING
         self.view = ModelView(
@@ -189,7 +244,8 @@ class Model:
             mappings=plan.mappings,
             example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
             configuration=plan.configuration,
-            device=computation.device,
+            devices=computation.places,
+            instances=computation.instances,
         )
 
     @property
@@ -205,11 +261,47 @@ class Model:
         return self.computation.is_ready()
 
     def submit(self, request: InferRequest) -> Answers:
-        return self._scheduler.submit(request)
+        if self._cache is None:
+            return self._scheduler.submit(request)
+        return self._submit_cached(self._cache, request)
+
+    def _submit_cached(self, cache: ResponseCache, request: InferRequest) -> Answers:
+        """From the cache if it knows the answer, else from the model, and into the cache."""
+        began = time.monotonic()
+        key = cache.key(self, request)
+        if key is None:
+            return self._scheduler.submit(request)
+        known = cache.get(key)
+        took = time.monotonic() - began
+        if known is not None:
+            request.lifeline.end()
+            self._meter.hit(request, began, took)
+            return Answered(known)
+        answers = self._scheduler.submit(request)
+
+        def keep(answer: InferResponse) -> None:
+            begun = time.monotonic()
+            if self._cache is not None:  # it was not unloaded meanwhile
+                cache.put(key, answer, request)
+            self.counters.misses.add(took + time.monotonic() - begun)
+
+        if isinstance(answers, Answered):
+            if isinstance(answers.outcome, InferResponse):
+                keep(answers.outcome)
+            return answers
+        return Remembering(answers, keep)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether equal requests may get an answer that was given before."""
+        return self._cache is not None
 
     async def close(self) -> None:
         """Refuse what comes, finish what was accepted, give memory back."""
         await self._scheduler.close()
+        if self._cache is not None:
+            self._cache.forget(self)
+            self._cache = None
         self._scheduler = Closed(self.name)  # whoever still knows the view must not keep the weights alive
         self.computation = replace(self.computation, executors=(), is_ready=lambda: False)
 
@@ -217,43 +309,70 @@ class Model:
         """Tell everybody who still waits that there will be no answer."""
         self._scheduler.give_up()
 
-    def warm_up(self, runs: int = 5) -> WarmUp | None:
-        """Run every instance on the example, in the calling thread; None where a run could have effects that nobody
-        asked for, or the model refuses what was made up for it.
-
-        The quickest run is what the scheduler goes by until requests have been measured.
+    def lose_device(self) -> None:
+        """Whoever waits, and whoever comes, learns at once that there will be no answer. Nothing is given back: what
+        has lost its device cannot even be closed.
         """
-        try:
-            times = [
-                seconds
-                for executor in self.computation.executors
-                if executor.inline
-                for seconds in self._try(executor, runs)
-            ]
-        except InvalidArgument:
-            if self._has_example:
-                raise
-            return None
+        self._scheduler.give_up(DeviceLost)
+        self._scheduler = Lost(self.name)
+        self.computation = replace(self.computation, is_ready=lambda: False)
+
+    async def warm_up(self, in_thread: InThread = asyncio.to_thread) -> WarmUp | None:
+        """Run every executor on the operator's samples, which it must answer, and where a run has no effects beyond
+        its answer on an example: alone, and, if there are no samples, as a full batch where that runs on a GPU. None
+        where nothing ran.
+
+        The quickest run is what the scheduler goes by until requests have been measured. Raises ValueError naming the
+        sample.
+        """
+        times = []
+        computation = self.computation
+        devices = computation.devices or (computation.device,) * len(computation.executors)
+        for executor, device in zip(computation.executors, devices, strict=True):
+            if executor.inline or computation.pure:
+                times += await self._run_example(executor, in_thread)
+                if not self._samples:
+                    await self._run_full(executor, device, in_thread)
+            for sample in self._samples:
+                await self._run_sample(executor, sample, in_thread)
+        self._samples = ()
         if not times:
             return None
         self._gate.seconds = min(times)
         return WarmUp(times[0], min(times))
 
-    def _try(self, executor: Any, runs: int) -> list[float]:
-        times = []
-        for _ in range(runs):
-            started = time.perf_counter()
-            for _responses in executor.run([self._example_request()], _ignore):
-                pass
-            times.append(time.perf_counter() - started)
-        return times
+    async def _run_example(self, executor: Executor, in_thread: InThread) -> list[float]:
+        """What was made up, the model may refuse."""
+        request = InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
+        try:
+            return await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
+        except (InvalidArgument, ModelFailed):  # numbers can be wrong as much as shapes, and not all runtimes tell
+            if self._has_example:
+                raise
+            return []
 
-    def _example_request(self) -> InferRequest:
-        return InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
+    async def _run_full(self, executor: Executor, device: str, in_thread: InThread) -> None:
+        """On a GPU kernels are chosen for shapes, and memory is taken for good. A host has neither, and runs only sizes
+        that the operator has chosen. What is hidden from callers stands for one row: a model of sequences goes without.
+        Nobody has promised that a full batch of the example is one that the model takes, or that fits into memory.
+        """
+        example = self.view.example_inputs
+        if not self.view.max_batch_size or self._hidden or common_rows(example) != 1:
+            return
+        for rows in self._sizes or ((self.view.max_batch_size,) if device != "cpu" else ()):
+            if rows > 1:
+                with contextlib.suppress(InvalidArgument, OutOfMemory):
+                    request = InferRequest(self.view, rows_of(example, rows))
+                    await run_sample(executor, request, FULL_RUNS, in_thread)
 
-
-def _ignore(stage: str, seconds: float) -> None:
-    """Warm-up is not traffic."""
+    async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
+        hidden = rows_of(self._hidden, common_rows(sample.inputs) or 1) if self.view.max_batch_size else self._hidden
+        request = InferRequest(self.view, {**sample.inputs, **hidden})
+        try:
+            self._gate.admit(request)
+            await run_sample(executor, request, sample.count, in_thread)
+        except Exception as error:
+            raise ValueError(f"{sample.name}: {text_of(error) or type(error).__name__}") from error
 
 
 def _labelled(spec: TensorSpec, labels: Mapping[str, tuple[str, ...]]) -> TensorSpec:

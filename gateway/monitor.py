@@ -19,6 +19,7 @@ import numpy as np
 
 from gateway.errors import Code
 from gateway.metrics import Metrics, RequestKey
+from gateway.ports import Gpu
 from gateway.questions import MonitorSeries, Points
 
 RECENT_SECONDS: Final = 120
@@ -85,15 +86,6 @@ class Calls:
     history: deque[Second] = field(default_factory=lambda: deque(maxlen=RECENT_SECONDS))
     calls: int = 0
     errors: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU's memory, in bytes."""
-
-    name: str
-    total: int
-    used: int
 
 
 class Monitor:

@@ -10,7 +10,7 @@ from gateway.canonical import TensorSpec
 from gateway.metrics import Metrics
 from gateway.model import Model
 from gateway.monitor import Calls, Monitor
-from gateway.ports import Dialect, ModelView
+from gateway.ports import Dialect, Gpu, ModelView
 from gateway.repository import Repository
 from gateway.series import Histogram
 from gateway.service import Service
@@ -49,7 +49,7 @@ class Overview:
             "online": self._service.online,
             "cpu_percent": round(monitor.trends["cpu_usage(%)"].last, 1),
             "memory_bytes": monitor.memory_bytes(),
-            "gpus": [{"name": gpu.name, "total": gpu.total, "used": gpu.used} for gpu in monitor.gpus],
+            "gpus": [_gpu(gpu) for gpu in monitor.gpus],
             "total": _calls(monitor.total),
             "calls": [
                 {"dialect": self._titles.get(dialect, dialect), "model": model, **_calls(calls)}
@@ -91,6 +91,7 @@ class Overview:
             "rows": 0 if batches is None else int(batches.sum),
             "fill": [] if batches is None else _fill(batches),
             "max_batch_size": model.view.max_batch_size,
+            "traffic": model.computation.traffic()._asdict(),
         }
 
     def _stamp(self) -> int:
@@ -102,6 +103,18 @@ def _fill(batches: Histogram) -> list[list[float]]:
     """[rows at most, batches] of each bucket that has any; -1 is more than all others."""
     bounds: Iterable[float] = (*batches.bounds, -1)
     return [[bound, count] for bound, count in zip(bounds, batches.counts, strict=True) if count]
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "device": gpu.device,
+        "name": gpu.name,
+        "total": gpu.total,
+        "used": gpu.used,
+        "utilization": gpu.utilization,
+        "power_watts": gpu.power_watts,
+        "temperature_celsius": gpu.temperature_celsius,
+    }
 
 
 def _calls(calls: Calls) -> dict[str, Any]:
@@ -120,7 +133,8 @@ def _calls(calls: Calls) -> dict[str, Any]:
 def _described(view: ModelView, dialects: Sequence[Dialect]) -> dict[str, Any]:
     return {
         "platform": view.platform,
-        "device": view.device,
+        "device": ", ".join(view.devices),
+        "instances": view.instances,
         "max_batch_size": view.max_batch_size,
         "decoupled": view.decoupled,
         "sequences": bool(view.configuration.get("sequences")),

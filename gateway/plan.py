@@ -13,6 +13,7 @@ from gateway.config import ModelConfig
 from gateway.model import ModelPlan
 from gateway.policies import queue_policy, sequence_policy
 from gateway.ports import Computation
+from gateway.samples import read_samples
 from gateway.signatures import signature
 
 
@@ -27,17 +28,23 @@ def model_plan(config: ModelConfig, computation: Computation) -> ModelPlan:
     own = sorted(config.signatures.keys() & computation.signatures.keys())
     if own:
         raise ValueError(f"signature {own[0]} is one of the model's own")
+    example: Tensors = NOTHING
+    if config.example:
+        example = _read_example(config.example.path, computation.inputs, computation.max_batch_size)
     labels = {output: _lines(file.path) for output, file in config.class_labels.items()}
+    if config.response_cache and (sequences is not None or computation.executors[0].decoupled):
+        raise ValueError("response_cache: a model of sequences, or with many answers to a request, gives none again")
     return ModelPlan(
         policy=queue_policy(config, computation.max_batch_size),
         sequences=sequences,
         signatures={name: signature(name, one, computation, labels) for name, one in config.signatures.items()},
         labels=labels,
         mappings=config.mappings(),
-        example=_read_example(config.example.path, computation.inputs, computation.max_batch_size)
-        if config.example
-        else NOTHING,
+        example=example,
+        warmup=read_samples(config, computation, example),
+        sizes=config.pad_batches_to,
         configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
+        cached=config.response_cache,
     )
 
 

@@ -10,11 +10,21 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, ModelRef, Signature, Tensors, TensorSpec
+from gateway.canonical import (
+    BYTES,
+    NOTHING,
+    Array,
+    InferRequest,
+    InferResponse,
+    ModelRef,
+    Signature,
+    Tensors,
+    TensorSpec,
+)
 from gateway.errors import Code, GatewayError, RegionNotFound
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -115,6 +125,13 @@ class Call:
     dialect: str = ""
     listener: tuple[str, ...] = ()
 
+    def check_quick(self, most: int) -> None:
+        """For a decode that takes as long as the body has bytes: on the event loop `most` of them, and none that are
+        compressed, whose number nobody knows. Raises NeedsThread.
+        """
+        if not self.in_thread and (len(self.body) > most or "content-encoding" in self.headers):
+            raise NeedsThread
+
 
 @dataclass(slots=True, eq=False)
 class Reply:
@@ -147,6 +164,34 @@ Encode: TypeAlias = Callable[[Any, Any], Reply]
 EncodeError: TypeAlias = Callable[[GatewayError, Call], Reply]
 EncodeEnd: TypeAlias = Callable[[InferResponse | None, InferRequest], Reply | None]
 """(last answer, its question) -> what is sent after it, if anything."""
+IsLong: TypeAlias = Callable[[InferResponse, InferRequest], bool]
+"""(answer, its question) -> whether to write the reply would keep the event loop from others for too long."""
+
+QUICK_TENSOR_BYTES: Final = 128 << 10
+"""A body that is little but digits of numbers may be read on the event loop if it is no larger: that takes as long as a
+hop to a thread and back."""
+QUICK_JSON_BYTES: Final = 32 << 10
+"""The same for JSON of which nothing is known."""
+QUICK_NUMBERS: Final = 1 << 13
+QUICK_TEXTS: Final = 1 << 9
+_QUICK_TEXT_BYTES: Final = 1 << 14
+
+
+def is_long_as_text(answer: InferResponse, request: InferRequest) -> bool:
+    """Of replies in which every number is written as text."""
+    many = any(array.size > QUICK_NUMBERS for array in answer.outputs.values())
+    return many or is_long_as_bytes(answer, request)
+
+
+def is_long_as_bytes(answer: InferResponse, request: InferRequest) -> bool:
+    """Of replies in which numbers stay what they are: only texts, and those of classes, are written one by one."""
+    if answer.classes and sum([best.values.size for best in answer.classes.values()]) > QUICK_TEXTS:
+        return True
+    return any(array.dtype == BYTES and _are_long(array) for array in answer.outputs.values())
+
+
+def _are_long(texts: Array) -> bool:
+    return texts.size > QUICK_TEXTS or sum(map(len, texts.flat)) > _QUICK_TEXT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +202,8 @@ class Endpoint:
     `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
     server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it changes the
     server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
-    HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer.
+    HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer. A reply that
+    `is_long` is encoded in a thread.
     """
 
     address: str
@@ -169,6 +215,7 @@ class Endpoint:
     admin: bool = False
     nothing: Reply = EMPTY
     encode_end: EncodeEnd | None = None
+    is_long: IsLong = is_long_as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +316,9 @@ class ModelView:
     `merges` says whether requests share runs where there is a batch dimension.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
-    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `device`
-    where it runs: cpu or cuda:N. `route` is the gateway's own: by which one it was found.
+    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `devices`
+    are where it runs, cpu or cuda:N, each once, in `instances` copies altogether. `route` is the
+    gateway's own: by which one it was found.
     """
 
     name: str
@@ -287,7 +335,8 @@ class ModelView:
     mappings: Mapping[str, Any] = NOTHING
     example_inputs: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING
-    device: str = "cpu"
+    devices: tuple[str, ...] = ("cpu",)
+    instances: int = 1
     route: Any = None
 
 
@@ -379,6 +428,64 @@ Await: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class RaggedInput:
+    """An input whose shapes may differ between the requests of a batch: along `axes` (empty: all that vary), where all
+    become as long as the longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or
+    empty text.
+    """
+
+    axes: tuple[int, ...] = ()
+    value: float | str | None = None
+    to_multiple_of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An output that is as long along `axis` as an input along `input_axis`: each request gets its own length."""
+
+    output: str
+    axis: int
+    input: str
+    input_axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number. Of
+    the `ragged` inputs "*" is every other one that varies.
+    """
+
+    sizes: tuple[int, ...] = ()
+    ragged: Mapping[str, RaggedInput] = NOTHING
+    cuts: tuple[Cut, ...] = ()
+
+
+NO_PADDING: Final = Padding()
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as it is now, whoever uses it: bytes of memory, the share of time in which it computed (0 to 1), watts,
+    joules since its driver was loaded. None: it does not tell.
+    """
+
+    device: str
+    uuid: str
+    name: str
+    total: int
+    used: int
+    utilization: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+
+
+ReadGpu: TypeAlias = Callable[[str], Gpu | None]
+"""A model's device, "cuda:0" -> that GPU; None if it is none, or cannot be asked"""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """Where a version comes from and how it is wanted: all that a backend needs to load it.
 
@@ -387,6 +494,8 @@ class ModelSource:
     it leaves that to the model file. `options` is the backend's own Options object. `resolve` finds other models, for
     a backend that is composed of them: to be called per request, on the event loop, for models come and go. `clients`
     are for a backend that asks other servers, `on_loop` is for what it has to do on the event loop while it loads.
+    `padding` is done around the backend. `threads` are those of the host that the model may compute with, or one copy
+    of it, where it is one that is loaded; 0: nobody says. `memory_limit_bytes` is the most of a GPU's memory for each.
     """
 
     name: str
@@ -402,6 +511,9 @@ class ModelSource:
     resolve: Resolve | None = None
     clients: Clients | None = None
     on_loop: Await | None = None
+    padding: Padding = NO_PADDING
+    threads: int = 0
+    memory_limit_bytes: int | None = None
 
 
 class LoadedModel(Protocol):
@@ -466,6 +578,27 @@ class RequestBackend(LoadedModel, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a model takes and gives, as far as that can be told without loading it; see LoadedModel. `as_requests`: it
+    is a RequestBackend, which has no operators around it.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch_size: int
+    decoupled: bool = False
+    as_requests: bool = False
+
+
+Describe: TypeAlias = Callable[[ModelSource], Described | None]
+"""Nothing where it cannot be told. Raises ValueError for what could not be loaded, either."""
+Joint: TypeAlias = tuple[tuple[str | int, ...], str]
+"""Keys and indices that lead to a part of a model's entry in the YAML, and what is wrong there."""
+FindJoints: TypeAlias = Callable[[ModelSource, Callable[[str, int | None], Described | None]], Iterable[Joint]]
+"""(model, (name, version) -> another model as its callers see it, None where that is not known) -> what does not fit.
+The lookup raises ModelNotFound."""
+
 LoadBackend: TypeAlias = Callable[[ModelSource], Backend | RequestBackend]
 
 
@@ -474,7 +607,9 @@ class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
     `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
-    `collect` gives what its models count, as Prometheus' families; called in any thread.
+    `collect` gives what its models count, as Prometheus' families; called in any thread. `limits_memory`: it can keep
+    a model within `memory_limit_bytes`. `describe` and `joints` are for a check of the configuration, before anything
+    is loaded.
     """
 
     options: type[Options]
@@ -482,10 +617,17 @@ class BackendKind:
     versioned: bool = True
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
     collect: Callable[[], Iterable[Any]] | None = None
+    describe: Describe = lambda source: None
+    joints: FindJoints = lambda source, find: ()
+    limits_memory: bool = False
 
 
 class Op(Protocol):
-    """A step before or after the model, written once against `xp` (numpy or cupy)."""
+    """A step before or after the model, written once against `xp` (numpy or cupy).
+
+    One whose results along an axis depend on each other may have `along(specs)`, which names (tensor, axis from the
+    front), None if that is not known: where there is a batch dimension, it must not be that.
+    """
 
     def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
         """The specifications after this step, given those before it. Raises ValueError if it cannot work on them."""
@@ -496,6 +638,8 @@ class Op(Protocol):
         ...
 
 
+LoadOp: TypeAlias = Callable[[str, Path, str], "OpKind"]
+"""(name, file, class in it) -> an operator of the user's own. Raises ValueError."""
 OpFactory: TypeAlias = Callable[[Any], Op]
 
 
@@ -511,13 +655,15 @@ class Executor(Protocol):
     """What a scheduler drives: one instance of a model with its pre- and postprocessing.
 
     Requests come and answers leave as host arrays. `merges`: several requests may share a run. What cannot be done for
-    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all.
+    one of them alone is its outcome, in the place of a response; what is raised is the outcome of all. Executors of the
+    same `turn` compute one at a time, and only their copies beside each other; None: it shares with nobody.
     """
 
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool
     merges: bool
+    turn: object | None
 
     def run(
         self, requests: Sequence[InferRequest], observe: Observe
@@ -536,6 +682,21 @@ class Executor(Protocol):
         ...
 
 
+class Traffic(NamedTuple):
+    """What has crossed between the host and a model's device since it was loaded: copies and bytes each way, and the
+    batches that they were for. All of it is 0 where the model is on the host.
+    """
+
+    copies_in: int = 0
+    bytes_in: int = 0
+    copies_out: int = 0
+    bytes_out: int = 0
+    batches: int = 0
+
+    def __add__(self, other: tuple[Any, ...]) -> Traffic:
+        return Traffic(*[own + others for own, others in zip(self, other, strict=True)])
+
+
 @dataclass(frozen=True, slots=True)
 class Computation:
     """A loaded version, ready to be scheduled: an executor for every run that may overlap with others, and what it
@@ -545,7 +706,11 @@ class Computation:
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
-    `is_ready`: whether requests should come now; a version that is loaded answers in any case.
+    `is_ready`: whether requests should come now; a version that is loaded answers in any case. `pure`: a run has no
+    effects beyond its answer, so that it may be tried. `traffic` is counted in
+    all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
+    their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
+    `ragged` are the axes of inputs in which requests that share a run may differ.
     """
 
     executors: tuple[Executor, ...]
@@ -558,6 +723,16 @@ class Computation:
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
     is_ready: Callable[[], bool] = lambda: True
+    pure: bool = False
+    traffic: Callable[[], Traffic] = Traffic
+    devices: tuple[str, ...] = ()
+    instances: int = 1
+    ragged: Mapping[str, tuple[int, ...]] = NOTHING
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The devices, each once."""
+        return tuple(dict.fromkeys(self.devices)) or (self.device,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,3 +744,5 @@ class Registries:
     dialects: Mapping[str, DialectKind] = field(default_factory=dict)
     backends: Mapping[str, BackendKind] = field(default_factory=dict)
     ops: Mapping[str, OpKind] = field(default_factory=dict)
+    load_op: LoadOp | None = None
+    """For the operators that a configuration brings along."""

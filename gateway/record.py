@@ -70,9 +70,9 @@ class ModelRecord:
     """One model, loaded or not. Its lock is held by whoever loads or unloads it.
 
     `wanted`: it counts for readiness, unless it is `late`: came while others served, and has not done so itself yet;
-    `failed`: not all that was wanted when it came could be loaded; `error`: why no version of it could be. `seen` is the
-    fingerprint of what was last tried, `stored` is what its versions were loaded from; `labels` are its own, unless a
-    caller's list has brought others.
+    `failed`: not all that was wanted when it came could be loaded; `error`: why no version of it could be. `seen` is
+    the fingerprint of what was last tried, `stored` is what its versions were loaded from; `labels` are its own, unless
+    a caller's list has brought others.
     """
 
     name: str

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +34,7 @@ from gateway.repository import Repository
 
 log = logging.getLogger(__name__)
 
+NO_CHANGES: Final = Changes()
 RESULTS: Final = ("applied", "unchanged", "incomplete", "refused")
 
 
@@ -44,7 +45,7 @@ class Outcome:
     """
 
     result: Literal["applied", "unchanged", "incomplete", "refused"]
-    changes: Changes = Changes()
+    changes: Changes = NO_CHANGES
     errors: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -104,9 +105,8 @@ class Reloads:
         link. It costs one stat.
         """
         file = self.config.source
-        known = await asyncio.to_thread(_print, file)
+        known = last = None
         content = self.config.digest
-        last = known
         while True:
             await asyncio.sleep(pause)
             found = await asyncio.to_thread(_print, file)
@@ -143,7 +143,11 @@ class Reloads:
         async with self._turn:
             begun = time.perf_counter()
             log.info("reloading the configuration: %s", why)
-            outcome = await self._outcome()
+            try:
+                outcome = await self._outcome()
+            except Exception as error:
+                log.exception("the configuration could not be reloaded")
+                outcome = Outcome("incomplete", errors=(f"{type(error).__name__}, see the log",))
             outcome = Outcome(outcome.result, outcome.changes, outcome.errors, time.perf_counter() - begun)
             self._counts[outcome.result] += 1
             if outcome.result in ("applied", "unchanged"):
@@ -157,7 +161,7 @@ class Reloads:
             config = await asyncio.to_thread(self._steps.read)
         except ConfigError as error:
             return Outcome("refused", errors=tuple(map(str, error.problems)))
-        catalog = self._steps.catalog(config)
+        catalog = await asyncio.to_thread(self._steps.catalog, config)
         try:
             found = await self._repository.study(catalog)
         except OSError as error:
@@ -169,10 +173,11 @@ class Reloads:
             if each.error:
                 failures.append(each)
 
-        names = [*due.due(), *due.retried, *found.errors]
+        names = list(dict.fromkeys((*due.due(), *found.errors)))
         await self._repository.bring(Catalogs(catalog, self._catalog), found, names, report)
         errors = tuple(_failure(each) for each in failures)
-        if any(each.name in due.due() or each.name in found.errors for each in failures):
+        demanded = due.demanded() | found.new
+        if any(each.name in demanded for each in failures):
             return Outcome("incomplete", due, errors)
         self.config = effective(self.config, config)
         self._catalog = catalog

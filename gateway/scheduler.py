@@ -11,6 +11,9 @@ Everything here happens on the event loop but for the computation: each executor
 gets one batch at a time, and wakes the loop once per batch. A computation that has been measured to be quicker than
 that hop runs on the loop itself.
 
+A model may have instances on several devices, each in slots of its own: a batch goes to the device where least runs.
+One instance may have several slots whose batches take turns; the second is for full batches, whose copies it hides.
+
 If a batch of several fails, each of its requests is run again alone, so that one bad request costs its neighbours
 time and nothing else.
 
@@ -21,17 +24,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from gateway.canonical import InferRequest
-from gateway.errors import DeadlineExceeded, ModelUnavailable, QueueFull, QueueTimeout
+from gateway.errors import DeadlineExceeded, DeviceLost, ModelUnavailable, QueueFull, QueueTimeout
 from gateway.hidden import SequencePolicy
-from gateway.job import Admission, Answered, Job
+from gateway.job import Admission, Answered, Job, are_quick
 from gateway.meter import Meter
 from gateway.ports import Executor
 from gateway.sequences import Sequences
 from gateway.slot import Batch, Slot, compute, run_alone
 from gateway.waiting import Line, QueuePolicy, Waiting
+
+_running: Final[Counter[str]] = Counter()
+"""How many batches run on each device now, of all models: devices belong to the process."""
 
 
 class Scheduler:
@@ -45,14 +53,22 @@ class Scheduler:
         admit: Callable[[InferRequest], Admission],
         meter: Meter,
         sequences: SequencePolicy | None = None,
+        devices: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._policy = policy
         self._admit = admit
         self._meter = meter
         self._loop = asyncio.get_running_loop()
-        self._slots = [Slot(f"{name}-{n}", executor, self._loop) for n, executor in enumerate(executors)]
+        places = devices or ("",) * len(executors)
+        self._slots = [
+            Slot(f"{name}-{n}", executor, self._loop, place)
+            for n, (executor, place) in enumerate(zip(executors, places, strict=True))
+        ]
         self._idle = list(self._slots)
+        turns = [slot.turn for slot in self._slots if slot.turn is not None]
+        self._takes_turns = len(set(turns)) < len(turns)
+        self._has_one_choice = len(set(devices)) < 2 and not self._takes_turns
         self._line: Line = (
             Waiting(name, policy)
             if sequences is None
@@ -62,6 +78,8 @@ class Scheduler:
         self._has_short_way = sequences is None and not policy.max_queue_delay_us
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
+        self._kick_waits = False
+        self._has_company = False
         self._closing = False
         self._drained = asyncio.Event()
 
@@ -87,8 +105,8 @@ class Scheduler:
         if request.deadline is not None and request.deadline <= now:
             raise self._meter.refused(DeadlineExceeded(self._name))
         if admission.is_quick and self._has_short_way and self._idle and not self._line.queued:
-            executor = self._idle[-1].executor
-            if executor.inline:
+            executor = self._choice()[-1].executor
+            if executor.inline and not (self._has_company and admission.gains_by_company):
                 return self._answer_inline(executor, request, admission, now)
         job = Job(request, admission, now, self._note_left, self._meter.failed)
         try:
@@ -111,11 +129,11 @@ class Scheduler:
         for slot in self._slots:
             await self._loop.run_in_executor(None, slot.close)
 
-    def give_up(self) -> None:
+    def give_up(self, why: type[ModelUnavailable] | type[DeviceLost] = ModelUnavailable) -> None:
         """Time is over: everybody who still waits for an answer learns that there will be none."""
         waiting = [*self._line.jobs()]  # from behind: a sequence that loses its first request refuses those after it
         for job in [*reversed(waiting), *(job for batch in self._active for job in batch.jobs)]:
-            job.end(ModelUnavailable(self._name))
+            job.end(why(self._name))
 
     # ---------------------------------------------------------------------------------------------------------- inline
 
@@ -132,7 +150,18 @@ class Scheduler:
         request.lifeline.end()
         admission.measured(seconds)
         self._meter.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
+        if admission.gains_by_company:
+            self._expect_company()
         return Answered(outcome)
+
+    def _expect_company(self) -> None:
+        """Whoever else comes in this turn of the loop waits for its end: they run together."""
+        if not self._has_company:
+            self._has_company = True
+            self._loop.call_soon(self._expect_nobody)
+
+    def _expect_nobody(self) -> None:
+        self._has_company = False
 
     def _run_inline(self, slot: Slot, batch: Batch) -> None:
         begun = time.perf_counter()
@@ -176,24 +205,40 @@ class Scheduler:
     def _schedule(self, delay: float) -> None:
         """Look for a batch after `delay` seconds; at most one such look is pending."""
         if self._kick is not None:
-            if delay:
+            if delay or not self._kick_waits:
                 return
             self._kick.cancel()
         # Timers of both event loops tick in milliseconds: a shorter wait is a look at the queue per turn of the loop.
+        self._kick_waits = delay > 1e-3
         self._kick = (
-            self._loop.call_later(delay, self._dispatch) if delay > 1e-3 else self._loop.call_soon(self._dispatch)
+            self._loop.call_later(delay, self._dispatch) if self._kick_waits else self._loop.call_soon(self._dispatch)
         )
 
     def _dispatch(self) -> None:
         self._kick = None
         while self._idle:
-            found = self._line.next_batch(self._idle)
+            found = self._line.next_batch(self._choice())
             if found is None:
                 if self._line.ripe_in is not None:
                     self._schedule(self._line.ripe_in)
                 break
             self._start(*found)
         self._note_drained()
+
+    def _choice(self) -> Sequence[Slot]:
+        """The idle slots, the best one last: one that need not take turns, on the device where least runs, the one that
+        was busy last, whose caches are warm.
+        """
+        if self._has_one_choice:
+            return self._idle
+        return sorted(self._idle, key=lambda slot: (-slot.crowd, -_running[slot.device]))
+
+    def _note_turn(self, ran: Slot, *, busy: bool) -> None:
+        """Tell the slots that take turns with one that it begins or ends."""
+        if self._takes_turns and ran.turn is not None:
+            for slot in self._slots:
+                if slot is not ran and slot.turn is ran.turn:
+                    slot.crowd += 1 if busy else -1
 
     def _note_left(self, job: Job) -> None:
         """A waiting job was abandoned or is late."""
@@ -208,32 +253,39 @@ class Scheduler:
         batch.on_answer = self._meter.answered
         for job in batch.jobs:
             job.started = True
-        if slot.executor.inline and all(job.admission.is_quick for job in batch.jobs):
+        if slot.executor.inline and are_quick([job.admission for job in batch.jobs]):
             self._run_inline(slot, batch)
             return
         self._active.add(batch)
         self._idle.remove(slot)
+        _running[slot.device] += 1
+        self._note_turn(slot, busy=True)
         slot.start(batch, self._done)
 
     def _done(self, slot: Slot, batch: Batch) -> None:
+        """What waits goes first: the device has nothing to do, and answers take a moment to hand out."""
         self._active.discard(batch)
         self._idle.append(slot)
+        _running[slot.device] -= 1
+        self._note_turn(slot, busy=False)
         self._line.done(batch)
-        self._settle(batch)
         self._dispatch()
+        self._settle(batch)
 
     def _settle(self, batch: Batch) -> None:
         """Hand every job its outcome, and the meter what was measured."""
         admission = batch.jobs[0].admission
         if batch.busy and all(job.admission is admission for job in batch.jobs):
-            admission.measured(batch.busy)  # of several, it is no less than one alone would take
+            admission.measured(batch.busy, len(batch.jobs))
         self._meter.ran(batch, decoupled=self._slots[0].executor.decoupled)
         if not batch.outcomes:
             for job in batch.jobs:
                 job.end()
-            return
-        for job, outcome in zip(batch.jobs, batch.outcomes, strict=True):
-            job.end(outcome)
+        else:
+            for job, outcome in zip(batch.jobs, batch.outcomes, strict=True):
+                job.end(outcome)
+        if len(batch.jobs) > 1:  # callers who got their answers together ask again together
+            self._expect_company()
 
     def _note_drained(self) -> None:
         if self._closing and not self._line.queued and not self._active:

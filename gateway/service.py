@@ -6,6 +6,16 @@
 
 `handle` is the only way in, a unary call a stream of one. It turns every failure into one encoded error, times the
 stages, and counts the call when it is over.
+
+Large bodies must not make small ones wait. Whatever is read or written for more than some tenths of a millisecond is
+read or written in a thread, and the long steps of that give the interpreter away: digits in the compiled helper, copies
+in NumPy, compression in zlib. What is left keeps the loop for less than 4 ms, mostly for less than one; for longer only
+gRPC's own copies of messages as large as 64 MB, very many tf.Examples, and large documents of many small values
+(`benchmarks.mix` has figures).
+
+Processes in front of the engine would stall each other less still. But the way to another process and back costs each
+request 75 to 110 us, through shared memory at that, and a model's batches, sequences, counters and administration would
+have to be shared. So there is one process.
 """
 
 from __future__ import annotations
@@ -78,13 +88,7 @@ Accepted = Callable[[InferRequest], None]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
-MANY_CLASSES: Final = 10_000
-"""The texts of that many are written in a thread, too: each costs as much as dozens of numbers."""
 _CODECS: Final = 2
-
-
-def _are_many(answer: InferResponse) -> bool:
-    return sum([len(best.values.flat) for best in answer.classes.values()]) > MANY_CLASSES
 
 
 class Service:
@@ -186,7 +190,11 @@ class Service:
                 answer = self._answers[type(question)](question)
                 if isawaitable(answer):
                     answer = await answer
-                await send(endpoint.encode(answer, question))
+                if type(question) is InferTogether and _is_any_long(endpoint, answer, question):
+                    reply = await self._in_thread(endpoint.encode, answer, question)
+                else:
+                    reply = endpoint.encode(answer, question)
+                await send(reply)
             code = told = Code.OK
         except GatewayError as error:
             code = error.code
@@ -287,7 +295,7 @@ class Service:
     ) -> float:
         """-> when the model had given it."""
         begun = time.perf_counter()
-        if answer.classes and _are_many(answer):
+        if endpoint.is_long(answer, request):
             reply = await self._in_thread(endpoint.encode, answer, request)
         else:
             reply = endpoint.encode(answer, request)
@@ -412,6 +420,10 @@ class Service:
     def _log_settings(self, question: LogSettings) -> Mapping[str, bool | int | str]:
         self._logs.change(question.changes)
         return self._logs.settings()
+
+
+def _is_any_long(endpoint: Endpoint, answers: tuple[InferResponse, ...], question: InferTogether) -> bool:
+    return any(map(endpoint.is_long, answers, question.requests))
 
 
 def _hurried(request: InferRequest, seconds: float) -> InferRequest:

@@ -1,7 +1,7 @@
 """Room for one batch at a time: an executor and the thread that drives it, and what becomes of a batch there.
 
-If a batch of several fails, each of its requests is run again alone. Whatever a model raises ends its own requests
-and nothing else: not its neighbours, not the thread.
+If a batch of several fails, each of its requests is run again alone, unless there is no device any more. Whatever a
+model raises ends its own requests and nothing else: not its neighbours, not the thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gateway.canonical import InferRequest, InferResponse
-from gateway.errors import GatewayError, Internal, ModelFailed, ModelUnavailable
+from gateway.errors import DeviceLost, GatewayError, Internal, ModelFailed, ModelUnavailable
 from gateway.job import Job
 from gateway.ports import Executor, Observe
 from gateway.statistics import Compute, Timings
@@ -83,13 +83,15 @@ def compute(executor: Executor, batch: Batch) -> None:
     try:
         (responses,) = executor.run(requests, batch.observe)
         batch.outcomes = list(responses)
+        return
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
-        if len(requests) == 1:
-            batch.outcomes = [_told(error)]
+        if len(requests) == 1 or isinstance(error, DeviceLost):
+            batch.outcomes = [_told(error) for _ in requests]
             return
-        for request in requests:
-            batch.alone.append(len(batch.timings))
-            batch.outcomes.append(run_alone(executor, request, batch.observe))
+    # Here the exception is gone, and with it what the batch held: after "out of memory" it must not be in the way.
+    for request in requests:
+        batch.alone.append(len(batch.timings))
+        batch.outcomes.append(run_alone(executor, request, batch.observe))
 
 
 def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> InferResponse | GatewayError:
@@ -109,16 +111,17 @@ async def acompute(executor: Executor, batch: Batch) -> None:
         async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
             async for responses in steps:
                 batch.outcomes = list(responses)
+        return
     except BaseException as error:
-        if len(requests) == 1:
-            batch.outcomes = [_told(error)]
+        if len(requests) == 1 or isinstance(error, DeviceLost):
+            batch.outcomes = [_told(error) for _ in requests]
             return
-        batch.outcomes = []
-        for job in batch.jobs:
-            batch.alone.append(len(batch.timings))
-            alone = Batch([job], timings=batch.timings)
-            await acompute(executor, alone)
-            batch.outcomes += alone.outcomes
+    batch.outcomes = []
+    for job in batch.jobs:
+        batch.alone.append(len(batch.timings))
+        alone = Batch([job], timings=batch.timings)
+        await acompute(executor, alone)
+        batch.outcomes += alone.outcomes
 
 
 async def _steps(
@@ -129,9 +132,13 @@ async def _steps(
 
 
 def _told(error: BaseException) -> GatewayError:
-    """The error that a caller may see. One of ours that is no GatewayError is a bug, and the log has it whole."""
+    """The error that a caller may see. One of ours that is no GatewayError is a bug, and the log has it whole.
+
+    It may wait for a slow reader, and must not keep the frames of a run alive meanwhile, with all their arrays.
+    """
     if isinstance(error, GatewayError):
-        return error
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
     if not isinstance(error, Exception):
         return ModelFailed(type(error).__name__)
     log.error("a batch failed unexpectedly", exc_info=error)
@@ -139,10 +146,16 @@ def _told(error: BaseException) -> GatewayError:
 
 
 class Slot:
-    """Room for one batch: an executor, and the thread that drives it (started with its first batch)."""
+    """Room for one batch: an executor, and the thread that drives it (started with its first batch).
 
-    def __init__(self, name: str, executor: Executor, loop: asyncio.AbstractEventLoop) -> None:
+    `crowd`: how many other slots run batches with which this one's would take turns. The scheduler says so.
+    """
+
+    def __init__(self, name: str, executor: Executor, loop: asyncio.AbstractEventLoop, device: str = "") -> None:
         self.executor = executor
+        self.device = device
+        self.turn = getattr(executor, "turn", None)
+        self.crowd = 0
         self._loop = loop
         self._name = name
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

@@ -106,9 +106,11 @@ class Counters:
         "batches",
         "failed_by",
         "failures",
+        "hits",
         "infer",
         "input",
         "last",
+        "misses",
         "output",
         "queue",
         "rows",
@@ -120,6 +122,8 @@ class Counters:
         self.successes = Tally()
         self.failures = Tally()
         self.failed_by = dict.fromkeys(REASONS, 0)
+        self.hits = Tally()
+        self.misses = Tally()
         self.queue = self.input = self.infer = self.output = 0.0
         self.rows = 0
         self.runs = 0
@@ -150,6 +154,12 @@ class Counters:
         self.input += before
         self.infer += infer
         self.output += after
+        self.last = began
+
+    def hit(self, began: float, seconds: float) -> None:
+        """A request that `began` then was answered from the response cache: a success, for which nothing ran."""
+        self.hits.add(seconds)
+        self.successes.add(seconds)
         self.last = began
 
     def failed(self, reason: str, seconds: float) -> None:
@@ -187,15 +197,16 @@ class Counters:
     def statistics(self, name: str, version: int) -> Statistics:
         """All of it, under the name that the caller uses."""
         count = self.successes.count
+        computed = count - self.hits.count
         stages = {
             "success": self.successes.duration(),
             "fail": self.failures.duration(),
             "queue": _duration(count, self.queue),
-            "compute_input": _duration(count, self.input),
-            "compute_infer": _duration(count, self.infer),
-            "compute_output": _duration(count, self.output),
-            "cache_hit": Duration(),
-            "cache_miss": Duration(),
+            "compute_input": _duration(computed, self.input),
+            "compute_infer": _duration(computed, self.infer),
+            "compute_output": _duration(computed, self.output),
+            "cache_hit": self.hits.duration(),
+            "cache_miss": self.misses.duration(),
         }
         batches = {rows: _stages(runs) for rows, runs in sorted(self.batches.items())}
         answers = {

@@ -5,7 +5,7 @@ before it does anything. Reads the disk: call it in a thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,15 +19,16 @@ from gateway.record import ModelRecord, Stored
 @dataclass(frozen=True, slots=True)
 class Study:
     """`serving` and `wanted`: the models as they are and as they are to be. `stored` is what lies on disk of those that
-    could be read, `errors` says why the others could not. `touched` are models that differ though their configuration
-    does not: whether because their files have changed. `keeps_list`: what a caller listed in place of the old catalog
-    stays, for no model is another.
+    could be read, `errors` says why the others could not; `new` are those of them that never served. `touched` are
+    models that differ though their configuration does not: whether because their files have changed. `keeps_list`:
+    what a caller listed in place of the old catalog stays, for no model is another.
     """
 
     serving: Mapping[str, ModelConfig] = field(default_factory=dict)
     wanted: Mapping[str, ModelConfig] = field(default_factory=dict)
     stored: Mapping[str, Stored] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
+    new: Set[str] = frozenset()
     touched: Mapping[str, bool] = field(default_factory=dict)
     keeps_list: bool = False
 
@@ -62,20 +63,21 @@ def study(
             if before is not None and before.given and _data(catalog, name) == _data(own, name):
                 wanted[name] = before.config  # a caller's configuration stands until the file's is another
                 continue
+            wanted[name] = config
             found = stored[name] = loader.stored(config, catalog.fingerprint(name))
         except (ModelNotFound, ValueError, OSError) as error:
             errors[name] = told(error)
             if name in serving:
-                wanted[name] = serving[name]
+                wanted.setdefault(name, serving[name])
             continue
-        wanted[name] = config
         due.extend(parts(config))
         if record is not None and before is not None and not record.late:
             if found.fingerprint != record.seen:
                 touched[name] = True
             elif not record.ready or (found.prints, found.around) != (before.prints, before.around):
                 touched[name] = False
-    return Study(serving, wanted, stored, errors, touched)
+    known = {name for name, record in records.items() if record.wanted and not record.late}
+    return Study(serving, wanted, stored, errors, errors.keys() - known, touched)
 
 
 def differs(catalog: Catalog, own: Catalog) -> bool:

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from gateway.gpu_metrics import gpus_of
 from gateway.model import Model
+from gateway.ports import Gpu, ReadGpu
 from gateway.series import label_text
 from gateway.statistics import REASONS, Counters
 
@@ -33,8 +35,33 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Counters], float]], ...]] = (
     ("nv_inference_compute_infer_duration_us", "Time in the model.", lambda c: c.infer * _US),
     ("nv_inference_compute_output_duration_us", "Time after the model.", lambda c: c.output * _US),
 )
-GpuMemory: TypeAlias = Callable[[str], tuple[str, int, int] | None]
-"""A model's device -> the UUID of its GPU, all bytes, used bytes; None if it is none, or cannot be asked"""
+_CACHE: Final[tuple[tuple[str, str, Callable[[Counters], float]], ...]] = (
+    ("nv_cache_num_hits_per_model", "Requests that the response cache answered.", lambda c: c.hits.count),
+    ("nv_cache_num_misses_per_model", "Requests that it could not answer.", lambda c: c.misses.count),
+    (
+        "nv_cache_hit_duration_per_model",
+        "Time to look up what it answered, in microseconds.",
+        lambda c: c.hits.seconds * _US,
+    ),
+    (
+        "nv_cache_miss_duration_per_model",
+        "Time to look up and to insert what it could not, in microseconds.",
+        lambda c: c.misses.seconds * _US,
+    ),
+)
+_GPU: Final[tuple[tuple[str, Literal["counter", "gauge"], str, Callable[[Gpu], float | None]], ...]] = (
+    ("nv_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", lambda gpu: gpu.total),
+    ("nv_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", lambda gpu: gpu.used),
+    ("nv_gpu_utilization", "gauge", "Share of the last moments in which it computed.", lambda gpu: gpu.utilization),
+    ("nv_gpu_power_usage", "gauge", "Power that it takes, in watts.", lambda gpu: gpu.power_watts),
+    ("nv_gpu_power_limit", "gauge", "Power that it may take, in watts.", lambda gpu: gpu.power_limit_watts),
+    (
+        "nv_energy_consumption",
+        "counter",
+        "Energy since its driver was loaded, in joules.",
+        lambda gpu: gpu.energy_joules,
+    ),
+)
 _Sample: TypeAlias = tuple[str, float]
 """(labels, value)"""
 
@@ -43,10 +70,10 @@ class TritonMetrics:
     """Renders them. It remembers the processor's times between two calls, so one process should have one."""
 
     def __init__(
-        self, models: Callable[[], Iterable[Model]], gpu_memory: GpuMemory = lambda device: None, proc: Path = _PROC
+        self, models: Callable[[], Iterable[Model]], read_gpu: ReadGpu = lambda device: None, proc: Path = _PROC
     ) -> None:
         self._models = models
-        self._gpu_memory = gpu_memory
+        self._read_gpu = read_gpu
         self._proc = proc
         self._before = (0, 0)
 
@@ -58,6 +85,9 @@ class TritonMetrics:
         models = [(label_text(model=model.name, version=str(model.version)), model) for model in self._models()]
         for name, text, read in _COUNTERS:
             yield _family(name, "counter", text, [(labels, float(int(read(m.counters)))) for labels, m in models])
+        cached = [(labels, model) for labels, model in models if model.is_cached]
+        for name, text, read in _CACHE if cached else ():
+            yield _family(name, "counter", text, [(labels, float(int(read(m.counters)))) for labels, m in cached])
         failures = [
             (f'{labels},reason="{reason}"', float(model.counters.failed_by[reason]))
             for labels, model in models
@@ -86,13 +116,11 @@ class TritonMetrics:
 
     def _of_gpus(self) -> Iterator[str]:
         """Of the GPUs that models are on."""
-        devices = sorted({model.device for model in self._models()})
-        found = [memory for device in devices if (memory := self._gpu_memory(device)) is not None]
-        if found:
-            total = [(label_text(gpu_uuid=name), float(size)) for name, size, _ in found]
-            yield _family("nv_gpu_memory_total_bytes", "gauge", "Memory of the GPU.", total)
-            used = [(label_text(gpu_uuid=name), float(size)) for name, _, size in found]
-            yield _family("nv_gpu_memory_used_bytes", "gauge", "Memory of the GPU that is in use.", used)
+        gpus = gpus_of(self._models(), self._read_gpu)
+        for name, kind, text, read in _GPU:
+            told = [(label_text(gpu_uuid=gpu.uuid), float(value)) for gpu in gpus if (value := read(gpu)) is not None]
+            if told:
+                yield _family(name, kind, text, told)
 
 
 def _family(name: str, kind: Literal["counter", "gauge"], text: str, samples: Iterable[_Sample]) -> str:

@@ -148,7 +148,11 @@ class Waiting:
         self.queued += 1
 
     def next_batch(self, idle: Sequence[Slot]) -> tuple[Slot, Batch] | None:
-        """The ripe group whose first job is the most urgent, as far as it fits into one batch."""
+        """The ripe group whose first job is the most urgent, as far as it fits into one batch.
+
+        Where it would only take turns with another batch, it goes if it is full: then its copies are hidden behind
+        that one's computation. What is smaller gains company while it waits.
+        """
         now = time.monotonic()
         best: deque[Job] | None = None
         self.ripe_in = None
@@ -156,6 +160,8 @@ class Waiting:
             self._drop_finished(group)
             if not group:
                 del self._groups[key]
+                continue
+            if idle[-1].crowd and not self._is_full(group):
                 continue
             ripe_in = self._ripe_in(group, now)
             if ripe_in > 0:
@@ -212,6 +218,11 @@ class Waiting:
         waited = now - min(job.submitted for job in group if not job.finished)
         enough = min((self._policy.max_batch_size, *self._policy.preferred_batch_sizes))
         return 0.0 if waited >= delay or _rows(group) >= enough else delay - waited
+
+    def _is_full(self, group: deque[Job]) -> bool:
+        if group[0].admission.batch_key is None:
+            return True
+        return _rows(group) >= max((self._policy.max_batch_size, *self._policy.preferred_batch_sizes))
 
     def _take(self, group: deque[Job]) -> Batch:
         jobs: list[Job] = []

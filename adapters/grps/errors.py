@@ -154,6 +154,10 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
             503, Code.DEADLINE_EXCEEDED, lambda e: f"Model {e.model} did not answer in time.", retry=True
         ),
         kind.ModelUnavailable: Row(503, Code.OK, lambda e: f"Model {e.model} is unavailable.", retry=True),
+        kind.OutOfMemory: Row(503, Code.OK, lambda e: f"Model {e.model} is out of memory.", retry=True),
+        kind.DeviceLost: Row(
+            503, Code.OK, lambda e: f"Model {e.model} has lost its device, the server restarts.", retry=True
+        ),
         kind.ModelFailed: Row(500, Code.OK, _text),
         kind.OutputRows: Row(500, Code.OK, _text),
         kind.Unknown: Row(500, Code.OK, _text),

@@ -57,7 +57,7 @@ def _model(name: str, configuration: Plain) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": _own(configuration).get("name") or name,
         "version": _version(configuration),
-        "device": configuration.get("device"),
+        "device": _device(configuration.get("device")),
         "inferer_type": backend if backend in _INFERER_TYPES else "customized",
         "inferer_name": backend if backend not in _INFERER_TYPES else None,
         "inferer_path": str(configuration.get("path") or "") or None,
@@ -69,6 +69,11 @@ def _model(name: str, configuration: Plain) -> dict[str, Any]:
         delay_us = configuration.get("max_queue_delay_us") or 0
         entry["batching"] = {"type": "dynamic", "max_batch_size": rows, "batch_timeout_us": delay_us}
     return {key: value for key, value in entry.items() if value is not None}
+
+
+def _device(said: Any) -> Any:
+    """One, or several in one text."""
+    return ", ".join(said) if isinstance(said, list) else said
 
 
 def _own(configuration: Plain) -> Plain:
@@ -111,8 +116,9 @@ def _server(configuration: Plain, models: Mapping[str, Plain]) -> dict[str, Any]
         data["interface"] |= {"customized_predict_http": own_path} if own_path else {}
     data |= {key: (configuration.get("limits") or {}).get(key) for key in ("max_connections", "max_concurrency")}
     data["log"] = {"log_dir": None, "log_backup_count": None}
-    devices = {str(model.get("device")) for model in models.values()}
-    data["gpu"] = {"devices": sorted(int(device[5:]) for device in devices if device.startswith("cuda:"))}
+    said = [model.get("device") for model in models.values()]
+    devices = {str(each) for one in said for each in (one if isinstance(one, list) else [one])}
+    data["gpu"] = {"devices": sorted(int(device[5:]) for device in devices if device[5:].isdecimal())}
     if not data["gpu"]["devices"]:
         del data["gpu"]
     return data

@@ -19,7 +19,7 @@ from adapters.grps.request import of_message
 from adapters.grps.response import ReplyForm, filled, given, is_lone, single, utf8
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import Code, GatewayError
-from gateway.ports import Call, Endpoint, Reply, Resolve
+from gateway.ports import Call, Endpoint, Reply, Resolve, is_long_as_bytes
 from gateway.questions import ModelConfiguration, ServerLive, ServerMetadata, ServerReady, SetOnline
 
 SERVICE: Final = "/grps.protos.v1.GrpsService/"
@@ -31,6 +31,7 @@ def grpc_endpoints(options: GrpsOptions) -> Mapping[str, Endpoint]:
 
     def row(name: str, label: str, decode: Any, encode: Any, **more: Any) -> None:
         more.setdefault("encode_error", encode_error)
+        more.setdefault("is_long", is_long_as_bytes)
         rows[SERVICE + name] = Endpoint(SERVICE + name, label, decode, encode, **more)
 
     def ready(answer: bool, question: Any) -> Reply:

@@ -38,7 +38,7 @@ from adapters.json_body import (
 from adapters.json_envelope import Envelope, lone_array
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
 from gateway.errors import GatewayError, InvalidArgument, ModelDecoupled, UnknownInput
-from gateway.ports import Call, ModelView, Resolve
+from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Call, ModelView, Resolve
 
 JSON_TYPE: Final = "application/json"
 
@@ -73,6 +73,7 @@ def content_type(call: Call) -> str | None:
 
 
 def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
+    call.check_quick(QUICK_TENSOR_BYTES)
     opened = _ENVELOPE.open(call.body)
     array = None if opened is None else lone_array(call.body, opened, _FLOAT32, _max_depth(call))
     if opened is None or array is None:
@@ -97,6 +98,8 @@ def _document(call: Call) -> tuple[dict[str, Any], bytes, Mapping[str, Array]]:
     """The members of the body's object, the text that they were read from, and the arrays that were cut out of it."""
     if len(call.body) >= LEAST_BYTES:
         body, arrays = cut(call.body)
+        if len(body) > QUICK_JSON_BYTES:
+            call.check_quick(QUICK_JSON_BYTES)
         if arrays:
             with contextlib.suppress(GatewayError):  # which says where it is wrong, in a text that nobody has sent
                 return json_object(body, call), body, arrays

@@ -267,6 +267,14 @@ def _model_unavailable(error: errors.ModelUnavailable, call: Call) -> str:
     return f"model '{error.model}' has stopped accepting requests"
 
 
+def _out_of_memory(error: errors.OutOfMemory, call: Call) -> str:
+    return f"failed to allocate memory for the request to model '{error.model}'"
+
+
+def _device_lost(error: errors.DeviceLost, call: Call) -> str:
+    return f"model '{error.model}' has lost its device, the server restarts"
+
+
 ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
     {
         errors.InvalidArgument: Answer(400, Code.INVALID_ARGUMENT, _own_text),
@@ -324,6 +332,8 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.QueueTimeout: Answer(503, Code.UNAVAILABLE, _always("Request timeout expired"), headers=_RETRY),
         errors.DeadlineExceeded: Answer(504, Code.DEADLINE_EXCEEDED, _always("Deadline Exceeded")),
         errors.ModelUnavailable: Answer(503, Code.UNAVAILABLE, _model_unavailable, headers=_RETRY),
+        errors.OutOfMemory: Answer(503, Code.RESOURCE_EXHAUSTED, _out_of_memory, headers=_RETRY),
+        errors.DeviceLost: Answer(503, Code.UNAVAILABLE, _device_lost, headers=_RETRY),
         errors.ModelFailed: Answer(500, Code.INTERNAL, _own_text),
         errors.OutputRows: Answer(500, Code.INTERNAL, _own_text),
         errors.Unknown: Answer(400, Code.UNKNOWN, _own_text),

@@ -25,7 +25,7 @@ from adapters.open_inference.request import check_against, max_depth, ref_of
 from adapters.open_inference.response import dumps, json_text
 from gateway.canonical import Array, InferRequest, InferResponse, ParameterValue, TensorSpec
 from gateway.errors import GatewayError, InvalidArgument
-from gateway.ports import Call, ModelView, Reply, Resolve
+from gateway.ports import QUICK_JSON_BYTES, Call, ModelView, Reply, Resolve
 
 SSE_HEADERS: Final = MappingProxyType({"Content-Type": "text/event-stream; charset=utf-8"})
 NO_EVENTS: Final = Reply(b"", 200, SSE_HEADERS)
@@ -47,6 +47,7 @@ def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> In
     Raises ModelNotFound, MalformedJson, InvalidArgument and its kinds, Unsupported, BodyTooLarge.
     """
     view = resolve(ref_of(call))
+    call.check_quick(QUICK_JSON_BYTES)
     document = json_body.read(bytes(plain_body(call, call.max_body_bytes)), max_depth(call))
     if not isinstance(document, OBJECT):
         raise InvalidArgument("attempt to get members for non-object")

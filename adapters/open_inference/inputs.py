@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from adapters import json_body
+from adapters.json_cuts import Cuts
 from adapters.open_inference import raw
 from adapters.open_inference.errors import shape_text, with_id
 from adapters.open_inference.members import array, fields_of, member, text, unsigned
@@ -56,11 +57,13 @@ class Inputs:
     in_memory = False
     _copied = 0
 
-    def __init__(self, call: Call, model: str) -> None:
+    def __init__(self, call: Call, model: str, cuts: Cuts | None = None) -> None:
+        """`cuts` has the arrays that were cut out of the message."""
         self.arrays: dict[str, Array] = {}
         self.late: list[GatewayError] = []
         self._call = call
         self._model = model
+        self._cuts = cuts
         self._tail = _EMPTY
 
     def read(self, items: Any, tail: memoryview = _EMPTY) -> None:
@@ -179,7 +182,8 @@ class Inputs:
         """A JSON array -> array; strings of the wrong number are told of in `late`. Raises InvalidArgument."""
         _, dtype, shape, count = declared
         self._check_json_can_carry(declared)
-        flat = _leaves(data, dtype)
+        cut = None if self._cuts is None else self._cuts.numbers(data, dtype)
+        flat = _leaves(data, dtype) if cut is None else cut
         if flat.size == count:
             return flat.reshape(shape)
         if dtype == BYTES:

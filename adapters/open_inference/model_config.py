@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -108,7 +109,7 @@ def _complete(config: Any, view: ModelView) -> None:
         return
     for index, group in enumerate(config.instance_group):
         group.name = group.name or f"{config.name}_{index}"
-        group.kind = group.kind or ("KIND_GPU" if view.device.startswith("cuda") else "KIND_CPU")
+        group.kind = group.kind or ("KIND_GPU" if view.devices[0].startswith("cuda") else "KIND_CPU")
     for memory in (config.optimization.input_pinned_memory, config.optimization.output_pinned_memory):
         memory.enable = True
     scheduler = config.WhichOneof("scheduling_choice")
@@ -141,11 +142,11 @@ def _derived(view: ModelView) -> dict[str, Any]:
     }
     if view.decoupled:
         config["model_transaction_policy"] = {"decoupled": True}
+    if said.get("response_cache"):
+        config["response_cache"] = {"enable": True}
     if platform != "ensemble":
         config["optimization"] = {"priority": "PRIORITY_DEFAULT"}
-        config["instance_group"] = [
-            {"name": view.name, "count": said.get("instances", 1), **_device(said.get("device", ""))}
-        ]
+        config["instance_group"] = list(_groups(view, said))
     return config
 
 
@@ -180,11 +181,29 @@ def _label_file(path: str | None) -> dict[str, str]:
     return {"label_filename": PurePosixPath(path).name} if path else {}
 
 
-def _device(device: str) -> dict[str, Any]:
-    kind, _, index = device.partition(":")
-    if kind == "cuda":
-        return {"kind": "KIND_GPU", "gpus": [int(index or 0)]}
-    return {"kind": "KIND_CPU"} if kind == "cpu" else {}
+def _groups(view: ModelView, said: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A group for all devices with as many copies as each other; `auto` leaves its kind open, and so its GPU."""
+    copies = said.get("instances", 1)
+    device = said.get("device", "")
+    if device in ("cuda:*", "all"):
+        device = view.devices
+    elif isinstance(device, str):
+        yield {"name": view.name, "count": copies, **_kind((device,))}
+        return
+    times = Counter(device)
+    together: dict[tuple[int, bool], list[str]] = {}
+    for name, count in times.items():
+        together.setdefault((count, name == "cpu"), []).append(name)
+    for number, ((count, _), names) in enumerate(together.items()):
+        name = view.name if len(together) == 1 else f"{view.name}_{number}"
+        yield {"name": name, "count": count * copies, **_kind(names)}
+
+
+def _kind(devices: Sequence[str]) -> dict[str, Any]:
+    """Devices that are all GPUs, or one that is none."""
+    if devices[0].startswith("cuda"):
+        return {"kind": "KIND_GPU", "gpus": [int(device.partition(":")[2] or 0) for device in devices]}
+    return {"kind": "KIND_CPU"} if devices[0] == "cpu" else {}
 
 
 def _text(value: Any) -> str:

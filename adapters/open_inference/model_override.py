@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import orjson
 
+from adapters.instance_groups import together
+
 _BACKENDS: Final = {"onnxruntime": "onnx", "onnxruntime_onnx": "onnx", "python": "python"}
 _STRING: Final = "TYPE_STRING"
 
@@ -65,7 +67,13 @@ def _batch(plain: dict[str, Any], value: Any) -> None:
 
 
 def _instances(plain: dict[str, Any], groups: Any) -> None:
-    plain["instances"] = sum(_integer(group.get("count") or 1) for group in groups)
+    """Groups that name their GPUs say where the model is; others, how many copies there are where it is."""
+    counts = [_integer(group.get("count") or 1) for group in groups]
+    named = [[f"cuda:{_integer(gpu)}" for gpu in group.get("gpus") or ()] for group in groups]
+    if all(named):
+        plain |= together(zip(named, counts, strict=True))
+    else:
+        plain["instances"] = sum(counts)
 
 
 def _queue(plain: dict[str, Any], batching: Any) -> None:

@@ -11,7 +11,7 @@ from adapters.open_inference import proto_request, proto_response
 from adapters.open_inference.errors import encode_error
 from adapters.open_inference.settings import encode_trace_error
 from adapters.open_inference.statistics import encode_statistics_error
-from gateway.ports import Decode, Encode, Endpoint
+from gateway.ports import Decode, Encode, Endpoint, is_long_as_bytes
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _ENDPOINTS: Final[dict[str, Endpoint]] = {}
@@ -19,6 +19,7 @@ _ENDPOINTS: Final[dict[str, Endpoint]] = {}
 
 def _row(name: str, label: str, decode: Decode, encode: Encode, **more: Any) -> None:
     more.setdefault("encode_error", encode_error)
+    more.setdefault("is_long", is_long_as_bytes)
     _ENDPOINTS[_SERVICE + name] = Endpoint(_SERVICE + name, label, decode, encode, **more)
 
 

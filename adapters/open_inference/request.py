@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from adapters import json_body
+from adapters.json_cuts import Cuts, NotAsNumbers, cut
 from adapters.open_inference.compression import best_coding, plain_body
 from adapters.open_inference.errors import with_id
 from adapters.open_inference.inputs import Declared, Inputs
@@ -35,8 +36,15 @@ from gateway.canonical import (
     TensorSpec,
     check_inputs,
 )
-from gateway.errors import BodyTooLarge, InvalidArgument, ModelDecoupled, UnknownOutput
-from gateway.ports import Buffer, Call, Memory, ModelView, Resolve
+from gateway.errors import (
+    BodyTooLarge,
+    GatewayError,
+    InvalidArgument,
+    MalformedJson,
+    ModelDecoupled,
+    UnknownOutput,
+)
+from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, Memory, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
 
 MAX_JSON_DEPTH: Final = 100
@@ -126,20 +134,25 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     """An infer request -> tensors, checked against what the model declares: dtypes, shapes and batch size.
 
     Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound,
-    BodyTooLarge.
+    BodyTooLarge; NeedsThread.
     """
     view = resolve(ref_of(call))
     if view.decoupled:
         raise ModelDecoupled(view.name)
     header = call.headers.get(_HEADER_LENGTH)
     if header is None:
+        call.check_quick(QUICK_TENSOR_BYTES)
         return _json_request(call, view, plain_body(call, call.max_body_bytes))
+    if "content-encoding" in call.headers:
+        call.check_quick(0)
     message = memoryview(plain_body(call, call.max_binary_bytes))
     size = _header_length(header, len(message))
     if not size:
         return _raw_request(call, view, message)
     if size > call.max_body_bytes:
         raise BodyTooLarge(call.max_body_bytes)
+    if size > QUICK_JSON_BYTES:
+        call.check_quick(QUICK_JSON_BYTES)
     return _binary_request(call, view, bytes(message[:size]), message[size:])
 
 
@@ -149,6 +162,7 @@ def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     depth = max_depth(call)
     known = _templates.read(view, accepted, depth, body)
     if known is None:
+        call.check_quick(QUICK_JSON_BYTES)
         whole = body if type(body) is bytes else bytes(body)
         request = _infer_request(call, view, whole, _EMPTY)
         _templates.learn(request, accepted, depth, whole)
@@ -186,18 +200,35 @@ def _header_length(text: str, body_bytes: int) -> int:
 
 
 def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -> InferRequest:
+    """A request, without its long arrays if it has some; if it is wrong, the whole body tells why."""
+    cuts = cut(body, max_depth(call))
+    if cuts is None:
+        return _read_request(call, view, body, tail)
+    try:
+        return _read_request(call, view, cuts.text, tail, cuts)
+    except MalformedJson as error:
+        if error.offset is not None:
+            raise MalformedJson(error.reason, cuts.offset(error.offset)) from None
+    except (GatewayError, json_body.WrongLeaf):
+        pass
+    return _read_request(call, view, body, tail)
+
+
+def _read_request(call: Call, view: ModelView, body: bytes, tail: memoryview, cuts: Cuts | None = None) -> InferRequest:
     document = json_body.read(body, max_depth(call))
     fields = fields_of(document)
     request_id = text(document["id"], "Unable to parse 'id'") if "id" in fields else ""
     call.notes["id"] = request_id
     reserved, custom = read_parameters(document["parameters"]) if "parameters" in fields else (NOTHING, NOTHING)
-    inputs = Inputs(call, view.name)
+    inputs = Inputs(call, view.name, cuts)
     inputs.read(short_array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
     binary = reserved.get("binary_data_output", False)
     outputs = _outputs(document["outputs"], binary, inputs) if "outputs" in fields else {}
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
+    if cuts is not None and not cuts.is_all_taken and any(a.dtype == BYTES for a in inputs.arrays.values()):
+        raise NotAsNumbers
     check_against(inputs, view)
     if outputs:
         in_binary = [name for name, wanted in outputs.items() if wanted.binary]

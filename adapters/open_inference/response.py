@@ -22,7 +22,7 @@ from adapters.open_inference.raw import raw_of
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from gateway.canonical import BYTES, DTYPES, NOTHING, Array, InferRequest, InferResponse, TensorSpec, datatype_of
 from gateway.errors import EncodingFailed
-from gateway.ports import Buffer, ModelView, Reply
+from gateway.ports import Buffer, ModelView, Reply, is_long_as_bytes, is_long_as_text
 from gateway.questions import ModelMetadata, ModelReady, ServerDescription
 
 EXTENSIONS: Final = (
@@ -44,6 +44,7 @@ _OCTETS: Final = "application/octet-stream"
 _FLOAT32: Final = DTYPES["FP32"]
 _MANY: Final = 1024
 """Numbers; fewer are written in their shortest form."""
+_QUICK_COMPRESSED_BYTES: Final = 4 << 10
 _JOINED_BYTES: Final = 64 << 10
 """Smaller bodies are cheaper to send in one piece."""
 
@@ -140,6 +141,18 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     if not tail and not wire.coding:
         return Reply(head if not into and _array_bytes(outputs) > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
     return _binary_or_compressed(b"".join(head), tail, wire)
+
+
+def is_long(answer: InferResponse, request: InferRequest) -> bool:
+    """Whether a reply is much work: numbers as text are, and so is all that is compressed, but not what goes out as
+    binary.
+    """
+    wire: Wire = request.wire or PLAIN
+    if wire.coding and _array_bytes(answer.outputs.items()) > _QUICK_COMPRESSED_BYTES:
+        return True
+    if answer.outputs.keys() <= wire.binary:
+        return is_long_as_bytes(answer, request)
+    return is_long_as_text(answer, request)
 
 
 def wire_outputs(answer: InferResponse, request: InferRequest) -> Collection[tuple[str, Array]]:

@@ -37,6 +37,11 @@ def _row(
     return Endpoint(address, label, decode, encode, error, admin=admin)
 
 
+def _infer(address: str) -> Endpoint:
+    decode, encode = request.decode_infer, response.encode_infer
+    return Endpoint(address, "infer", decode, encode, encode_error, is_long=response.is_long)
+
+
 def _statistics(address: str, decode: Decode) -> Endpoint:
     return _row(address, "statistics", decode, statistics.encode_statistics, encode_statistics_error)
 
@@ -79,8 +84,8 @@ ENDPOINTS: Final = (
     _row(f"GET {_VERSION}", "metadata", request.decode_metadata, response.encode_metadata_of_version),
     _row(f"GET {_MODEL}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
     _row(f"GET {_VERSION}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
-    _row(f"POST {_MODEL}/infer", "infer", request.decode_infer, response.encode_infer),
-    _row(f"POST {_VERSION}/infer", "infer", request.decode_infer, response.encode_infer),
+    _infer(f"POST {_MODEL}/infer"),
+    _infer(f"POST {_VERSION}/infer"),
     _generate(f"POST {_MODEL}/generate"),
     _generate(f"POST {_VERSION}/generate"),
     _generate_stream(f"POST {_MODEL}/generate_stream"),

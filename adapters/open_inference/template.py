@@ -146,10 +146,12 @@ def _numbers(body: Buffer, start: int, end: int, template: Template, depth: int)
     something else, of another size, or deeper than `depth`.
     """
     found = json_body.scan(body, start, template.dtype)
-    if found is None or found[1] != end:
+    if found is None:
         flat = _numbers_of_document(bytes(body[start:end]), template, depth)
-    else:
+    elif found[1] == end:
         flat = found[0] if found[0].ndim <= depth else None
+    else:  # it ends sooner, so what follows is not the template's
+        flat = None
     if flat is None or flat.size != template.elements:
         return None
     return flat.reshape(template.shape)

@@ -26,10 +26,7 @@ from adapters.tf_serving.number_text import number_rows, number_texts
 from adapters.tf_serving.request_body import plain_body, read_object
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import InvalidArgument
-from gateway.ports import Call, Decode, NeedsThread, Reply, Resolve
-
-_SMALL_BYTES: Final = 64 << 10
-"""Larger bodies, and those that are gzipped, are read in a thread: each feature costs half a microsecond."""
+from gateway.ports import QUICK_JSON_BYTES, Call, Decode, Reply, Resolve
 
 _MOST_EXAMPLES: Final = 1 << 20
 """An empty one has three bytes here, and 64 as an object."""
@@ -39,8 +36,7 @@ def decoder(verb: Verb) -> Decode:
     """The decode of a verb."""
 
     def decode(call: Call, resolve: Resolve) -> InferRequest:
-        if not call.in_thread and (len(call.body) > _SMALL_BYTES or "content-encoding" in call.headers):
-            raise NeedsThread
+        call.check_quick(QUICK_JSON_BYTES)
         name, examples = _read(read_object(call, bytes(plain_body(call))))
         view = resolve_model(call, resolve)
         return infer_request(view, [signature_for(view, name, verb)], examples, call.deadline)

@@ -14,9 +14,17 @@ from google.protobuf import text_format
 
 from adapters.tf_serving.example_tensors import Examples, model_inputs
 from adapters.tf_serving.signature_def import ENUM_NAMES, signature_def
-from adapters.tf_serving.signatures import DEFAULT_SIGNATURE
 from adapters.tf_serving.tensors import Tensor
-from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, OutputRequest, Signature, datatype_of
+from gateway.canonical import (
+    BYTES,
+    DEFAULT_SIGNATURE,
+    DTYPES,
+    InferRequest,
+    InferResponse,
+    OutputRequest,
+    Signature,
+    datatype_of,
+)
 from gateway.errors import EncodingFailed, InvalidArgument
 from gateway.ports import ModelView
 

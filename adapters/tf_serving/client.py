@@ -18,11 +18,10 @@ import pybase64
 from adapters.tf_serving.proto_types import BY_NUMBER, DATA_TYPES
 from adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON
 from adapters.upstream import broken, http_failure, whole
-from gateway.canonical import BYTES, Array, InferRequest, InferResponse, Tensors, TensorSpec
+from gateway.canonical import BYTES, DEFAULT_SIGNATURE, Array, InferRequest, InferResponse, Tensors, TensorSpec
 from gateway.errors import EncodingFailed, ModelFailed, SignatureNotFound
 from gateway.ports import Ask, Description, Reply, UpstreamModel
 
-_DEFAULT: Final = "serving_default"
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
@@ -55,7 +54,7 @@ class HttpClient:
 
     def description(self, replies: Sequence[Reply]) -> Description:
         metadata = _parsed(replies[0])
-        wanted = self._model.signature or _DEFAULT
+        wanted = self._model.signature or DEFAULT_SIGNATURE
         try:
             signatures = metadata["metadata"]["signature_def"]["signature_def"]
             if wanted not in signatures:

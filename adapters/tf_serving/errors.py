@@ -184,6 +184,8 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     ),
     errors.DeadlineExceeded: Answer(Code.DEADLINE_EXCEEDED, lambda e: "Timed out waiting for notification"),
     errors.ModelUnavailable: Answer(Code.UNAVAILABLE, lambda e: f"Model {e.model} is being unloaded"),
+    errors.OutOfMemory: Answer(Code.RESOURCE_EXHAUSTED, lambda e: f"OOM when running model {e.model}"),
+    errors.DeviceLost: Answer(Code.UNAVAILABLE, lambda e: f"Model {e.model} has lost its device, the server restarts"),
     errors.ModelFailed: Answer(Code.INTERNAL, _finished),
     errors.OutputRows: Answer(Code.FAILED_PRECONDITION, _output_rows),
     errors.Unknown: Answer(Code.UNKNOWN, _finished),

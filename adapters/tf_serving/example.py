@@ -10,9 +10,8 @@ import numpy as np
 import pybase64
 
 from adapters.tf_serving.number_text import number_texts
-from adapters.tf_serving.signatures import DEFAULT_SIGNATURE
 from adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
-from gateway.canonical import BYTES
+from gateway.canonical import BYTES, DEFAULT_SIGNATURE
 from gateway.ports import ModelView, Sample
 
 

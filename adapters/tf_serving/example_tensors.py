@@ -25,6 +25,8 @@ _PARSED: Final[dict[Kind, str]] = {"bytes": "string", "float": "float", "int64":
 _DTYPES: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FEW: Final = 32
 """Fewer values of a feature than that are quicker taken one by one."""
+_AT_ONCE: Final = 1 << 13
+"""Numbers that are gathered in a few tenths of a millisecond."""
 _MOST_ELEMENTS: Final = 1 << 28
 """Of one input, and bytes of one where the model reads Examples: a context makes more of a request than it brings."""
 
@@ -141,9 +143,20 @@ def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
     if kind == "bytes":
         return _strings(chain.from_iterable(rows), count)
     if size < _FEW or not rows:
-        with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
-            return np.fromiter(chain.from_iterable(rows), _DTYPES[kind], count)
+        return _gathered(kind, rows, size)
     return np.concatenate([np.asarray(row) for row in rows])
+
+
+def _gathered(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
+    """The same where each Example has few: some at a time, since NumPy keeps the interpreter while it iterates."""
+    flat = np.empty(len(rows) * size, _DTYPES[kind])
+    some = max(1, _AT_ONCE // max(1, size))
+    with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+        for at in range(0, len(rows), some):
+            values = chain.from_iterable(rows[at : at + some])
+            part = flat[at * size : (at + some) * size]
+            part[:] = np.fromiter(values, flat.dtype, len(part))
+    return flat
 
 
 def _strings(values: Any, count: int | None = None) -> Tensor:

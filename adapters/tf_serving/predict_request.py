@@ -20,7 +20,7 @@ from adapters.tf_serving.example_proto import inputs_of
 from adapters.tf_serving.json_text import show
 from adapters.tf_serving.model_ref import resolve_model
 from adapters.tf_serving.request_body import max_depth, plain_body, read_object
-from adapters.tf_serving.signatures import DEFAULT_SIGNATURE, outputs_of, signature_of
+from adapters.tf_serving.signatures import outputs_of, signature_of
 from adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
@@ -33,9 +33,9 @@ from adapters.tf_serving.tensors import (
     read_tensor,
     walk,
 )
-from gateway.canonical import BYTES, InferRequest, Signature, Tensors
+from gateway.canonical import BYTES, DEFAULT_SIGNATURE, InferRequest, Signature, Tensors
 from gateway.errors import GatewayError, InvalidArgument, Unsupported
-from gateway.ports import Buffer, Call, ModelView, Resolve
+from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, ModelView, Resolve
 
 _ROWS: Final = "instances"
 _ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
@@ -59,10 +59,16 @@ class Asked:
 
 
 def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
-    """JSON body -> request, with inputs by the model's names and of the dtypes it declares."""
+    """JSON body -> request, with inputs by the model's names and of the dtypes it declares. Raises NeedsThread beside
+    what the contract says.
+    """
+    call.check_quick(QUICK_TENSOR_BYTES)
     body = plain_body(call)
     request = _lone_tensor(call, resolve, body)
-    return _document(call, resolve, bytes(body)) if request is None else request
+    if request is not None:
+        return request
+    call.check_quick(QUICK_JSON_BYTES)
+    return _document(call, resolve, bytes(body))
 
 
 def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | None:

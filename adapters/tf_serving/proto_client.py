@@ -17,7 +17,16 @@ from adapters.tf_serving.proto_wire import OUTPUTS, Cut, Unusual, split
 from adapters.tf_serving.tensor_message import tensor_parts
 from adapters.upstream import broken, failure, whole
 from adapters.wire_format import varint
-from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TensorSpec, datatype_of
+from gateway.canonical import (
+    DEFAULT_SIGNATURE,
+    NOTHING,
+    Array,
+    InferRequest,
+    InferResponse,
+    Tensors,
+    TensorSpec,
+    datatype_of,
+)
 from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed, SignatureNotFound
 from gateway.ports import Ask, Buffer, Call, Description, Reply, UpstreamModel
 
@@ -26,7 +35,6 @@ _METADATA: Final = "/tensorflow.serving.PredictionService/GetModelMetadata"
 _STATUS: Final = "/tensorflow.serving.ModelService/GetModelStatus"
 _RESPONSE: Final = "tensorflow.serving.PredictResponse"
 _AVAILABLE: Final = 30
-_DEFAULT: Final = "serving_default"
 _SIGNATURES: Final = "signature_def"
 _INPUT: Final = b"\x12"
 _KEY: Final = b"\x0a"
@@ -75,7 +83,7 @@ class GrpcClient:
             signatures.ParseFromString(metadata[_SIGNATURES].value)
         except DecodeError:
             raise broken("SignatureDefMap") from None
-        wanted = self._model.signature or _DEFAULT
+        wanted = self._model.signature or DEFAULT_SIGNATURE
         if wanted not in signatures.signature_def:
             raise SignatureNotFound(self._model.name, wanted)
         signature = signatures.signature_def[wanted]

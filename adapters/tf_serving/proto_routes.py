@@ -13,7 +13,7 @@ from adapters.tf_serving.proto_errors import encode_error, encode_predict_error,
 from adapters.tf_serving.proto_reload import decode_reload, encode_reload
 from adapters.tf_serving.proto_request import decode_predict
 from adapters.tf_serving.proto_response import predict_encoder
-from gateway.ports import Decode, Encode, Endpoint
+from gateway.ports import Decode, Encode, Endpoint, is_long_as_bytes
 
 _PREDICTION: Final = "/tensorflow.serving.PredictionService/"
 PREDICT: Final = _PREDICTION + "Predict"
@@ -23,6 +23,7 @@ _ENDPOINTS: Final[dict[str, Endpoint]] = {}
 
 def _row(address: str, label: str, decode: Decode, encode: Encode, **more: Any) -> None:
     more.setdefault("encode_error", encode_error)
+    more.setdefault("is_long", is_long_as_bytes)
     _ENDPOINTS[address] = Endpoint(address, label, decode, encode, **more)
 
 

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from adapters.pb import message
 from adapters.tf_serving.model_ref import view_of
-from adapters.tf_serving.signatures import DEFAULT_SIGNATURE
 from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
-from gateway.canonical import ModelRef
+from gateway.canonical import DEFAULT_SIGNATURE, ModelRef
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, ModelView, Resolve
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gateway.canonical import OutputRequest, Signature
 from gateway.errors import SignatureNotFound
 from gateway.ports import ModelView
-
-DEFAULT_SIGNATURE: Final = "serving_default"
 
 
 def signature_of(view: ModelView, name: str) -> Signature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 from adapters.migration import Source
@@ -19,8 +20,6 @@ _THREADS: Final = f"-> {PARALLEL} of SavedModels; an ONNX model runs a batch at 
 _USUAL: Final = {"max_batch_size": 1000, "batch_timeout_micros": 0, "max_enqueued_batches": 10, "num_batch_threads": 4}
 _IGNORED: Final = {
     "thread_pool_name": "threads have no names of their own",
-    "allowed_batch_sizes": "a batch runs with the rows that it has; none is padded to certain sizes",
-    "pad_variable_length_inputs": "requests of different shapes do not share a batch, so that none needs padding",
     "enable_large_batch_splitting": "a request of up to max_batch_size rows runs whole",
     "max_execution_batch_size": "a request of up to max_batch_size rows runs whole",
 }
@@ -47,7 +46,30 @@ def batching(source: Source) -> dict[str, Any]:
     for field, _ in source.config.ListFields():
         if field.name in _IGNORED:
             source.note(field.name, f"is ignored: {_IGNORED[field.name]}")
-    return entry
+    return entry | _padding(source, size)
+
+
+def _padding(source: Source, most: int) -> dict[str, Any]:
+    """What is added to batches. The last of the sizes is that of the largest batch."""
+    padding: dict[str, Any] = {}
+    sizes = list(source.config.allowed_batch_sizes)
+    if sizes:
+        if sizes[0] < 1 or any(following <= size for size, following in pairwise(sizes)):
+            raise source.wrong("allowed_batch_sizes", f"found {sizes}, expected sizes that rise")
+        splits = source.config.enable_large_batch_splitting.value
+        last = source.config.max_execution_batch_size.value if splits else most
+        if sizes[-1] != (last or most):
+            raise source.wrong("allowed_batch_sizes", f"found {sizes}, whose last must be the largest batch, {last}")
+        padding["pad_batches_to"] = sizes
+        source.note("allowed_batch_sizes", f"-> pad_batches_to: {sizes}", fate="mapped")
+        if sizes[-1] < most:
+            text = f"bounds requests, too: one of more than {sizes[-1]} rows is refused, and not split"
+            source.note("allowed_batch_sizes", text, fate="told")
+    if source.config.pad_variable_length_inputs:
+        padding["ragged"] = {"inputs": {"*": {}}}
+        text = "-> ragged.inputs, filled up with 0 or empty text and not with each tensor's first element"
+        source.note("pad_variable_length_inputs", text, fate="mapped")
+    return padding
 
 
 def _number(source: Source, key: str, least: int) -> int:

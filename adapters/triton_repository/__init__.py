@@ -9,7 +9,9 @@ text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lin
 model.py        the message -> the entry, by way of:
                 kind.py        which backend               tensors.py     inputs, outputs, reshapes, labels
                 scheduling.py  queue, batches, sequences   instances.py   copies and their device, versions
+                warmup.py      samples before it is ready
                 onnx.py        ONNX Runtime's settings     tensorflow.py  those of TensorFlow
+                pytorch.py     those of PyTorch
 ignored.py      every key by name: honoured, or why not
 plain.py        a message -> JSON data
 

@@ -28,7 +28,7 @@ HONOURED: Final = frozenset(
         "sequence_batching.oldest.max_queue_delay_microseconds", "sequence_batching.iterative_sequence",
         "ensemble_scheduling.step.model_name", "ensemble_scheduling.step.model_version",
         "ensemble_scheduling.step.input_map", "ensemble_scheduling.step.output_map",
-        "model_transaction_policy",
+        "model_transaction_policy", "model_warmup", "response_cache.enable",
     }
 )  # fmt: skip
 
@@ -55,7 +55,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "optimization.gather_kernel_buffer_threshold": _OWN_DEVICE_PATH,
     "optimization.eager_batching": "is ignored: a batch is gathered when the device has room for it",
     "instance_group.rate_limiter": "is ignored: every instance takes its next batch when it is free",
-    "instance_group.secondary_devices": "is ignored: a model has one device here",
+    "instance_group.secondary_devices": "is ignored: a copy of a model has one device here",
     "instance_group.profile": _NO_TENSORRT,
     "instance_group.passive": "leaves its group out: no requests would reach it",
     "instance_group.host_policy": "is ignored: the operating system places threads and memory",
@@ -70,10 +70,8 @@ IGNORED: Final[Mapping[str, str]] = {
     "cc_model_filenames": "is ignored: one file serves every device",
     "metric_tags": "is ignored: metrics have the labels model and version",
     "model_metrics": "is ignored: histograms have the gateway's own buckets",
-    "model_warmup": "is ignored: a model is warmed up with ones, in the shapes that it declares",
     "model_operations": "is ignored: no library of custom operations is loaded",
     "model_repository_agents": "is ignored: files are taken as they are",
-    "response_cache.enable": "is ignored: every request is computed",
 }
 
 

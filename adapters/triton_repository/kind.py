@@ -23,21 +23,25 @@ class Kind:
 ONNX: Final = Kind("onnx", "model.onnx")
 PYTHON: Final = Kind("triton_python", "model.py")
 TENSORFLOW: Final = Kind("tensorflow", "model.savedmodel", "folder")
+TORCH: Final = Kind("torch", "model.pt")
 ENSEMBLE: Final = Kind("ensemble", "")
 
-_BACKENDS: Final = {"onnxruntime": ONNX, "python": PYTHON, "tensorflow": TENSORFLOW}
-_PLATFORMS: Final = {"onnxruntime_onnx": ONNX, "tensorflow_savedmodel": TENSORFLOW, "ensemble": ENSEMBLE}
-_SUFFIXES: Final = {".onnx": ONNX, ".py": PYTHON, ".savedmodel": TENSORFLOW}
-_FILES: Final = tuple(kind.file for kind in _SUFFIXES.values())
+_BACKENDS: Final = {"onnxruntime": ONNX, "python": PYTHON, "tensorflow": TENSORFLOW, "pytorch": TORCH}
+_PLATFORMS: Final = {
+    "onnxruntime_onnx": ONNX,
+    "tensorflow_savedmodel": TENSORFLOW,
+    "pytorch_libtorch": TORCH,
+    "ensemble": ENSEMBLE,
+}
+_SUFFIXES: Final = {".onnx": ONNX, ".py": PYTHON, ".savedmodel": TENSORFLOW, ".pt": TORCH, ".pt2": TORCH}
+_FILES: Final = tuple(f"model{suffix}" for suffix in _SUFFIXES)
 _ELSEWHERE: Final = {
-    "model.pt": "TorchScript",
-    "model.pt2": "a PyTorch program",
     "model.plan": "a TensorRT engine",
     "model.xml": "an OpenVINO model",
     "model.graphdef": "a TensorFlow GraphDef",
     "model.dali": "a DALI pipeline",
 }
-_SUPPORTED: Final = "onnxruntime, python, tensorflow (SavedModels) and ensemble are"
+_SUPPORTED: Final = "onnxruntime, python, pytorch, tensorflow (SavedModels) and ensemble are"
 
 
 def kind_of(source: Source, files: Iterable[str]) -> Kind:

@@ -18,11 +18,18 @@ from adapters.triton_repository.instances import placement, versions
 from adapters.triton_repository.kind import Kind, kind_of
 from adapters.triton_repository.onnx import onnx_options
 from adapters.triton_repository.plain import plain
+from adapters.triton_repository.pytorch import torch_options
 from adapters.triton_repository.scheduling import scheduling, steps
 from adapters.triton_repository.tensorflow import tensorflow_options
 from adapters.triton_repository.tensors import class_labels, inside, reshapes, tensors
 from adapters.triton_repository.text import Reading
+from adapters.triton_repository.warmup import warmup
 
+_RAGGED: Final = (
+    "Triton joins ragged inputs end to end and tells the model by further tensors where each request begins; here "
+    "every request keeps its rows. Give the model rows that are filled up to one length (see ragged), or serve it by "
+    "Triton behind backend: remote"
+)
 _PYTHON_PARAMETERS: Final = {
     "EXECUTION_ENV_PATH": "is ignored: the model runs in the gateway's own interpreter",
     "FORCE_CPU_ONLY_INPUT_TENSORS": "is ignored: the model's device says where its tensors are",
@@ -42,13 +49,15 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
         raise source.wrong("max_batch_size", "must be at least 0")
     for key in ("batch_input", "batch_output"):
         if getattr(config, key):
-            raise source.wrong(key, "is not supported: batches have no ragged tensors")
+            raise source.wrong(key, f"is not supported: {_RAGGED}")
     kind = kind_of(source, files)
     note_ignored(source)
-    entry = _BY_KIND[kind](source, folder, kind)
+    entry = _BY_KIND[kind](source, folder, kind) | warmup(source, folder)
     labels = class_labels(source, folder)
     if labels:
         entry["class_labels"] = labels
+    if config.response_cache.enable:
+        entry["response_cache"] = True
     if config.parameters:
         entry["parameters"] = {key: config.parameters[key].string_value for key in sorted(config.parameters)}
     entry["open_inference"] = {"model_config": plain(config, defaults=False)}
@@ -58,6 +67,7 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
 def _onnx(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from the model's file, when that is loaded."""
     config = source.config
+    _refuse_ragged(source)
     completed = not (config.input and config.output)
     size = config.max_batch_size or ("auto" if completed else 0)
     if config.model_transaction_policy.decoupled:
@@ -76,6 +86,7 @@ def _onnx(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
 def _tensorflow(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from the model's default signature, when that is loaded."""
     config = source.config
+    _refuse_ragged(source)
     completed = not (config.input and config.output)
     if config.model_transaction_policy.decoupled:
         source.note("model_transaction_policy.decoupled", "is ignored: a SavedModel answers once")
@@ -87,6 +98,36 @@ def _tensorflow(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
         | _declared(source)
         | reshapes(source)
     )
+
+
+def _torch(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
+    """What is not declared is completed from an exported program, when that is loaded; TorchScript does not tell it."""
+    config = source.config
+    completed = not (config.input and config.output)
+    if config.model_transaction_policy.decoupled:
+        source.note("model_transaction_policy.decoupled", "is ignored: a pytorch model answers once")
+    return (
+        _versioned(source, folder, kind)
+        | torch_options(source)
+        | {"max_batch_size": config.max_batch_size or ("auto" if completed else 0)}
+        | scheduling(source, folder, completed=completed)
+        | _declared(source)
+        | _beyond_reshapes(source)
+    )
+
+
+def _beyond_reshapes(source: Source) -> dict[str, Any]:
+    """The steps of reshapes, and what the model itself takes and gives at their other end."""
+    steps = reshapes(source)
+    rows = (-1,) if source.config.max_batch_size > 0 else ()
+    for key, option, step in (("input", "model_inputs", "preprocess"), ("output", "model_outputs", "postprocess")):
+        if step in steps:
+            entries = tensors(source, key, rows)
+            for entry, tensor in zip(entries, getattr(source.config, key), strict=True):
+                if tensor.HasField("reshape"):
+                    entry["shape"] = [*rows, *tensor.reshape.shape]
+            steps[option] = entries
+    return steps
 
 
 def _python(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
@@ -121,8 +162,16 @@ _BY_KIND: Final = {
     kinds.ONNX: _onnx,
     kinds.PYTHON: _python,
     kinds.TENSORFLOW: _tensorflow,
+    kinds.TORCH: _torch,
     kinds.ENSEMBLE: _ensemble,
 }
+
+
+def _refuse_ragged(source: Source) -> None:
+    """A model of these backends would get one row of all requests' elements, in a dimension less than is declared."""
+    for index, tensor in enumerate(source.config.input):
+        if tensor.allow_ragged_batch and source.config.max_batch_size:
+            raise source.wrong(f"input[{index}].allow_ragged_batch", f"is not supported: {_RAGGED}")
 
 
 def _versioned(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
@@ -130,7 +179,7 @@ def _versioned(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     file = source.config.default_model_filename
     if file and inside(source, "default_model_filename", file) != kind.file:
         entry[kind.option] = file
-    return entry | placement(source)
+    return entry | placement(source, "auto" if kind is kinds.PYTHON else "all")  # Python models are on the CPU
 
 
 def _declared(source: Source) -> dict[str, Any]:

@@ -17,8 +17,7 @@ _IGNORED: Final = {
     "memory.enable_memory_arena_shrinkage": _ALLOCATION,
     "session.use_device_allocator_for_initializers": _ALLOCATION,
     "cudnn_conv_algo_search": "is ignored: the CUDA provider searches as it does by default",
-    "gpu_mem_limit": _ALLOCATION,
-    "arena_extend_strategy": _ALLOCATION,
+    "arena_extend_strategy": "is ignored: with a limit of memory, an arena takes what is asked for",
     "do_copy_in_default_stream": "is ignored: each instance has a stream of its own",
     "cudnn_conv_use_max_workspace": _ALLOCATION,
 }
@@ -35,6 +34,10 @@ def onnx_options(source: Source) -> dict[str, Any]:
             if value not in _MODES:
                 raise source.wrong("parameters", f'execution_mode is "{value}", expected "0" or "1"')
             options |= {"execution_mode": _MODES[value]} if value == "1" else {}
+        elif key == "gpu_mem_limit":
+            if not (value.isascii() and value.isdecimal() and 0 < int(value[:20]) < 2**63):
+                raise source.wrong("parameters", f'gpu_mem_limit is "{value[:40]}", expected a number of bytes')
+            options["memory_limit_bytes"] = int(value)
         elif key in _IGNORED:
             source.note("parameters", _IGNORED[key], at=key)
     level = source.config.optimization.graph.level

@@ -43,8 +43,9 @@ def _dynamic(source: Source, batching: Any) -> dict[str, Any]:
         if not 1 <= level <= levels:
             raise source.wrong("dynamic_batching.priority_queue_policy", f"there is no priority {level} of {levels}")
         policy = batching.priority_queue_policy[level]
-        size = {"max_queue_size": policy.max_queue_size} if policy.max_queue_size else {}
-        policies[str(level)] = _queue(source, "dynamic_batching.priority_queue_policy", policy) | size
+        size = policy.max_queue_size or NO_BOUND  # a level's policy takes nothing from the default's
+        bound = {"max_queue_size": size} if size != entry["max_queue_size"] else {}
+        policies[str(level)] = _queue(source, "dynamic_batching.priority_queue_policy", policy) | bound
     entry["priorities"] = {"levels": levels, "default": batching.default_priority_level} | (
         {"queue_policies": policies} if policies else {}
     )

@@ -1,8 +1,28 @@
 """Steps before and after a model, written once for NumPy and CuPy. A new op is one module and one line here."""
 
 OPS = {
+    "argmax": "backends.ops.argmax:KIND",
     "cast": "backends.ops.cast:KIND",
+    "center_crop": "backends.ops.center_crop:KIND",
+    "decode_image": "backends.ops.decode_image:KIND",
+    "dequantize": "backends.ops.dequantize:KIND",
+    "detokenize": "backends.ops.detokenize:KIND",
+    "l2_normalize": "backends.ops.l2_normalize:KIND",
+    "log_softmax": "backends.ops.log_softmax:KIND",
+    "nms": "backends.ops.nms:KIND",
     "normalize": "backends.ops.normalize:KIND",
+    "one_hot": "backends.ops.one_hot:KIND",
+    "pad": "backends.ops.pad:KIND",
+    "quantize": "backends.ops.quantize:KIND",
+    "rename": "backends.ops.rename:KIND",
     "reshape": "backends.ops.reshape:KIND",
+    "resize": "backends.ops.resize:KIND",
+    "scale": "backends.ops.scale:KIND",
+    "select": "backends.ops.select:KIND",
+    "sigmoid": "backends.ops.sigmoid:KIND",
     "softmax": "backends.ops.softmax:KIND",
+    "threshold": "backends.ops.threshold:KIND",
+    "tokenize": "backends.ops.tokenize:KIND",
+    "top_k": "backends.ops.top_k:KIND",
+    "transpose": "backends.ops.transpose:KIND",
 }

@@ -9,14 +9,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
+from backends.ops.affine import Affine, AffineOp
 from backends.ops.base import one
-from gateway.canonical import BYTES, DTYPES, Tensors, TensorSpec
+from gateway.canonical import BYTES, DTYPES, TensorSpec
 from gateway.ports import OpKind, Options
 
 
 class CastOptions(Options):
+    """Another datatype; values beyond its range follow NumPy's casting.
+
+    Example: {op: cast, input: image, to: FP32}
+    """
+
     op: Literal["cast"]
     input: str = Field(description="Name of the tensor.")
     to: Literal[
@@ -24,21 +31,21 @@ class CastOptions(Options):
     ] = Field(description="Datatype afterwards.")
 
 
-class Cast:
+class Cast(AffineOp):
     """Any shape, any numeric dtype -> the same shape in `to`, on the same device."""
 
     def __init__(self, options: CastOptions) -> None:
-        self._name = options.input
+        super().__init__(options.input)
         self._dtype = DTYPES[options.to]
 
     def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("cast", self._name, specs)
+        spec = one("cast", self.tensor, specs)
         if spec.dtype == BYTES:
-            raise ValueError(f"cast: '{self._name}' is BYTES, which is no number")
-        return {**specs, self._name: replace(spec, dtype=self._dtype)}
+            raise ValueError(f"cast: '{self.tensor}' is BYTES, which is no number")
+        return {**specs, self.tensor: replace(spec, dtype=self._dtype)}
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        return {**tensors, self._name: tensors[self._name].astype(self._dtype)}
+    def affine(self, dtype: np.dtype[Any], rank: int) -> Affine:
+        return Affine(self._dtype)
 
 
 KIND = OpKind(CastOptions, Cast)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from backends.ops.base import one
+from backends.ops.checks import given
 from gateway.canonical import Tensors, TensorSpec
 from gateway.errors import InvalidArgument
 from gateway.ports import OpKind, Options
@@ -21,6 +22,11 @@ Size = Annotated[int, Field(ge=-1)]
 
 
 class ReshapeOptions(Options):
+    """Another shape of the last axes with the same elements; those in front, such as rows, stay.
+
+    Example: {op: reshape, input: image, before: [784], after: [1, 28, 28]}
+    """
+
     op: Literal["reshape"]
     input: str = Field(description="Name of the tensor.")
     before: tuple[Size, ...] = Field(description="Shape of its last axes, -1 where one varies; []: none yet.")
@@ -54,7 +60,7 @@ class Reshape:
         return {**specs, self._name: replace(spec, shape=(*front, *self._after))}
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = tensors[self._name]
+        array = given("reshape", self._name, tensors)
         front, last = self._split(array.shape)
         if not self._fits(last):
             shape = list(array.shape)

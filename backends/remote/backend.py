@@ -18,10 +18,10 @@ from pydantic import Field
 
 from backends.completion import max_batch_size
 from backends.device import Device
-from backends.pipeline import check_rows, join_rows
 from backends.remote.connection import Connection, GrpcConnection, HttpConnection
 from backends.remote.departure import Departure, Left
 from backends.remote.pool import Pool
+from backends.rows import check_rows, join_rows
 from gateway.canonical import Array, InferRequest, InferResponse, Tensors, TensorSpec, common_rows
 from gateway.errors import (
     Cancelled,
@@ -31,7 +31,17 @@ from gateway.errors import (
     TimedOut,
     Unavailable,
 )
-from gateway.ports import Await, BackendKind, Client, Clients, Description, ModelSource, Options, UpstreamModel
+from gateway.ports import (
+    Await,
+    BackendKind,
+    Client,
+    Clients,
+    Described,
+    Description,
+    ModelSource,
+    Options,
+    UpstreamModel,
+)
 
 _RETRY_S: Final = 0.1
 _NO_JUDGEMENT: Final = (Cancelled, Exhausted, TimedOut, Unavailable)
@@ -287,4 +297,13 @@ def _pin(request: InferRequest) -> str:
     return "" if request.sequence is None else str(request.sequence.id)
 
 
-KIND = BackendKind(RemoteOptions, RemoteBackend, versioned=False)
+def _describe(source: ModelSource) -> Described | None:
+    """What the YAML declares; the server itself is asked when the model is loaded."""
+    options: RemoteOptions = source.options
+    if not (source.inputs and source.outputs):
+        return None
+    batch = max_batch_size(source, source.inputs, source.outputs)
+    return Described(source.inputs, source.outputs, batch, bool(options.decoupled), as_requests=True)
+
+
+KIND = BackendKind(RemoteOptions, RemoteBackend, versioned=False, describe=_describe)

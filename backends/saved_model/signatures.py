@@ -11,11 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway.canonical import DTYPES, Array, Signature, TensorSpec
+from gateway.canonical import DEFAULT_SIGNATURE, DTYPES, Array, Signature, TensorSpec
 
 log = logging.getLogger(__name__)
 
-DEFAULT: Final = "serving_default"
 PREDICT: Final = "tensorflow/serving/predict"
 _HIDDEN_PREFIX: Final = (
     "__saved_model_"  # __saved_model_init_op and __saved_model_train_op are none of callers' business
@@ -56,7 +55,7 @@ def read_signatures(
                 found[name] = _signature(name, definitions[name], to_array)
             except ValueError as error:
                 refused[name] = str(error)
-    if (wanted or DEFAULT) in refused or (refused and not found):
+    if (wanted or DEFAULT_SIGNATURE) in refused or (refused and not found):
         raise ValueError("; ".join(f"signature {name}: {reason}" for name, reason in refused.items()))
     if not found:
         raise ValueError("it has no signature that could be served")
@@ -70,8 +69,8 @@ def read_signatures(
 
 def _default(signatures: Mapping[str, Signature]) -> str:
     """Of a model without serving_default, the first by name that predicts; the first of all where none does."""
-    if DEFAULT in signatures:
-        return DEFAULT
+    if DEFAULT_SIGNATURE in signatures:
+        return DEFAULT_SIGNATURE
     predicting = [name for name, signature in signatures.items() if signature.method == PREDICT]
     return (predicting or list(signatures))[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field
@@ -16,7 +17,7 @@ from backends.triton_python.metrics import collect
 from backends.triton_python.model_config import initial_config, specs_of
 from gateway.canonical import DTYPES, InferRequest, InferResponse, TensorSpec
 from gateway.errors import GatewayError
-from gateway.ports import BackendKind, ModelSource, Options
+from gateway.ports import BackendKind, Described, ModelSource, Options
 
 IN_FLIGHT: Final = 256
 """Requests of a decoupled model that may be open at once; execute is called for one at a time all the same."""
@@ -51,9 +52,7 @@ class TritonPythonBackend:
 
     def __init__(self, source: ModelSource) -> None:
         options: Any = source.options
-        file = source.path / options.file
-        if not file.is_file():
-            raise ValueError(f"there is no {options.file} in {source.path}")
+        file = _file(source)
         # In Triton, too, Python models are on the CPU unless their configuration says otherwise.
         self.device = Device() if source.device == "auto" else open_device(source.device)
         kind = "CPU" if self.device.name == "cpu" else "GPU"
@@ -125,6 +124,24 @@ class TritonPythonBackend:
         _give_number(self._name, self._number)
 
 
+def _file(source: ModelSource) -> Path:
+    options: Any = source.options
+    file: Path = source.path / options.file
+    if not file.is_file():
+        raise ValueError(f"there is no {options.file} in {source.path}")
+    return file
+
+
+def _describe(source: ModelSource) -> Described | None:
+    """What the YAML declares, if it declares all: the model itself may complete the rest when it is loaded."""
+    options: Any = source.options
+    _file(source)
+    wanted = source.max_batch_size
+    if options.triton_config or not (source.inputs and source.outputs) or not isinstance(wanted, int):
+        return None
+    return Described(source.inputs, source.outputs, wanted, options.decoupled, as_requests=True)
+
+
 def _with(specs: tuple[TensorSpec, ...], more: Sequence[tuple[str, str]]) -> tuple[TensorSpec, ...]:
     """Specifications, and further ones of any shape: (name, datatype)."""
     names = {spec.name for spec in specs}
@@ -144,4 +161,4 @@ def _give_number(model: str, number: int) -> None:
         _numbers.discard((model, number))
 
 
-KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, collect=collect)
+KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, collect=collect, describe=_describe)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from backends.failures import failure_of
 from backends.triton_python.calls import Calls
 from backends.triton_python.exchange import Run
 from backends.triton_python.model_config import ModelConfig, is_decoupled
@@ -18,7 +19,7 @@ from backends.triton_python.request import InferenceRequest
 from backends.triton_python.response import InferenceResponse
 from backends.triton_python.thread import ModelThread
 from backends.triton_python.utils import NAMES, make_utils
-from gateway.errors import ModelFailed, text_of
+from gateway.errors import text_of
 from gateway.ports import ModelSource
 
 log: Final = logging.getLogger(__name__)
@@ -168,7 +169,8 @@ class Instance:
 
     def _failed(self, run: Run, error: BaseException) -> None:
         log.error("execute of %s failed", self.name, exc_info=None if isinstance(error, _Refused) else error)
-        run.fail(ModelFailed(f"Failed to process the request(s) for model '{self.name}', message: {_said(error)}"))
+        text = f"Failed to process the request(s) for model '{self.name}', message: {_said(error)}"
+        run.fail(failure_of(error, self._model_name, text))
 
     def _parent(self) -> Run | None:
         """The run that waits for what the calling thread asks of other models.

@@ -3,10 +3,14 @@
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
 control.py     who may change a running server: model control, administrators
+cpu.py         how many threads compute on the host
+padding.py     the part of it that is about rows and lengths that are added to batches
 routes.py      the part of it that is about routes
 schedule.py    the part of it that is about queues, priorities and sequences
 signatures.py  the part of it that is about signatures
+warmup.py      the part of it that is about what a model runs before it is ready
 values.py      the small values in them, and their checks
+own_ops.py     operators that a file brings along
 checks.py      contradictions between parts of a file
 words.py       pydantic's errors -> an operator's words
 file.py        all of it in order: load_config; one model's entry alone: model_validator
@@ -15,10 +19,12 @@ file.py        all of it in order: load_config; one model's entry alone: model_v
 from gateway.config.control import Admin, ModelControl
 from gateway.config.file import (
     ConfigError,
+    Problem,
     load_config,
+    load_text,
+    locator,
     model_validator,
     parse_config,
-    read_config,
     read_plain,
     with_model_control,
 )
@@ -33,7 +39,9 @@ from gateway.config.options import (
 from gateway.config.routes import ANY, RouteConfig, RouteTarget, Rule
 from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
 from gateway.config.signatures import SignatureConfig
-from gateway.config.values import MAX_VERSION, FileRef, VersionPolicy
+from gateway.config.values import MAX_VERSION, VersionPolicy
+from gateway.config.warmup import WarmupInput, WarmupSample
+from gateway.files import FileRef
 
 __all__ = [
     "ANY",
@@ -48,6 +56,7 @@ __all__ = [
     "MetricsListener",
     "ModelConfig",
     "ModelControl",
+    "Problem",
     "QueueConfig",
     "RouteConfig",
     "RouteTarget",
@@ -55,12 +64,15 @@ __all__ = [
     "SignatureConfig",
     "StateConfig",
     "VersionPolicy",
+    "WarmupInput",
+    "WarmupSample",
     "config_class",
     "json_schema",
     "load_config",
+    "load_text",
+    "locator",
     "model_validator",
     "parse_config",
-    "read_config",
     "read_plain",
     "with_model_control",
 ]

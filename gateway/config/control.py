@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from gateway.config.values import Existing, FileRef, Section
+from gateway.config.values import Section
+from gateway.files import Existing, FileRef
 
 EVERYTHING = "*"
 

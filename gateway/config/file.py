@@ -18,8 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 from gateway.config.checks import contradictions
 from gateway.config.control import ModelControl
 from gateway.config.options import Config, ModelConfig, config_class, some_model
+from gateway.config.own_ops import with_own_ops
 from gateway.config.words import Translator
-from gateway.config.yaml_tree import Finding, NotYaml, Spot, key_path, read_tree
+from gateway.config.yaml_tree import Finding, Loc, NotYaml, Spot, Tree, key_path, read_tree
 from gateway.ports import Registries
 
 MAX_BYTES: Final = 4 << 20
@@ -52,24 +53,41 @@ def load_config(path: Path, registries: Registries, repositories: Sequence[Path]
     """Read and check a configuration. Paths in it are relative to its folder and must exist; `repositories` are added
     to its own. Raises ConfigError.
     """
-    return read_config(path, config_class(registries), repositories)
+    return load_text(_read_text(path), path, registries, repositories)
 
 
-def read_config(path: Path, classes: type[Config], repositories: Sequence[Path] = ()) -> Config:
-    """The same by the class for these registries: to make one takes a while."""
-    return parse_config(_read_text(path), path, classes, repositories)
+def load_text(text: str, path: Path, registries: Registries, repositories: Sequence[Path] = ()) -> Config:
+    """The same of a text in place of the file's."""
+    tree = _tree(text, path)
+    own, findings = with_own_ops(tree, path, registries)
+    return _validated(tree, path, config_class(own), repositories, findings).bring(own.ops).named(_digest(text))
 
 
 def parse_config(text: str, path: Path, classes: type[Config], repositories: Sequence[Path] = ()) -> Config:
-    """The same of a text that may stand nowhere, by the class for these registries; `path` is where it would stand."""
+    """The same of a text that may stand nowhere, by the class for these registries; `path` is where it would stand. It
+    brings no operators of its own.
+    """
+    return _validated(_tree(text, path), path, classes, repositories, []).named(_digest(text))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _tree(text: str, path: Path) -> Tree:
     try:
-        tree = read_tree(text)
+        return read_tree(text)
     except NotYaml as error:
         raise ConfigError((_problem(path, error.finding),)) from None
+
+
+def _validated(
+    tree: Tree, path: Path, classes: type[Config], repositories: Sequence[Path], findings: list[Finding]
+) -> Config:
     if repositories and isinstance(tree.data, dict):
         own = tree.data.get("repositories") or []
         tree.data["repositories"] = [*own, *(str(folder.absolute()) for folder in repositories)]
-    findings = [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data)]
+    findings += [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data)]
     try:
         config = classes.model_validate_json(json.dumps(tree.data), context=path.absolute())
     except ValidationError as error:
@@ -77,7 +95,6 @@ def parse_config(text: str, path: Path, classes: type[Config], repositories: Seq
     findings = [*tree.findings, *(finding for finding in findings if finding.loc not in tree.doubtful)]
     if findings:
         raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.spot)))
-    config._digest = sha256(text.encode()).hexdigest()
     return config
 
 
@@ -121,6 +138,21 @@ def with_model_control(
         text = "; ".join(f"{key_path(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors)
         raise ConfigError((Problem(config.source, 0, 0, "model_control", text),)) from None
     return config.model_copy(update={"model_control": control})
+
+
+def locator(path: Path) -> Callable[[Loc, str], Problem]:
+    """(keys and indices, remark) -> the problem with its line in this file, as far as it has these keys."""
+    try:
+        places = read_tree(_read_text(path)).places
+    except (NotYaml, ConfigError):
+        places = {}
+
+    def locate(loc: Loc, text: str) -> Problem:
+        known = next((loc[:length] for length in range(len(loc), 0, -1) if loc[:length] in places), ())
+        spot = places[known].key if known else Spot(0, 0)
+        return Problem(path, spot.line, spot.column, key_path(loc), text)
+
+    return locate
 
 
 def read_plain(path: Path) -> dict[str, Any]:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
 
-from gateway.canonical import DTYPES, TensorSpec
+from gateway.canonical import DTYPES, NOTHING, TensorSpec
 from gateway.config.control import Admin, ModelControl, Reload
+from gateway.config.cpu import Cpu
+from gateway.config.padding import RaggedConfig
 from gateway.config.routes import Route
 from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
 from gateway.config.signatures import SignatureConfig
@@ -25,18 +29,20 @@ from gateway.config.values import (
     MAX_VERSION,
     PUBLIC_NAMES,
     Bind,
-    Device,
-    Existing,
-    FileRef,
+    ByteSize,
     OneOfClasses,
     OneOfNames,
+    OwnOp,
+    Placement,
     PublicName,
     Section,
     VersionPolicy,
     parse_bind,
     refuse,
 )
-from gateway.ports import BackendKind, Options, Registries
+from gateway.config.warmup import WarmupSample
+from gateway.files import Existing, FileRef
+from gateway.ports import BackendKind, OpKind, Options, Padding, Registries
 
 # ----------------------------------------------------------------------------------------------------------- listeners
 
@@ -134,10 +140,11 @@ class ModelConfig(Section):
     path is the model itself."""
     labels: dict[str, Annotated[int, Field(ge=0, le=MAX_VERSION)]] = Field(default_factory=dict)
     """Version labels."""
-    device: Device = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    device: Placement = "auto"
+    """auto: the first GPU, or the CPU where there is none; cpu; cuda or cuda:N: that GPU; cuda:*: every GPU; all: every
+    GPU, or the CPU where there is none; a list of cpu and cuda:N: each of them, as often as it is named."""
     instances: int = Field(default=1, ge=1, le=1024)
-    """How many copies of the model run side by side."""
+    """How many copies of the model run side by side on each device."""
     max_batch_size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """The most rows in one batch; 0: the model has no batch dimension; auto: as the model's file allows, 4 or 0."""
     max_queue_delay_us: int = Field(default=0, ge=0)
@@ -156,6 +163,14 @@ class ModelConfig(Section):
     """Inputs, where the model's file does not say them."""
     outputs: tuple[OutputConfig, ...] = ()
     """Outputs, where the model's file does not say them."""
+    memory_limit_bytes: ByteSize | None = None
+    """The most of a GPU's memory that each copy of the model may take, weights and what it computes with: a number, or
+    text like 2GiB. Of ONNX models alone: other backends share one pool for the whole process. null: no limit."""
+    pad_batches_to: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """The only numbers of rows that batches may have, [1, 4, 16] for example: copies of a row are added to others. The
+    largest bounds max_batch_size. Empty: any number."""
+    ragged: RaggedConfig | None = None
+    """How requests of different lengths share a batch; null: only those of the same shapes do."""
     sequences: SequencesConfig | None = None
     """What makes it a model of sequences; null: every request stands for itself."""
     class_labels: dict[str, Annotated[FileRef, Existing("file")]] = Field(default_factory=dict)
@@ -166,10 +181,17 @@ class ModelConfig(Section):
     """Ops after the model, in order, on its device."""
     signatures: dict[str, SignatureConfig] = Field(default_factory=dict)
     """Named views for TensorFlow Serving's callers; serving_default over all inputs and outputs stands by itself."""
+    response_cache: bool = False
+    """Whether equal requests may get an answer that was given before; for models whose answer depends on nothing but
+    the request's tensors and parameters. See the section of the same name."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Free data handed to the model."""
     example: Annotated[FileRef, Existing("file")] | None = None
     """A JSON file with the inputs of one request: {"input": nested list}, or the bare list of a model's only input."""
+
+    warmup: tuple[WarmupSample, ...] = ()
+    """What it runs before it is ready. Empty: the example, and full batches of it, on a GPU or in the sizes of
+    pad_batches_to, unless a run may have effects beyond its answer."""
 
     @field_validator("inputs", "outputs")
     @classmethod
@@ -189,6 +211,14 @@ class ModelConfig(Section):
                 raise refuse(index, text=f"more than max_batch_size, {most}")
         return sizes
 
+    @field_validator("pad_batches_to")
+    @classmethod
+    def _sizes_rise(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        for index, (size, following) in enumerate(pairwise(sizes)):
+            if following <= size:
+                raise refuse(index + 1, text=f"no more than {size} before it; expected sizes that rise")
+        return cls._sizes_fit(sizes, info)
+
     @field_validator("sequences")
     @classmethod
     def _sequences_stand_alone(cls, sequences: SequencesConfig | None, info: ValidationInfo) -> SequencesConfig | None:
@@ -196,6 +226,8 @@ class ModelConfig(Section):
             return sequences
         if info.data.get("priorities") is not None:
             raise ValueError("requests of a sequence keep their order, so that the model can have no priorities")
+        if info.data.get("pad_batches_to") or info.data.get("ragged"):
+            raise ValueError("a row that is added would be a step of a sequence: no pad_batches_to, no ragged")
         sequences.refuse_declared("input", [tensor.name for tensor in info.data.get("inputs", ())])
         sequences.refuse_declared("output", [tensor.name for tensor in info.data.get("outputs", ())])
         return sequences
@@ -220,6 +252,12 @@ class ModelConfig(Section):
         if not self.outputs or self.sequences is None:
             return tuple(tensor.spec() for tensor in self.outputs)
         return (*(tensor.spec() for tensor in self.outputs), *self.sequences.output_specs())
+
+    def padding(self) -> Padding:
+        """What is added to batches."""
+        ragged = self.ragged
+        cuts = tuple(each.cut() for each in ragged.cut) if ragged else ()
+        return Padding(self.pad_batches_to, ragged.ragged() if ragged else NOTHING, cuts)
 
     def mappings(self) -> dict[str, Options]:
         """The sections that single dialects have in this model, by dialect name; only those that are written."""
@@ -280,6 +318,17 @@ class SharedMemoryConfig(Section):
     """How many regions may be registered at once. Each holds a file open."""
 
 
+class ResponseCacheConfig(Section):
+    """Answers that are given again to equal requests, of all models that ask for it with `response_cache: true`."""
+
+    max_bytes: int = Field(default=64 << 20, ge=1)
+    """How much they may take in all; what was used longest ago leaves first."""
+    max_entry_bytes: int = Field(default=1 << 20, ge=1)
+    """The largest inputs, and the largest outputs, that are kept."""
+    ttl_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """How long an answer may be given again; 0: until its version is unloaded."""
+
+
 class Config(Section):
     """The whole configuration. `config_class` adds one section per dialect."""
 
@@ -289,6 +338,8 @@ class Config(Section):
     """Where requests come in."""
     models: dict[PublicName, ModelConfig] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """The models, by name; may be left out where there are repositories."""
+    ops: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], OwnOp] = Field(default_factory=dict)
+    """Operators of your own for preprocess and postprocess: a name -> file.py:Class, relative to this file."""
     repositories: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
     """Folders of further models: a folder each, named like the model."""
     model_control: ModelControl = ModelControl()
@@ -303,12 +354,19 @@ class Config(Section):
     """What Prometheus is shown."""
     tracing: Tracing = Tracing()
     """Traces of single requests."""
+    cpu: Cpu = Cpu()
+    """The host's processors."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()
     """Memory that callers share."""
+    response_cache: ResponseCacheConfig = ResponseCacheConfig()
+    """Answers that are given again."""
     page: bool = True
     """Whether HTTP ports show the operator's page at /."""
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
+    supervise: bool | Literal["auto"] = "auto"
+    """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
+    refuses all further work; auto: where models may be on a GPU."""
     reload: Reload = Reload()
     """When the configuration is read anew."""
     unready_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
@@ -318,6 +376,7 @@ class Config(Section):
     """How long running requests may go on after that."""
     _source: Path = PrivateAttr(default_factory=Path)
     _digest: str = PrivateAttr(default="")
+    _own_ops: Mapping[str, OpKind] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any) -> None:
         """Keep where the configuration comes from: the validation's context."""
@@ -334,6 +393,20 @@ class Config(Section):
         """The SHA-256 of the YAML text, as sha256sum prints it."""
         return self._digest
 
+    def named(self, digest: str) -> Config:
+        """The same, made of the text that has this digest."""
+        self._digest = digest
+        return self
+
+    def bring(self, ops: Mapping[str, OpKind]) -> Config:
+        """The same, with the operators that its section `ops` names."""
+        self._own_ops = ops
+        return self
+
+    def extended(self, registries: Registries) -> Registries:
+        """The registries with the operators that the file brings."""
+        return replace(registries, ops={**registries.ops, **self._own_ops})
+
     def dialects(self) -> dict[str, Options]:
         """The section of each dialect, by name, with its defaults where the YAML has none."""
         return {name: getattr(self, name) for name in self.dialect_names}
@@ -341,7 +414,7 @@ class Config(Section):
     def plain(self) -> dict[str, Any]:
         """The configuration as plain data, defaults filled in, paths as they are written. It reads back as the same
         configuration."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", warnings=False)  # a reload may leave sections of another class here
 
 
 # ----------------------------------------------------------------------------------------------------- with registries

@@ -8,7 +8,8 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from gateway.canonical import DTYPES, TensorSpec
-from gateway.config.values import Existing, FileRef, Section, refuse
+from gateway.config.values import Section, refuse
+from gateway.files import Existing, FileRef
 
 _ID_DATATYPES: Final = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
 

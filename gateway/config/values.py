@@ -7,13 +7,10 @@ found. The validation's context is the path of the YAML file; without one, files
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from operator import attrgetter
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
@@ -23,11 +20,13 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
+    PlainValidator,
     ValidationError,
-    ValidationInfo,
+    WithJsonSchema,
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from gateway.files import Existing, FileRef
 from gateway.ports import Options
 
 MAX_VERSION: Final = 2**63 - 1
@@ -38,53 +37,6 @@ class Section(Options):
     """Options whose docstrings become descriptions in the JSON schema."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-@dataclass(frozen=True, slots=True)
-class FileRef:
-    """A file or folder that the YAML names. `written` is as it stands there, `path` absolute, and `member` what a
-    `file.py:Class` names in the file.
-    """
-
-    written: str
-    path: Path
-    member: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Existing:
-    """Annotation of a FileRef: text, relative to the YAML file (the validation's context), naming what exists; `new`
-    is a file to be written, whose folder exists.
-    """
-
-    kind: Literal["any", "file", "folder", "member", "new"]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        text = core_schema.str_schema(min_length=1, strict=True)
-        written = core_schema.plain_serializer_function_ser_schema(attrgetter("written"))
-        return core_schema.with_info_after_validator_function(self._locate, text, serialization=written)
-
-    def _locate(self, written: str, info: ValidationInfo) -> FileRef:
-        folder = info.context.parent if isinstance(info.context, Path) else Path()
-        name, member = written, ""
-        if self.kind == "member" and (split := re.fullmatch(r"(.+):([^\W\d][\w.]*)", written)):
-            name, member = split.groups()
-        path = (folder / name).absolute()
-        if self.kind == "new":
-            if path.is_dir() or not path.parent.is_dir():
-                raise ValueError(f"expected the name of a file in a folder that exists: {path}")
-            return FileRef(written, path)
-        try:
-            mode = path.stat().st_mode
-        except OSError as error:
-            raise ValueError(f"{(error.strerror or 'unreadable').lower()}: {path}") from None
-        if self.kind == "file" and stat.S_ISDIR(mode):
-            raise ValueError(f"a directory, expected a file: {path}")
-        if self.kind == "file" and not stat.S_ISREG(mode):  # a pipe or a device may never end
-            raise ValueError(f"not a regular file: {path}")
-        if self.kind == "folder" and not stat.S_ISDIR(mode):
-            raise ValueError(f"not a directory: {path}")
-        return FileRef(written, path, member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +123,10 @@ class OneOfClasses:
 
 NAME = r"[^/\x00-\x1f\x7f-\x9f]+"
 BIND = r"(?:\[([^\[\]\s]+)\]|([A-Za-z0-9_.-]+)):([0-9]{1,5})"
-DEVICE = r"auto|cpu|cuda(:[0-9]{1,4})?"
+_UNITS: Final = {unit: 1024**power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))}
+BYTE_SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(B|KiB|MiB|GiB|TiB)"
+DEVICE = r"cpu|cuda(:[0-9]{1,4})?"
+PLACEMENT = rf"auto|all|cuda:\*|{DEVICE}"
 
 
 def _check_name(name: str) -> str:
@@ -180,10 +135,23 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _check_device(device: str) -> str:
-    if re.fullmatch(DEVICE, device) is None:
-        raise ValueError("expected auto, cpu, cuda or cuda:N")
-    return device
+def _check_placement(placement: Any) -> str | tuple[str, ...]:
+    if isinstance(placement, str) and re.fullmatch(PLACEMENT, placement):
+        return placement
+    if not isinstance(placement, (list, tuple)):
+        raise ValueError("expected auto, all, cpu, cuda, cuda:N, cuda:* or a list of devices")
+    if not placement or not all(isinstance(each, str) and re.fullmatch(DEVICE, each) for each in placement):
+        raise ValueError("expected a list of cpu, cuda or cuda:N, one at least")
+    return tuple(placement)
+
+
+def _parse_size(size: Any) -> int:
+    if type(size) is int and 0 < size < 2**63:
+        return size
+    split = re.fullmatch(BYTE_SIZE, size) if isinstance(size, str) else None
+    if split is None or not (found := int(float(split[1]) * _UNITS[split[2]])):
+        raise ValueError("expected a number of bytes, or text like 2GiB or 512MiB")
+    return found
 
 
 def parse_bind(bind: Any) -> tuple[str, int]:
@@ -205,17 +173,38 @@ def _check_bind(bind: Any) -> Any:
     return bind
 
 
+ByteSize = Annotated[
+    int,
+    PlainValidator(_parse_size),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^{BYTE_SIZE}$"}]}),
+]
+"""A number of bytes, or text with a unit of 1024s."""
+
 PublicName = Annotated[str, AfterValidator(_check_name)]
 """A name under which callers reach a model: paths of every dialect can carry it."""
 
 PUBLIC_NAMES: Final[dict[str, JsonValue]] = {"propertyNames": {"pattern": f"^{NAME}$"}}
 """What the JSON schema says of a mapping with such names as keys."""
 
+OwnOp = Annotated[FileRef, Existing("member")]
+"""file.py:Class"""
+
 Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^{BIND}$"})]
 """HOST:PORT, an IPv6 host in brackets."""
 
-Device = Annotated[str, AfterValidator(_check_device), Field(json_schema_extra={"pattern": f"^({DEVICE})$"})]
-"""auto, cpu, cuda or cuda:N."""
+Placement = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_check_placement),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": f"^({PLACEMENT})$"},
+                {"type": "array", "items": {"type": "string", "pattern": f"^({DEVICE})$"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+"""One device or several; a device that is named twice has twice as many instances."""
 
 
 def refuse(*loc: str | int, text: str) -> ValidationError:

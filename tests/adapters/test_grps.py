@@ -253,7 +253,7 @@ def test_an_unknown_model_is_404_here() -> None:
 def test_server_metadata() -> None:
     configuration = {
         "listen": {"http": [{"bind": "0.0.0.0:8000"}], "grpc": [{"bind": "0.0.0.0:8001"}]},
-        "models": {"digits": MODEL, "other": {"backend": "python", "path": "a.py:A"}},
+        "models": {"digits": MODEL, "other": {"backend": "python", "path": "a.py:A", "device": ["cuda:3", "cpu"]}},
         "limits": {"max_connections": 1000},
         "admin": {"token": "hidden"},
     }
@@ -266,7 +266,8 @@ def test_server_metadata() -> None:
     assert [model["name"] for model in first["models"]] == ["digits", "other"]
     assert first["dag"]["nodes"] == [{"name": "node-1", "type": "model", "model": "digits-10"}]
     assert second["interface"] == {"framework": "http+grpc", "host": "0.0.0.0", "port": "8000,8001"}
-    assert (second["max_connections"], second["gpu"]) == (1000, {"devices": [1]})
+    assert (second["max_connections"], second["gpu"]) == (1000, {"devices": [1, 3]})
+    assert first["models"][1]["device"] == "cuda:3, cpu"
     assert yaml.safe_load(shown) == first | second
     keys = {"models", "dag", "interface", "max_connections", "max_concurrency", "log", "gpu"}
     assert (first | second).keys() == keys

@@ -113,6 +113,8 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.QueueTimeout("m"), 503, Code.OK, "Model m is busy, the wait timed out."),
     (kind.DeadlineExceeded("m"), 503, Code.DEADLINE_EXCEEDED, "Model m did not answer in time."),
     (kind.ModelUnavailable("m"), 503, Code.OK, "Model m is unavailable."),
+    (kind.OutOfMemory("m"), 503, Code.OK, "Model m is out of memory."),
+    (kind.DeviceLost("m"), 503, Code.OK, "Model m has lost its device, the server restarts."),
     (kind.ModelFailed("KeyError: 'x'"), 500, Code.OK, "KeyError: 'x'"),
     (
         kind.OutputRows("y", (3,), 2),

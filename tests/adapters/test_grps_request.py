@@ -34,7 +34,7 @@ def ask(make_resolve: Callable[..., Any]) -> Callable[..., InferRequest]:
 
     def run(view: ModelView, body: bytes, query: str = "", content: str = JSON) -> InferRequest:
         match = DIALECT.match("POST", PREDICT + query)
-        call = Call(body, "POST", PREDICT + query, {"content-type": content}, "http", match.args)
+        call = Call(body, "POST", PREDICT + query, {"content-type": content}, "http", match.args, in_thread=True)
         request = match.endpoint.decode(call, make_resolve(view))
         assert isinstance(request, InferRequest)
         return request
@@ -136,7 +136,7 @@ def printed(value: np.float32) -> Any:
 def decode(body: bytes) -> np.ndarray[Any, Any]:
     view = paper("m", FLOATS)
     match = DIALECT.match("POST", PREDICT)
-    call = Call(body, "POST", PREDICT, {"content-type": JSON}, "http", match.args)
+    call = Call(body, "POST", PREDICT, {"content-type": JSON}, "http", match.args, in_thread=True)
     array: np.ndarray[Any, Any] = match.endpoint.decode(call, lambda ref: view).inputs["x"]
     return array
 
@@ -469,7 +469,7 @@ def test_the_model_is_the_bodys_else_the_querys(make_model: Any, query: str, bod
         raise ModelNotFound(ref.qualified or "")
 
     match = DIALECT.match("POST", PREDICT + query)
-    call = Call(body, "POST", PREDICT + query, {"content-type": JSON}, "http", match.args)
+    call = Call(body, "POST", PREDICT + query, {"content-type": JSON}, "http", match.args, in_thread=True)
     with pytest.raises(ModelNotFound):
         match.endpoint.decode(call, resolve)
     assert asked == [ModelRef(qualified=qualified)]
@@ -590,7 +590,7 @@ def test_any_bytes_are_a_request_or_a_gateway_error(body: bytes) -> None:
 
 def judge(body: bytes) -> None:
     match = DIALECT.match("POST", PREDICT)
-    call = Call(body, "POST", PREDICT, {"content-type": JSON}, "http", match.args)
+    call = Call(body, "POST", PREDICT, {"content-type": JSON}, "http", match.args, in_thread=True)
     view = paper("m", {"x": ("FP32", None), "t": ("BYTES", None)})
     try:
         assert isinstance(match.endpoint.decode(call, lambda ref: view), InferRequest)

@@ -637,6 +637,8 @@ LATE: list[tuple[GatewayError, int, str]] = [
     ),
     (errors.ModelUnavailable("rows"), 503, "model 'rows' has stopped accepting requests"),
     (errors.DeadlineExceeded("rows"), 504, "Deadline Exceeded"),
+    (errors.OutOfMemory("rows"), 503, "failed to allocate memory for the request to model 'rows'"),
+    (errors.DeviceLost("rows"), 503, "model 'rows' has lost its device, the server restarts"),
     (errors.ModelFailed("division by zero"), 500, "division by zero"),
     (
         errors.OutputRows("y", (3,), 2),

@@ -44,7 +44,15 @@ def resolve(make_model: Callable[..., ModelView], make_resolve: Callable[..., Re
 
 def ask(resolve: Resolve, model: str, body: Any, headers: dict[str, str] | None = None, **more: Any) -> Any:
     """The request that a message asks for, or the reply that refuses it."""
-    call = Call(body, "POST", f"/v2/models/{model}/infer", headers or {}, "http", {"model": model}, **more)
+    call = Call(
+        body,
+        "POST",
+        f"/v2/models/{model}/infer",
+        headers or {},
+        "http",
+        {"model": model},
+        **{"in_thread": True, **more},
+    )
     try:
         return ENDPOINT.decode(call, resolve)
     except GatewayError as error:

@@ -2,6 +2,7 @@
 byte.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from adapters.open_inference import KIND, OpenInferenceOptions
 from adapters.open_inference.model_config import OpenInferenceModelOptions, triton_config
+from adapters.open_inference.model_override import translate
 from adapters.pb import message
 from gateway.canonical import ModelRef
 from gateway.errors import GatewayError, InvalidArgument, ModelNotFound
@@ -359,8 +361,33 @@ def test_dims(
 def test_devices(device: str, kind: str, gpus: list[int], make_model: Callable[..., ModelView]) -> None:
     (group,) = of(make_model, configuration={"device": device})["instance_group"]
     assert (group["kind"], group["gpus"]) == (kind, gpus)
-    (group,) = of(make_model, configuration={"device": "auto"}, device="cuda:0")["instance_group"]
+    (group,) = of(make_model, configuration={"device": "auto"}, devices=("cuda:0",))["instance_group"]
     assert group["kind"] == "KIND_GPU"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "groups"),
+    [
+        ({"device": "all", "instances": 2}, [("m", 2, "KIND_GPU", [0, 1])]),
+        ({"device": "cuda:*", "instances": 1}, [("m", 1, "KIND_GPU", [0, 1])]),
+        ({"device": ["cuda:1", "cuda:0"], "instances": 3}, [("m", 3, "KIND_GPU", [1, 0])]),
+        (
+            {"device": ["cuda:0", "cuda:0", "cuda:1", "cpu"], "instances": 2},
+            [("m_0", 4, "KIND_GPU", [0]), ("m_1", 2, "KIND_GPU", [1]), ("m_2", 2, "KIND_CPU", [])],
+        ),
+    ],
+)
+def test_several_devices(
+    configuration: dict[str, Any], groups: list[Any], make_model: Callable[..., ModelView]
+) -> None:
+    found = of(make_model, configuration=configuration, devices=("cuda:0", "cuda:1"))["instance_group"]
+    assert [(each["name"], each["count"], each["kind"], each["gpus"]) for each in found] == groups
+    sent_back = translate(json.dumps({"instance_group": found}), {"device": "auto"})
+    if len(groups) == 1:
+        wanted = {"device": [f"cuda:{gpu}" for gpu in groups[0][3]], "instances": groups[0][1]}
+    else:  # not every group names its GPUs
+        wanted = {"device": "auto", "instances": 8}
+    assert sent_back == wanted
 
 
 def test_schedulers(make_model: Callable[..., ModelView]) -> None:

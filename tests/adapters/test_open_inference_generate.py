@@ -48,7 +48,7 @@ def ask(resolve: Resolve, target: str, body: Any, **call: Any) -> Any:
     """The question of a request, or the reply that refuses it."""
     match = DIALECT.match("POST", f"/v2/models/{target}")
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    message = Call(data, "POST", target, call.pop("headers", {}), "http", match.args, **call)
+    message = Call(data, "POST", target, call.pop("headers", {}), "http", match.args, **{"in_thread": True, **call})
     try:
         return match.endpoint.decode(message, resolve)
     except GatewayError as error:

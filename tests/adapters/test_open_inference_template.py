@@ -245,3 +245,19 @@ def test_heads_are_bounded(make_model: Callable[..., ModelView]) -> None:
     for number in range(600):
         assert by_head(heads, view, {"inputs": [X, Z], "n": number}, TAIL)[1] is not None
     assert len(heads._by_text) <= 256
+
+
+def test_what_is_no_template_is_not_read_as_one_document(
+    make_model: Callable[..., ModelView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of two inputs can begin and end like one of one input that was learned."""
+    pytest.importorskip("adapters._numbers", exc_type=ImportError)
+    view = only_x(make_model)
+    layout = '{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s}]}'
+    templates = Templates()
+    learned = (layout % "[1,2,3,4]").encode()
+    templates.learn(long_way(view, learned), None, 100, learned)
+    assert templates.read(view, None, 100, learned) is not None
+    monkeypatch.setattr(template, "_numbers_of_document", None)
+    two = '[1,2,3,4]},{"name":"z","datatype":"FP32","shape":[1],"data":[5]'
+    assert templates.read(view, None, 100, (layout % two).encode()) is None

@@ -29,7 +29,7 @@ PREDICT = "/v1/models/m:predict"
 
 
 def call_of(method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None, **more: Any) -> Call:
-    return Call(body, method, target, headers or {}, "http", match(method, target).args, **more)
+    return Call(body, method, target, headers or {}, "http", match(method, target).args, **{"in_thread": True, **more})
 
 
 def ask(call: Call, resolve: Resolve) -> Any:

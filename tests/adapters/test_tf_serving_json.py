@@ -19,7 +19,7 @@ PREDICT = "/v1/models/m:predict"
 
 def answer(body: bytes, view: ModelView, make_resolve: MakeResolve) -> tuple[int, bytes]:
     """What the client gets of a model that gives back its input."""
-    call = Call(body, "POST", PREDICT, {}, "http", match("POST", PREDICT).args)
+    call = Call(body, "POST", PREDICT, {}, "http", match("POST", PREDICT).args, in_thread=True)
     endpoint = match("POST", PREDICT).endpoint
     try:
         request = endpoint.decode(call, make_resolve(view))

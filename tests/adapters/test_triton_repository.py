@@ -52,6 +52,7 @@ def told(reading: Reading) -> dict[str, Any]:
 COMPLETED: dict[str, Any] = {
     "backend": "onnx",
     "versions": "latest",
+    "device": "all",
     "max_batch_size": "auto",
     "scalars_as_vectors": True,
     "max_queue_size": 65536,
@@ -61,6 +62,7 @@ Y = {"name": "y", "datatype": "FP32", "shape": [-1, 2]}
 DECLARED: dict[str, Any] = {
     "backend": "onnx",
     "versions": "latest",
+    "device": "all",
     "max_batch_size": 8,
     "batching": False,
     "max_queue_size": 65536,
@@ -150,10 +152,26 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         COMPLETED,
         {"instances": 2, "device": "cpu"},
     ),
-    "a GPU": ("instance_group { kind: KIND_GPU }", COMPLETED, {"device": "cuda"}),
+    "every GPU": ("instance_group { kind: KIND_GPU }", COMPLETED, {"device": "cuda:*"}),
     "that GPU": ("instance_group [{ kind: KIND_GPU gpus: [ 1 ] }]", COMPLETED, {"device": "cuda:1"}),
-    "any GPU 0": ("instance_group [{ gpus: [ 0 ] }]", COMPLETED, {}),
-    "the model chooses": ("instance_group [{ kind: KIND_MODEL name: 'a' }]", COMPLETED, {}),
+    "that GPU, of any kind": ("instance_group [{ gpus: [ 0 ] }]", COMPLETED, {"device": "cuda:0"}),
+    "two GPUs": (
+        "instance_group [{ kind: KIND_GPU gpus: [ 1, 0, 1 ] count: 3 }]",
+        COMPLETED,
+        {"device": ["cuda:1", "cuda:0"], "instances": 3},
+    ),
+    "different counts": (
+        "instance_group [ { count: 4 gpus: 0 }, { count: 2 gpus: [ 1, 2 ] }, { kind: KIND_CPU count: 2 } ]",
+        COMPLETED,
+        {"device": ["cuda:0", "cuda:0", "cuda:1", "cuda:2", "cpu"], "instances": 2},
+    ),
+    "groups that overlap": (
+        "instance_group [ { gpus: [ 0, 1 ] }, { gpus: 1 } ]",
+        COMPLETED,
+        {"device": ["cuda:0", "cuda:1", "cuda:1"]},
+    ),
+    "every GPU twice": ("instance_group [ { kind: KIND_AUTO }, { } ]", COMPLETED, {"instances": 2}),
+    "the model chooses": ("instance_group [{ kind: KIND_MODEL name: 'a' }]", COMPLETED, {"device": None}),
     "groups on one device": (
         "instance_group [ { kind: KIND_CPU, count: 2 }, { kind: KIND_CPU } ]",
         COMPLETED,
@@ -173,6 +191,22 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "max_queue_size": 9,
             "queue": {"timeout_us": 7, "timeout_action": "delay", "allow_timeout_override": True},
             "priorities": {"levels": 2, "default": 2, "queue_policies": {"1": {"max_queue_size": 3}}},
+        },
+    ),
+    "a level that takes nothing from the default's policy": (
+        BATCHED + "dynamic_batching { priority_levels: 3 default_priority_level: 3 default_queue_policy { "
+        "default_timeout_microseconds: 7 max_queue_size: 9 } priority_queue_policy { key: 1 value: { } } "
+        "priority_queue_policy { key: 2 value: { max_queue_size: 9 timeout_action: DELAY } } }",
+        DECLARED,
+        {
+            "batching": None,
+            "max_queue_size": 9,
+            "queue": {"timeout_us": 7},
+            "priorities": {
+                "levels": 3,
+                "default": 3,
+                "queue_policies": {"1": {"max_queue_size": 65536}, "2": {"timeout_action": "delay"}},
+            },
         },
     ),
     "sequences": (
@@ -213,6 +247,11 @@ READS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         'parameters { key: "b" value: { string_value: "2" } } parameters: { key: "a", value { string_value: "" } }',
         COMPLETED,
         {"parameters": {"a": "", "b": "2"}},
+    ),
+    "a limit of memory": (
+        'parameters { key: "gpu_mem_limit" value { string_value: "1073741824" } }',
+        COMPLETED,
+        {"memory_limit_bytes": 1 << 30, "parameters": {"gpu_mem_limit": "1073741824"}},
     ),
     "ONNX Runtime's settings": (
         'parameters { key: "intra_op_thread_count" value { string_value: "2" } } '
@@ -276,7 +315,7 @@ SAVED: dict[str, Any] = {
 )
 def test_a_saved_model(write: Write, text: str | None, like: dict[str, Any], changes: dict[str, Any]) -> None:
     reading = read_model(write(text, "model.savedmodel", "best.savedmodel"))
-    assert told(reading) == like | changes
+    assert told(reading) == like | {"device": "all"} | changes
     assert reading.notes == ()
 
 
@@ -295,6 +334,62 @@ def test_what_a_saved_model_does_not_do_is_told(write: Write) -> None:
     many = 'parameters { key: "TF_NUM_INTRA_THREADS" value { string_value: "many" } }'
     with pytest.raises(ValueError, match='TF_NUM_INTRA_THREADS is "many", expected a number of threads'):
         read_model(write(many, "model.savedmodel", name="n"))
+
+
+TORCH: dict[str, Any] = {
+    "backend": "torch",
+    "versions": "latest",
+    "device": "all",
+    "max_batch_size": "auto",
+    "max_queue_size": 65536,
+}
+SHAPED = (
+    "max_batch_size: 4 input { name: 'INPUT__0' data_type: TYPE_FP32 dims: 6 reshape { shape: [ 2, 3 ] } } "
+    "output { name: 'OUTPUT__0' data_type: TYPE_FP32 dims: 6 }"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (None, {}),
+        ('platform: "pytorch_libtorch"', {}),
+        ('backend: "pytorch" default_model_filename: "model.pt"', {}),
+        ('backend: "pytorch" default_model_filename: "model.pt2"', {"file": "model.pt2"}),
+        ('default_model_filename: "best.pt2"', {"file": "best.pt2"}),
+        (
+            'backend: "pytorch" parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "2" } }\n'
+            'parameters { key: "ENABLE_CUDNN_BENCHMARK" value { string_value: "true" } }',
+            {
+                "intra_op_threads": 2,
+                "cudnn_benchmark": True,
+                "parameters": {"ENABLE_CUDNN_BENCHMARK": "true", "INTRA_OP_THREAD_COUNT": "2"},
+            },
+        ),
+        (
+            'backend: "pytorch" ' + SHAPED,
+            {
+                "max_batch_size": 4,
+                "inputs": [{"name": "INPUT__0", "datatype": "FP32", "shape": [-1, 6]}],
+                "outputs": [{"name": "OUTPUT__0", "datatype": "FP32", "shape": [-1, 6]}],
+                "preprocess": [{"op": "reshape", "input": "INPUT__0", "before": [6], "after": [2, 3]}],
+                "model_inputs": [{"name": "INPUT__0", "datatype": "FP32", "shape": [-1, 2, 3]}],
+            },
+        ),
+    ],
+)
+def test_a_pytorch_model(write: Write, text: str | None, changes: dict[str, Any]) -> None:
+    reading = read_model(write(text, "model.pt", "best.pt2"))
+    found = told(reading)
+    assert {key: found.get(key) for key in (*TORCH, *changes)} == TORCH | changes
+    assert found.keys() - TORCH.keys() <= changes.keys() | {"batching"}
+    assert reading.notes == ()
+
+
+def test_what_a_pytorch_model_does_not_do_is_told(write: Write) -> None:
+    text = 'backend: "pytorch" parameters { key: "ENABLE_WEIGHT_SHARING" value { string_value: "true" } }'
+    (note,) = read_model(write(text, "model.pt")).notes
+    assert "is ignored: each instance has weights of its own" in str(note)
 
 
 def test_an_ensemble(write: Write) -> None:
@@ -371,6 +466,45 @@ def test_the_file_tells_the_backend(write: Write, file: str, backend: str) -> No
     assert read_model(write(text, file, "notes.txt")).entry["backend"] == backend
 
 
+WARMUP = """
+model_warmup [
+  { name: "one" batch_size: 8 count: 3 inputs { key: "x" value { random_data: true dims: 3 data_type: TYPE_FP32 } } },
+  { inputs { key: "x" value { zero_data: true dims: [ 3 ] data_type: TYPE_FP32 } } },
+  { batch_size: 1 inputs { key: "x" value { input_data_file: "raw/x" dims: 3 data_type: TYPE_FP32 } } }
+]"""
+
+
+def test_samples_of_the_warm_up(write: Write) -> None:
+    folder = write(BATCHED + WARMUP, "model.onnx")
+    reading = read_model(folder)
+    assert reading.entry["warmup"] == [
+        {"name": "one", "batch_size": 8, "count": 3, "inputs": {"x": {"shape": [3], "data": "random"}}},
+        {"name": "", "batch_size": 1, "count": 1, "inputs": {"x": {"shape": [3], "data": "zeros"}}},
+        {
+            "name": "",
+            "batch_size": 1,
+            "count": 1,
+            "inputs": {"x": {"shape": [3], "file": str(folder / "warmup/raw/x")}},
+        },
+    ]
+    assert reading.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("batch_size: 8", "batch_size: 9", "model_warmup.batch_size: 9 is more than max_batch_size, 8"),
+        ("random_data: true dims: 3 data_type: TYPE_FP32", "dims: 3 data_type: TYPE_INT8", "'x' is INT8, but FP32 is"),
+        ("dims: [ 3 ]", "dims: [ -1 ]", r"model_warmup\[1\].inputs: each of the dims \[-1\] of 'x' must be known"),
+        ("raw/x", "../x", "must lie in the model's folder"),
+    ],
+)
+def test_a_sample_that_cannot_be(write: Write, before: str, after: str, words: str) -> None:
+    folder = write(BATCHED + WARMUP.replace(before, after), "model.onnx")
+    with pytest.raises(ValueError, match=words):
+        read_model(folder)
+
+
 NOTES: dict[str, tuple[str, list[str]]] = {
     "optimization": (
         "optimization {\n  cuda { graphs: true\n    output_copy_stream: true }\n  execution_accelerators {\n"
@@ -383,32 +517,36 @@ NOTES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "single keys": (
-        'runtime: "x"\nmetric_tags { key: "a" value: "b" }\nresponse_cache { enable: True }\n'
-        'cc_model_filenames [ { key: "8.0" value: "a" } ]\nmodel_warmup [ { batch_size: 64 name: "w" inputs { key: "x" '
-        "value { random_data: true dims: [ 3, 2 ] data_type: TYPE_FP32 } } } ]",
+        'runtime: "x"\nmetric_tags { key: "a" value: "b" }\nmodel_operations { op_library_filename: "o" }\n'
+        'cc_model_filenames [ { key: "8.0" value: "a" } ]',
         [
             "1: runtime is ignored",
             "2: metric_tags is ignored",
-            "3: response_cache.enable is ignored",
+            "3: model_operations is ignored",
             "4: cc_model_filenames is ignored",
-            "5: model_warmup is ignored",
         ],
     ),
-    "no cache after all": ("response_cache { enable: false }", []),
+    "groups beside every GPU": (
+        "instance_group [\n{ kind: KIND_GPU },\n{ kind: KIND_CPU },\n{ kind: KIND_GPU } ]",
+        ["3: instance_group[1] runs where the first group does, device: cuda:*"],
+    ),
+    "every GPU beside groups": (
+        "instance_group [\n{ gpus: 0 },\n{ kind: KIND_GPU } ]",
+        ["3: instance_group[1] is ignored: beside groups that name their GPUs, it must, too"],
+    ),
+    "a cache": ("response_cache { enable: true }", []),
     "instances": (
         "instance_group [\n{ count: 1 kind: KIND_GPU gpus: [ 1, 2 ] rate_limiter { priority: 2 } },\n"
         "{ kind: KIND_CPU\n host_policy: 'h' },\n{ passive: true kind: KIND_GPU } ]",
         [
-            "2: instance_group.gpus uses GPU 1 alone of [1, 2]",
             "2: instance_group.rate_limiter is ignored",
-            "3: instance_group[1] runs on cuda:1, too",
             "4: instance_group[1].host_policy is ignored",
             "5: instance_group[2].passive leaves its group out",
         ],
     ),
     "tensors": (
-        BATCHED.replace("dims: 3", "dims: 3 allow_ragged_batch: true is_shape_tensor: false"),
-        ["2: input.allow_ragged_batch is ignored"],
+        ONE.replace("dims: 3", "dims: 3 allow_ragged_batch: true is_shape_tensor: false"),
+        ["1: input.allow_ragged_batch is ignored"],
     ),
     "batchers": (
         "max_batch_size: 8\ndynamic_batching { preserve_ordering: true\n"
@@ -475,7 +613,7 @@ REFUSES: dict[str, tuple[str | bytes, str]] = {
     "deep lists": ("input " + "[" * 100_000, "config.pbtxt:1:"),
     "large": (b"#" * (MAX_BYTES + 1), "config.pbtxt: larger than 1 MiB"),
     "another name": ('name: "n"', 'config.pbtxt:1:1: name: "n" is not the name of its folder, m'),
-    "another backend": ('backend: "pytorch"', '"pytorch" is not supported; onnxruntime, python, tensorflow'),
+    "another backend": ('backend: "tensorrt"', '"tensorrt" is not supported; onnxruntime, python, pytorch'),
     "another platform": ('platform: "tensorrt_plan"', 'config.pbtxt:1:1: platform: "tensorrt_plan" is not supported'),
     "platform and backend at odds": ('backend: "python" platform: "onnxruntime_onnx"', "is not a platform of"),
     "an ensemble of nothing": ('platform: "ensemble"', "an ensemble needs ensemble_scheduling"),
@@ -512,7 +650,23 @@ REFUSES: dict[str, tuple[str | bytes, str]] = {
         "needs int32_false_true, fp32_false_true or bool_false_true with two values",
     ),
     "iterative sequences": ("sequence_batching { iterative_sequence: true }", "is not supported"),
-    "a batch input": ("batch_input { kind: BATCH_ELEMENT_COUNT }", "batch_input: is not supported"),
+    "a batch input": (
+        "batch_input { kind: BATCH_ELEMENT_COUNT }",
+        "config.pbtxt:1:1: batch_input: is not supported: Triton joins ragged inputs end to end",
+    ),
+    "an accumulated one": (
+        "batch_input [{ kind: BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO target_name: 'i' source_input: 'x' "
+        "data_type: TYPE_FP32 }, { kind: BATCH_ITEM_SHAPE_FLATTEN }, { kind: BATCH_MAX_ELEMENT_COUNT_AS_SHAPE }]",
+        "Give the model rows that are filled up to one length (see ragged), or serve it by Triton behind backend",
+    ),
+    "a ragged input": (
+        BATCHED.replace("dims: 3", "dims: 3 allow_ragged_batch: true"),
+        "config.pbtxt:2:48: input.allow_ragged_batch: is not supported: Triton joins ragged inputs end to end",
+    ),
+    "a limit of memory": (
+        'parameters { key: "gpu_mem_limit" value { string_value: "2GB" } }',
+        'gpu_mem_limit is "2GB", expected a number of bytes',
+    ),
     "threads of text": (
         'parameters { key: "intra_op_thread_count" value { string_value: "many" } }',
         'config.pbtxt:1:1: parameters: intra_op_thread_count is "many", expected a number of threads',
@@ -537,11 +691,13 @@ def test_refuses(write: Write, case: str) -> None:
 @pytest.mark.parametrize(
     ("file", "wanted"),
     [
-        ("model.pt", "model.pt is TorchScript, which is not supported"),
         ("model.plan", "model.plan is a TensorRT engine"),
         ("model.graphdef", "model.graphdef is a TensorFlow GraphDef"),
         ("model.xml", "model.xml is an OpenVINO model"),
-        ("weights.bin", "no version has one of model.onnx, model.py, model.savedmodel; found weights.bin"),
+        (
+            "weights.bin",
+            "no version has one of model.onnx, model.py, model.savedmodel, model.pt, model.pt2; found weights.bin",
+        ),
     ],
 )
 def test_refuses_files(write: Write, file: str, wanted: str) -> None:
@@ -603,9 +759,14 @@ def test_a_folder_of_another_name(write: Write) -> None:
         read_model(folder, '{"name": "upload-7"}', name="m")
 
 
+def test_a_response_cache_is_asked_for_by_name(write: Write) -> None:
+    assert read_model(write("response_cache { enable: true }")).entry["response_cache"] is True
+    assert "response_cache" not in read_model(write("response_cache { enable: false }", name="n")).entry
+
+
 def test_notes_of_a_configuration_have_no_line(write: Write) -> None:
-    (note,) = read_model(write(None), '{"response_cache": {"enable": true}}').notes
-    assert str(note) == "configuration: response_cache.enable is ignored: every request is computed"
+    (note,) = read_model(write(None), '{"cc_model_filenames": {"8.0": "a"}}').notes
+    assert str(note) == "configuration: cc_model_filenames is ignored: one file serves every device"
 
 
 def test_the_original_configuration_goes_along(write: Write) -> None:

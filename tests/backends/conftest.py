@@ -1,8 +1,9 @@
-"""A world of Triton's Python models: from their texts to what their callers hear."""
+"""A world of Triton's Python models: from their texts to what their callers hear; and what operators compute with."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from textwrap import dedent, indent
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from backends.device import cuda_devices
 from gateway.app import App, registries
 from gateway.canonical import InferRequest, InferResponse, ModelRef, OutputRequest
 from gateway.config import load_config
@@ -103,6 +105,23 @@ class World:
     def python(self, name: str) -> Any:
         """The user's object."""
         return self.executor(name)._backend._instance._model
+
+
+HAS_GPU = cuda_devices() > 0
+WITH = ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where there is no GPU, its tests are not there: a test that skips itself looks like one that passed."""
+    if not HAS_GPU:
+        config.hook.pytest_deselected(items=[item for item in items if "gpu" in item.keywords])
+        items[:] = [item for item in items if "gpu" not in item.keywords]
+
+
+@pytest.fixture(scope="session", params=WITH)
+def xp(request: pytest.FixtureRequest) -> Any:
+    """What operators compute with: NumPy, and CuPy where there is a GPU."""
+    return importlib.import_module(request.param)
 
 
 Make = Callable[..., Awaitable[World]]

@@ -237,3 +237,33 @@ def test_an_initializer_that_is_declared_is_an_optional_input(tmp_path: Path) ->
     one = np.ones(1, np.float32)
     assert run(backend, x=one)["y"].tolist() == [11]
     assert run(backend, x=one, bias=one)["y"].tolist() == [2]
+
+
+def test_a_scalar_of_16_bits_stays_a_scalar(tmp_path: Path) -> None:
+    backend = load(save(tmp_path, "Identity", {"x": ("BF16", [])}, {"y": ("BF16", None)}))
+    y = run(backend, x=np.array(3, DTYPES["BF16"]))["y"]
+    assert (y.shape, float(y)) == ((), 3)
+
+
+def test_the_same_numbers_give_the_same_bits_wherever_they_lie(tmp_path: Path) -> None:
+    """Too large to be copied into bound buffers, at every address that a request's body may put them at."""
+    backend = load(save(tmp_path, "ReduceSum", {"x": ("FP32", ["n"])}, {"y": ("FP32", [1])}))
+    size = 50_001
+    x = np.random.default_rng(0).standard_normal(size, np.float32)
+    want = run(backend, x=x)["y"].tobytes()
+    for offset in range(17):
+        body = bytes(offset) + x.tobytes()
+        assert run(backend, x=np.frombuffer(body, np.float32, size, offset))["y"].tobytes() == want
+
+
+def test_weights_in_a_file_beside_the_model(tmp_path: Path) -> None:
+    folder = save(tmp_path, "Add", {"x": ("FP32", [3]), "w": ("FP32", [3])}, {"y": ("FP32", [3])})
+    model = onnx.load(folder / "model.onnx")
+    model.graph.input.pop()
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w"))
+    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (folder / "weights.bin").stat().st_size >= 12
+    assert run(load(folder), x=np.ones(3, np.float32))["y"].tolist() == [2, 3, 4]
+    (folder / "weights.bin").unlink()
+    with pytest.raises(ValueError, match="cannot load"):
+        load(folder)

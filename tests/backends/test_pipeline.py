@@ -10,7 +10,10 @@ import pytest
 from backends import pipeline
 from backends.device import Device
 from backends.ops.cast import KIND as CAST
+from backends.ops.fusion import Fused
+from backends.ops.scale import KIND as SCALE
 from backends.ops.softmax import KIND as SOFTMAX
+from backends.rows import join_rows
 from gateway.canonical import DTYPES, InferRequest, OutputRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed, OutputRows
 from gateway.ports import BackendKind, Computation, ModelSource, Options
@@ -91,7 +94,7 @@ def test_only_outputs_that_somebody_wants_are_computed(ask: Any) -> None:
 
 def test_a_batch_of_one_is_not_copied(ask: Any) -> None:
     request = ask([[1, 2]])
-    assert pipeline.join_rows([request])["x"] is request.inputs["x"]
+    assert join_rows([request])["x"] is request.inputs["x"]
 
 
 def test_what_a_model_raises_is_told_by_its_last_line(ask: Any) -> None:
@@ -154,3 +157,31 @@ def test_what_is_declared_for_auto_gets_the_batch_dimension_that_was_found() -> 
     assert [spec.shape for spec in (*computation.inputs, *computation.outputs)] == [(-1, 2), (-1, 2)]
     with pytest.raises(ValueError, match="shape"):
         load(inputs=(x,))
+
+
+def test_steps_become_one_when_a_model_is_loaded(ask: Any) -> None:
+    steps = [
+        CAST.make(CAST.options(op="cast", input="x", to="FP32")),
+        SCALE.make(SCALE.options(op="scale", input="x", factor=2.0)),
+    ]
+    computation = load(steps, inputs=(TensorSpec("x", DTYPES["UINT8"], (-1, 2)),))
+    executor: Any = computation.executors[0]
+    assert [type(op) for op in executor._preprocess] == [Fused]
+    assert executor.inline
+    assert run(computation, InferRequest(ask([]).view, {"x": np.array([[1, 2]], np.uint8)})) == [
+        {"y": [[4, 8]], "z": [[3, 5]]}
+    ]
+
+
+def test_what_takes_as_long_as_it_likes_does_not_run_on_the_event_loop() -> None:
+    class Unsteady:
+        steady = False
+
+        def specs(self, specs: Any) -> Any:
+            return specs
+
+        def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
+            return tensors
+
+    executor = load([Unsteady()]).executors[0]
+    assert not executor.inline

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,8 @@ def load(file: Path, name: str = "M", datatype: str = "FP32", **changes: Any) ->
 
 
 def request(x: Any) -> InferRequest:
-    return InferRequest(None, {"x": x}, id="i7", parameters={"t": 2})  # type: ignore[arg-type]
+    view: Any = SimpleNamespace(name="m")
+    return InferRequest(view, {"x": x}, id="i7", parameters={"t": 2})
 
 
 def run(computation: Computation, x: Any) -> list[Any]:

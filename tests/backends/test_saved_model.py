@@ -14,7 +14,7 @@ from backends.saved_model import KIND, library
 from backends.saved_model.failures import plain, told
 from backends.saved_model.signatures import read_signatures
 from gateway.canonical import DTYPES, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed, NotFound, Unavailable, Unsupported
+from gateway.errors import Exhausted, InvalidArgument, ModelFailed, NotFound, Unsupported
 from gateway.ports import ModelSource
 
 NAME = "tensorflow/serving/"
@@ -178,7 +178,7 @@ def test_callers_are_told_what_happened_and_not_where_in_the_graph(said: str, pl
         (11, InvalidArgument),
         (5, NotFound),
         (12, Unsupported),
-        (8, Unavailable),
+        (8, Exhausted),
         (13, ModelFailed),
     ],
 )

@@ -19,7 +19,8 @@ from gateway.canonical import TensorSpec
 from gateway.config.control import ModelControl
 from gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
 from gateway.config.options import Config, config_class, json_schema, write_json_schema
-from gateway.config.values import FileRef, VersionPolicy, parse_bind
+from gateway.config.values import VersionPolicy, parse_bind
+from gateway.files import FileRef
 from gateway.ports import BackendKind, DialectKind, OpKind, Options, Registries
 
 # ---------------------------------------------------------------------------------------------------------- registries
@@ -215,17 +216,23 @@ def test_defaults(folder: Path) -> None:
                 "priorities": None,
                 "inputs": [],
                 "outputs": [],
+                "memory_limit_bytes": None,
+                "pad_batches_to": [],
+                "ragged": None,
                 "sequences": None,
                 "class_labels": {},
                 "preprocess": [],
                 "postprocess": [],
                 "signatures": {},
+                "response_cache": False,
                 "parameters": {},
                 "example": None,
+                "warmup": [],
                 "threads": 1,
                 "grps": None,
             }
         },
+        "ops": {},
         "repositories": [],
         "model_control": {"mode": "none", "load": [], "poll_seconds": 15, "allow_uploads": False, "model_roots": []},
         "admin": None,
@@ -234,8 +241,13 @@ def test_defaults(folder: Path) -> None:
         "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
+        "cpu": {"threads": None},
+        "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},
         "page": True,
         "readiness": "strict",
+        "supervise": "auto",
+        "reload": {"watch": False, "poll_seconds": 1},
+        "unready_seconds": 0,
         "drain_seconds": 30,
         "open_inference": {},
         "tf_serving": {},
@@ -604,13 +616,14 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
     # --- kinds
     "kinds of scalars": (
         HEAD + "    instances: many\n    max_batch_size: 1.5\n    max_queue_size: '2'\n    max_queue_delay_us: yes\n"
-        "    device: [cpu]\ngrps: {initially_online: 'true'}\ndrain_seconds: soon\n",
+        "    device: {cpu: 1}\ngrps: {initially_online: 'true'}\ndrain_seconds: soon\n",
         [
             '5:16: models.digits.instances: found "many", expected an integer',
             "6:21: models.digits.max_batch_size: found 1.5, expected an integer or auto",
             '7:21: models.digits.max_queue_size: found "2", expected an integer; write it without quotes',
             "8:25: models.digits.max_queue_delay_us: found yes, which YAML reads as true, expected an integer",
-            "9:13: models.digits.device: found a list, expected text",
+            "9:13: models.digits.device: found a mapping, expected auto, all, cpu, cuda, cuda:N, "
+            "cuda:* or a list of devices",
             '10:26: grps.initially_online: found "true", expected true or false; write it without quotes',
             '11:16: drain_seconds: found "soon", expected a number',
         ],
@@ -629,7 +642,8 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
         HEAD + "    device: off\n    grps: {str_data: 5}\n    signatures: {s: {inputs: {x: yes}, scores: 1e3}}\n"
         "readiness: on\n",
         [
-            '5:13: models.digits.device: found off, which YAML reads as false, expected text; put it in quotes: "off"',
+            "5:13: models.digits.device: found off, which YAML reads as false, expected auto, all, cpu, cuda, cuda:N, "
+            "cuda:* or a list of devices",
             '6:22: models.digits.grps.str_data: found 5, expected text; put it in quotes: "5"',
             "7:34: models.digits.signatures.s.inputs.x: found yes, which YAML reads as true, expected text; put it in "
             'quotes: "yes"',
@@ -753,15 +767,26 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             '10:53: models.digits.postprocess[4].std[1]: found "1", expected a number; write it without quotes',
         ],
     ),
+    "sizes of memory": (
+        HEAD + "    memory_limit_bytes: 2 GB\n  b: {backend: onnx, path: models, memory_limit_bytes: 0}\n"
+        "cpu: {threads: 0}\n",
+        [
+            '5:25: models.digits.memory_limit_bytes: found "2 GB", expected a number of bytes, or text like 2GiB or '
+            "512MiB",
+            "6:56: models.b.memory_limit_bytes: found 0, expected a number of bytes, or text like 2GiB or 512MiB",
+            "7:16: cpu.threads: found 0, expected at least 1",
+        ],
+    ),
     "devices and versions": (
         HEAD + "    device: gpu\n    versions: newest\n"
         "  b: {backend: onnx, path: models, device: 'cuda:', versions: [1, -1], labels: {a: 7}}\n"
         "  c: {backend: onnx, path: models, versions: [1, 3], labels: {a: 1, b: 2}}\n",
         [
-            '5:13: models.digits.device: found "gpu", expected auto, cpu, cuda or cuda:N',
+            '5:13: models.digits.device: found "gpu", expected auto, all, cpu, cuda, cuda:N, cuda:* or a list of '
+            "devices",
             '6:15: models.digits.versions: found "newest", expected latest, all, none, a list of versions like [1, '
             "3], or {latest: 2}",
-            '7:44: models.b.device: found "cuda:", expected auto, cpu, cuda or cuda:N',
+            '7:44: models.b.device: found "cuda:", expected auto, all, cpu, cuda, cuda:N, cuda:* or a list of devices',
             "7:63: models.b.versions: found a list, expected latest, all, none, a list of versions like "
             "[1, 3], or {latest: 2}",
             "8:72: models.c.labels.b: version 2 is not among the versions of this model",

@@ -86,7 +86,7 @@ def test_what_is_written_reads_back_as_the_same(make: Make, tmp_path: Path, case
 
 
 def test_the_document_is_made_for_people(make: Make, tmp_path: Path) -> None:
-    reading = read_model(make("max_batch_size: 2\nresponse_cache { enable: true }"))
+    reading = read_model(make("max_batch_size: 2\nmodel_operations { op_library_filename: 'x' }"))
     models = [Imported("m", reading.entry, reading.notes), Imported("n", error="no\nsuch file")]
     text = triton_document("x", models, tmp_path)
     assert (
@@ -105,10 +105,11 @@ listen:                               # Triton's ports
 models:
 
   m:
-    # config.pbtxt:2: response_cache.enable is ignored: every request is computed
+    # config.pbtxt:2: model_operations is ignored: no library of custom operations is loaded
     backend: onnx
     path: models/m
     versions: latest
+    device: all
     max_batch_size: 2
     max_queue_size: 65536
     scalars_as_vectors: true
@@ -121,11 +122,11 @@ models:
 def test_migrate_says_what_it_cannot_do(make: Make, tmp_path: Path) -> None:
     said: list[str] = []
     complaints: list[str] = []
-    make('backend: "pytorch"', name="torch")
+    make('backend: "tensorrt"', name="engine")
     assert migrate.from_triton(tmp_path / "models", None, said.append, complaints.append) == 1
     assert complaints == [
-        'torch: NOT IMPORTED: config.pbtxt:1:1: backend: "pytorch" is not supported; '
-        "onnxruntime, python, tensorflow (SavedModels) and ensemble are",
+        'engine: NOT IMPORTED: config.pbtxt:1:1: backend: "tensorrt" is not supported; '
+        "onnxruntime, python, pytorch, tensorflow (SavedModels) and ensemble are",
         "0 of 1 models imported",
     ]
     complaints.clear()

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from gateway import grpc_streams
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import Code, DeadlineExceeded, GatewayError, InvalidArgument, ModelFailed
 from gateway.grpc_server import GrpcListener
@@ -340,3 +341,14 @@ async def test_a_client_that_leaves_is_no_fault_of_ours(house: House, caplog: py
             await until(lambda left=a: left.left)  # type: ignore[misc]
             house.asked.clear()
     assert not caplog.records
+
+
+@pytest.mark.parametrize("least", [1, 1 << 20])
+async def test_a_large_message_is_put_together_elsewhere(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_streams, "COPIED_IN_THREAD_BYTES", least)
+    parts = [b"head", memoryview(b"numbers" * 1000), b"", bytearray(b"tail")]
+    assert await grpc_streams.body_of(Reply(parts)) == b"".join(parts)
+    assert await grpc_streams.body_of(Reply(memoryview(b"alone"))) == b"alone"
+    assert await grpc_streams.body_of(Reply([])) == b""
+    whole = b"whole"
+    assert await grpc_streams.body_of(Reply(whole)) is whole

@@ -516,13 +516,27 @@ def test_batching_tells_of_each_key(run: Callable[..., Outcome]) -> None:
         "b.txt:1: max_batch_size -> max_batch_size: 8",
         "b.txt:2: max_enqueued_batches -> max_queue_size: 24, which counts requests: 3 batches of 8 rows each",
         "b.txt:8: thread_pool_name is ignored: threads have no names of their own",
-        "b.txt:4: allowed_batch_sizes is ignored: a batch runs with the rows that it has; "
-        "none is padded to certain sizes",
-        "b.txt:5: pad_variable_length_inputs is ignored: requests of different shapes do not share a batch, "
-        "so that none needs padding",
         "b.txt:6: enable_large_batch_splitting is ignored: a request of up to max_batch_size rows runs whole",
         "b.txt:7: max_execution_batch_size is ignored: a request of up to max_batch_size rows runs whole",
+        "b.txt:4: allowed_batch_sizes -> pad_batches_to: [4, 8]",
+        "b.txt:5: pad_variable_length_inputs -> ragged.inputs, filled up with 0 or empty text and not with each "
+        "tensor's first element",
     ]
+    model = outcome.config["models"]["m"]
+    assert model["pad_batches_to"] == [4, 8]
+    assert model["ragged"] == {"inputs": {"*": {}}}
+
+
+def test_batches_smaller_than_requests(run: Callable[..., Outcome]) -> None:
+    """A large request is split there; here the largest batch bounds it."""
+    outcome = batched(
+        run,
+        "max_batch_size { value: 8 }\nallowed_batch_sizes: [2, 4]\nenable_large_batch_splitting { value: true }\n"
+        "max_execution_batch_size { value: 4 }",
+    )
+    assert outcome.config["models"]["m"]["pad_batches_to"] == [2, 4]
+    told = "b.txt:2: allowed_batch_sizes bounds requests, too: one of more than 4 rows is refused, and not split"
+    assert told in outcome.report
 
 
 @pytest.mark.parametrize(
@@ -534,6 +548,12 @@ def test_batching_tells_of_each_key(run: Callable[..., Outcome]) -> None:
         ),
         ("\nbatch_timeout_micros { value: -1 }", "b.txt:2:1: batch_timeout_micros: found -1, expected at least 0"),
         ("max_batch_size: 128", "b.txt:1:17: max_batch_size: "),
+        (
+            SIZED + "\nallowed_batch_sizes: [4, 4, 128]",
+            "b.txt:2:1: allowed_batch_sizes: found [4, 4, 128], expected si",
+        ),
+        (SIZED + "\nallowed_batch_sizes: [0, 128]", "b.txt:2:1: allowed_batch_sizes: found [0, 128], expected sizes"),
+        (SIZED + "\nallowed_batch_sizes: 64", "b.txt:2:1: allowed_batch_sizes: found [64], whose last must be the lar"),
         ("max_batch_size {", "b.txt:1:16: "),
     ],
 )

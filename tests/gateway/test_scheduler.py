@@ -64,6 +64,14 @@ class Echo:
         self.closed = True
 
 
+class Steady(Echo):
+    """Takes a while, so that what a test says of its speed is not measured away."""
+
+    def _answer(self, requests: Sequence[InferRequest], observe: Observe) -> list[InferResponse]:
+        time.sleep(100e-6)
+        return super()._answer(requests, observe)
+
+
 class Counting(Echo):
     """Decoupled: answers 0, 1, 2 … below the first number of x, then fails if that is odd."""
 
@@ -419,6 +427,58 @@ async def test_what_is_measured_to_be_quick_runs_on_the_loop(bench: Any, ask: An
     assert b.executor.threads == {"m-0"}
 
 
+async def test_who_comes_while_the_loop_turns_shares_a_run(bench: Any, ask: Any) -> None:
+    """The first is answered at once, the others together, and they come back together: from then on all of them are."""
+    b = bench(Steady(inline=True), max_batch_size=8)
+    assert await answer(b.scheduler.submit(ask(0))) == [0]
+
+    async def keep_asking(number: int) -> None:
+        for _ in range(3):
+            b.admissions[(1,)].seconds = 50e-6  # quick, but not so quick that company gains nothing
+            assert await answer(b.scheduler.submit(ask(number))) == [number]
+
+    await asyncio.gather(*[keep_asking(number) for number in range(1, 9)])
+    sizes = [len(batch) for batch in b.executor.batches[1:]]
+    assert sizes[:2] == [1, 8]
+    assert sum(sizes) == 24
+    assert len(sizes) <= 5
+    await asyncio.sleep(0.01)
+    b.admissions[(1,)].seconds = 50e-6
+    b.scheduler.submit(ask(9))  # nobody else comes: at once again
+    assert b.executor.batches[-1] == [9]
+
+
+async def test_what_costs_less_than_a_place_in_a_batch_does_not_wait_for_one(bench: Any, ask: Any) -> None:
+    b = bench(Echo(inline=True), max_batch_size=8)
+    assert await answer(b.scheduler.submit(ask(0))) == [0]
+    for number in range(1, 5):
+        b.admissions[(1,)].seconds = 1e-6
+        b.scheduler.submit(ask(number))
+        assert b.executor.batches[-1] == [number]
+
+
+async def test_together_they_may_be_too_much_for_the_loop(bench: Any, ask: Any) -> None:
+    b = bench(Echo(inline=True), max_batch_size=8)
+    assert await answer(b.scheduler.submit(ask(0))) == [0]
+    b.executor.threads.clear()
+    b.admissions[(1,)].seconds = 1.0
+    jobs = [b.scheduler.submit(ask(number)) for number in range(4)]
+    b.admissions[(1,)].seconds = 50e-6  # each for itself would be quick
+    assert [await answer(job) for job in jobs] == [[0], [1], [2], [3]]
+    assert b.executor.threads == {"m-0"}
+    assert b.executor.batches[-1] == [0, 1, 2, 3]
+
+
+async def test_a_batch_does_not_make_its_requests_look_slow(bench: Any, ask: Any) -> None:
+    admission = Admission(1, "key", 50e-6)
+    admission.measured(400e-6, 8)
+    assert admission.seconds == 50e-6
+    admission.measured(40e-6, 8)  # but one alone takes no longer than all of them
+    assert admission.seconds == 40e-6
+    admission.measured(60e-6)
+    assert admission.seconds == pytest.approx(44e-6)
+
+
 @pytest.mark.parametrize("runs_on", ["thread", "loop"])
 async def test_streams_arrive_complete_and_in_order(bench: Any, ask: Any, runs_on: Any) -> None:
     b = bench(Counting(runs_on))
@@ -512,3 +572,87 @@ async def test_every_caller_gets_its_own_rows_whatever_happens_around_it(bench: 
     for _ in range(20):
         await asyncio.gather(*(caller(n) for n in range(50)))
     assert max(map(len, b.executor.batches)) <= 7
+
+
+async def test_the_device_where_least_runs_takes_the_next_batch(ask: Any) -> None:
+    """Two models on the same two devices: each goes by the other's batches, too."""
+    places = ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
+    models = {name: [Echo() for _ in places] for name in "ab"}
+    for executor in (*models["a"], *models["b"]):
+        executor.gate.clear()
+    quiet = Meter(lambda stage, seconds: None, lambda rows: None)
+    schedulers = {
+        name: Scheduler(name, executors, QueuePolicy(), lambda _: Admission(1, None), quiet, devices=places)
+        for name, executors in models.items()
+    }
+    jobs: list[Any] = []
+
+    async def start(name: str) -> int:
+        """Which executor of the model has taken the next request."""
+        before = {slot.executor for slot in schedulers[name]._idle}
+        jobs.append(schedulers[name].submit(ask(1)))
+        await until(lambda: jobs[-1].started)
+        (taken,) = before - {slot.executor for slot in schedulers[name]._idle}
+        return models[name].index(taken)  # type: ignore[arg-type]
+
+    assert await start("a") == 3, "all alike: the last"
+    assert await start("b") == 2, "the other device, although this model has nothing on the first"
+    assert await start("b") == 3
+    assert await start("b") == 0
+    assert await start("a") == 2, "two run on each: the last of its own"
+    models["a"][3].gate.set()
+    assert await answer(jobs[0]) == [1]
+    models["a"][3].gate.clear()
+    assert await start("a") == 3, "it was busy last"
+    for executor in (*models["a"], *models["b"]):
+        executor.gate.set()
+    for job in jobs[1:]:
+        assert await answer(job) == [1]
+    for scheduler in schedulers.values():
+        await scheduler.close()
+
+
+async def test_of_batches_that_take_turns_the_second_is_full(ask: Any) -> None:
+    """One instance has two slots, another one: what is not full goes where nothing runs, or gains company."""
+    own, shared = [Echo() for _ in range(3)], object()
+    for executor, turn in zip(own, (shared, shared, object()), strict=True):
+        executor.turn = turn  # type: ignore[attr-defined]
+        executor.gate.clear()
+    meter = Meter(lambda stage, seconds: None, lambda rows: None)
+    policy = QueuePolicy(max_batch_size=3)
+    scheduler = Scheduler("m", own, policy, lambda request: Admission(1, "key"), meter)
+    jobs = []
+    for _ in range(6):
+        jobs.append(scheduler.submit(ask(1)))
+        await asyncio.sleep(0.01)
+    assert scheduler.running == 5, "one on each instance, and three that have waited for each other"
+    assert scheduler.queued == 1
+    for executor in own:
+        executor.gate.set()
+    for job in jobs:
+        assert await answer(job) == [1]
+    assert sorted(len(batch) for executor in own for batch in executor.batches) == [1, 1, 1, 3]
+    await scheduler.close()
+
+
+@pytest.mark.parametrize(("seconds", "batches"), [(50e-6, [[1], [2, 3, 4], [5]]), (5e-6, [[1], [2], [3], [4], [5]])])
+async def test_what_comes_together_with_a_quick_request_makes_a_batch(ask: Any, seconds: float, batches: Any) -> None:
+    """Unless a run costs less than a place in a batch."""
+    executor = Echo(inline=True)
+    meter = Meter(lambda stage, seconds: None, lambda rows: None)
+    policy = QueuePolicy(max_batch_size=8)
+    # The clock of a busy machine must not decide: an admission of its own for each, and the test's word for its time.
+    scheduler = Scheduler("m", [executor], policy, lambda request: Paced(1, "key", seconds), meter)
+    jobs = [scheduler.submit(ask(number)) for number in (1, 2, 3, 4)]
+    assert [await answer(job) for job in jobs] == [[1], [2], [3], [4]]
+    await asyncio.sleep(0)
+    assert await answer(scheduler.submit(ask(5))) == [5]
+    assert executor.batches == batches
+    await scheduler.close()
+
+
+class Paced(Admission):
+    """Never measured."""
+
+    def measured(self, seconds: float) -> None:
+        pass

@@ -11,9 +11,9 @@ import pytest
 from gateway.canonical import InferRequest, InferResponse, TopK
 from gateway.errors import Code, GatewayError, InvalidArgument
 from gateway.metrics import Metrics
-from gateway.ports import Call, Endpoint, ModelView, NeedsThread, Reply
+from gateway.ports import QUICK_TEXTS, Call, Endpoint, ModelView, NeedsThread, Reply
 from gateway.questions import InferTogether, ServerDescription, ServerLive
-from gateway.service import MANY_CLASSES, Service
+from gateway.service import Service
 
 
 class Answering:
@@ -32,7 +32,7 @@ class Answering:
         pass
 
 
-@pytest.mark.parametrize(("count", "elsewhere"), [(MANY_CLASSES // 2, False), (MANY_CLASSES // 2 + 1, True)])
+@pytest.mark.parametrize(("count", "elsewhere"), [(QUICK_TEXTS // 2, False), (QUICK_TEXTS // 2 + 1, True)])
 async def test_many_classes_are_written_in_a_thread(
     count: int, elsewhere: bool, make_model: Callable[..., ModelView]
 ) -> None:

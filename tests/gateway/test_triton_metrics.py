@@ -7,7 +7,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.gpu_metrics import gpu_families
 from gateway.metrics import Metrics
+from gateway.ports import Gpu, Traffic
 from gateway.statistics import Counters
 from gateway.triton_metrics import TritonMetrics
 
@@ -17,7 +19,9 @@ MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    40
 
 def model(name: str, **changes: Any) -> Any:
     """As much of a loaded version as metrics read."""
-    given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "device": "cpu"}
+    given = {"version": 1, "counters": Counters(), "queued": 0, "running": 0, "load_seconds": 0.25, "devices": ("cpu",)}
+    given["is_cached"] = False
+    given["computation"] = SimpleNamespace(traffic=lambda: changes.get("traffic", Traffic()))
     return SimpleNamespace(name=name, **(given | changes))
 
 
@@ -113,17 +117,28 @@ def test_the_machine(tmp_path: Path) -> None:
 def test_gpus_that_models_are_on() -> None:
     asked: list[str] = []
 
-    def gpu_memory(device: str) -> tuple[str, int, int] | None:
+    def read_gpu(device: str) -> Gpu | None:
         asked.append(device)
-        return (f"GPU-{device[5:]}", 1000, 300) if device.startswith("cuda") else None
+        own = {"cuda:1": {"utilization": 0.5, "power_watts": 350.5, "power_limit_watts": 700.0, "energy_joules": 9.25}}
+        return Gpu(device, f"GPU-{device[5:]}", "H200", 1000, 300, **own.get(device, {})) if device != "cpu" else None
 
-    models = [model(name, device=device) for name, device in (("a", "cuda:1"), ("b", "cpu"), ("c", "cuda:1"))]
-    found = series(TritonMetrics(lambda: models, gpu_memory, Path("/nonexistent")).render())
-    assert {name: (labels, value) for (name, labels), value in found.items() if name.startswith("nv_gpu")} == {
-        "nv_gpu_memory_total_bytes": (frozenset({("gpu_uuid", "GPU-1")}), 1000),
-        "nv_gpu_memory_used_bytes": (frozenset({("gpu_uuid", "GPU-1")}), 300),
-    }
-    assert asked == ["cpu", "cuda:1"], "each device once"
+    models = [
+        model(name, devices=devices)
+        for name, devices in (("a", ("cuda:1",)), ("b", ("cpu",)), ("c", ("cuda:0", "cuda:1")))
+    ]
+    found = series(TritonMetrics(lambda: models, read_gpu, Path("/nonexistent")).render())
+    told = {(name, dict(labels).get("gpu_uuid")): value for (name, labels), value in found.items()}
+    assert {key: value for key, value in told.items() if key[1]} == {
+        ("nv_gpu_memory_total_bytes", "GPU-0"): 1000,
+        ("nv_gpu_memory_total_bytes", "GPU-1"): 1000,
+        ("nv_gpu_memory_used_bytes", "GPU-0"): 300,
+        ("nv_gpu_memory_used_bytes", "GPU-1"): 300,
+        ("nv_gpu_utilization", "GPU-1"): 0.5,
+        ("nv_gpu_power_usage", "GPU-1"): 350.5,
+        ("nv_gpu_power_limit", "GPU-1"): 700,
+        ("nv_energy_consumption_total", "GPU-1"): 9.25,  # so the parser calls every counter
+    }, "what a GPU does not tell is not there"
+    assert asked == ["cpu", "cuda:0", "cuda:1"], "each device once"
 
 
 def test_models_come_and_go_and_the_names_can_be_left_out() -> None:
@@ -140,3 +155,37 @@ def test_a_new_load_begins_at_nothing() -> None:
     first = metrics.meter("m", 1)
     first.counters.ran(1, (0.0, 0.0, 0.0))
     assert metrics.meter("m", 1).counters.runs == 0
+
+
+def test_gpus_under_our_own_names() -> None:
+    gpus = [
+        Gpu("cuda:0", "GPU-0", "H200", 1000, 300),
+        Gpu("cuda:1", "GPU-1", "H200", 1000, 400, 0.5, 300.0, 700.0, 9.0, 55.0),
+    ]
+    found = {
+        (sample.name, sample.labels["device"]): sample.value for each in gpu_families(gpus) for sample in each.samples
+    }
+    assert found == {
+        ("tensorgate_gpu_memory_bytes", "cuda:0"): 1000,
+        ("tensorgate_gpu_memory_bytes", "cuda:1"): 1000,
+        ("tensorgate_gpu_memory_used_bytes", "cuda:0"): 300,
+        ("tensorgate_gpu_memory_used_bytes", "cuda:1"): 400,
+        ("tensorgate_gpu_utilization_ratio", "cuda:1"): 0.5,
+        ("tensorgate_gpu_power_watts", "cuda:1"): 300,
+        ("tensorgate_gpu_temperature_celsius", "cuda:1"): 55,
+        ("tensorgate_gpu_energy_joules_total", "cuda:1"): 9,
+    }
+    assert list(gpu_families([])) == []
+
+
+def test_copies_between_host_and_device() -> None:
+    models = [model("a", devices=("cuda:0",), traffic=Traffic(3, 300, 2, 20, 3)), model("b")]
+    text = Metrics(lambda: models).render().decode()
+    lines = {line for line in text.splitlines() if line.startswith("tensorgate_device")}
+    assert lines == {
+        'tensorgate_device_copies_total{direction="in",model="a",version="1"} 3.0',
+        'tensorgate_device_copies_total{direction="out",model="a",version="1"} 2.0',
+        'tensorgate_device_copied_bytes_total{direction="in",model="a",version="1"} 300.0',
+        'tensorgate_device_copied_bytes_total{direction="out",model="a",version="1"} 20.0',
+        'tensorgate_device_batches_total{model="a",version="1"} 3.0',
+    }, "a model on the host has none"

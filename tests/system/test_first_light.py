@@ -319,7 +319,7 @@ def test_models_lists_what_is_served(demo: Gateway) -> None:
     done = command("models", "--url", demo.url)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert "digits  versions 1, 2  onnxruntime_onnx" in lines
+    assert "digits  versions 1, 2  onnxruntime_onnx  cpu" in lines
     assert "  input  image: FP32 [-1, 8, 8]" in lines
     assert "  output shout: BYTES [-1]" in lines
     assert sum(not line.startswith(" ") for line in lines) == len(MODELS)

@@ -1,0 +1,113 @@
+"""What operators check of arrays, and how they put results in their places: the words and rules that they share.
+
+`specs()` of an operator raises ValueError for what the configuration shows to be wrong; its `__call__` raises
+InvalidArgument for what only the data shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from gateway.canonical import BYTES, Array, Tensors, TensorSpec
+from gateway.errors import InvalidArgument
+
+MAX_BYTES: Final = 1 << 30
+"""The largest tensor that an operator makes out of a small one."""
+
+
+def given(op: str, name: str, tensors: Tensors) -> Array:
+    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out, and of rows that
+    have no common shape.
+    """
+    array = tensors.get(name)
+    if array is None:
+        raise InvalidArgument(f"{op} needs '{name}', which is missing")
+    return array
+
+
+def dense(op: str, name: str, tensors: Tensors) -> Array:
+    """The same of a tensor of numbers."""
+    array = given(op, name, tensors)
+    if array.dtype == BYTES:
+        raise InvalidArgument(f"{op} needs rows of one shape in '{name}'; resize or pad them before")
+    return array
+
+
+def floating(op: str, spec: TensorSpec) -> None:
+    """Raises ValueError for what is not FP16, FP32 or FP64."""
+    if spec.dtype.kind != "f":
+        raise ValueError(f"{op}: '{spec.name}' is {spec.datatype}; cast it to FP32 first")
+
+
+def integral(op: str, spec: TensorSpec) -> None:
+    """Raises ValueError for what is no integer."""
+    if spec.dtype.kind not in "iu":
+        raise ValueError(f"{op}: '{spec.name}' is {spec.datatype}, expected integers; cast it to INT64 first")
+
+
+def numeric(op: str, spec: TensorSpec) -> None:
+    """Raises ValueError for what is neither integer nor FP16, FP32 or FP64."""
+    if spec.dtype.kind not in "iuf":
+        raise ValueError(f"{op}: '{spec.name}' is {spec.datatype}; cast it to FP32 first")
+
+
+def axis_in(
+    op: str, name: str, shape: Sequence[int], axis: int, refuse: type[ValueError | InvalidArgument] = InvalidArgument
+) -> int:
+    """The axis, counted from the front."""
+    if not -len(shape) <= axis < len(shape):
+        raise refuse(f"{op}: '{name}' of shape {list(shape)} has no axis {axis}")
+    return axis % len(shape)
+
+
+def bounded(op: str, shape: Sequence[int], itemsize: int) -> None:
+    """Raises InvalidArgument for what is too large to be made."""
+    size = prod(map(int, shape)) * itemsize
+    if size > MAX_BYTES:
+        raise InvalidArgument(f"{op} would make {size:,} bytes, and {MAX_BYTES:,} is the most")
+
+
+def replaced(
+    op: str, specs: Mapping[str, TensorSpec], old: Sequence[str], new: Sequence[TensorSpec]
+) -> dict[str, TensorSpec]:
+    """The specifications with new ones in the place of the first old one, the others of these gone; behind all where
+    there is no old one. Raises ValueError for a name that is another tensor's.
+    """
+    rest = [name for name in specs if name not in old]
+    names = [spec.name for spec in new]
+    for index, name in enumerate(names):
+        if name in rest or name in names[:index]:
+            raise ValueError(f"{op}: there is a tensor '{name}' already; give this one another name")
+    names_before = [*specs]
+    at = len([name for name in names_before[: names_before.index(old[0])] if name in rest]) if old else len(rest)
+    after = [*(specs[name] for name in rest[:at]), *new, *(specs[name] for name in rest[at:])]
+    return {spec.name: spec for spec in after}
+
+
+def put(tensors: Tensors, old: Sequence[str], new: Tensors) -> Tensors:
+    """The tensors without the old ones, with the new ones."""
+    return {**{name: array for name, array in tensors.items() if name not in old}, **new}
+
+
+def widened(array: Array) -> Array:
+    """FP16 as FP32, in which sums and quotients keep their meaning; others as they are."""
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def holds(dtype: np.dtype[Any], value: float) -> bool:
+    """Whether a number is one of this dtype; floating ones round, but not to infinity."""
+    if dtype.kind == "f":
+        return abs(value) <= float(np.finfo(dtype).max)
+    if dtype.kind == "b":
+        return value in (0, 1)
+    limits = np.iinfo(dtype)
+    return value == int(value) and int(limits.min) <= value <= int(limits.max)
+
+
+def on_host(array: Array) -> Array:
+    """A NumPy array, copied from the device if it was there."""
+    return array if isinstance(array, np.ndarray) else array.get()

@@ -1,0 +1,145 @@
+"""Turn files of images into pixels: BYTES [N] or [N, 1] -> UINT8 [N, H, W, C].
+
+JPEG and PNG, and what else `formats` allows: decoded by Pillow on the host, or JPEGs by NVIDIA nvImageCodec where the
+model is on a GPU and it is installed. Images of different sizes make a ragged batch: see `backends.ops.images`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from backends.ops import image_files
+from backends.ops.base import here, one, present, renamed
+from backends.ops.image_files import Header, Mode
+from backends.ops.images import is_ragged, joined, spread
+from gateway.canonical import BYTES, DTYPES, Array, Tensors, TensorSpec
+from gateway.errors import InvalidArgument
+from gateway.ports import OpKind, Options
+
+_MANY_PIXELS: Final = 1 << 16
+
+
+class DecodeImageOptions(Options):
+    """Image files as pixels.
+
+    Example: {op: decode_image, input: file, output: image}
+    """
+
+    op: Literal["decode_image"]
+    input: str = Field(description="Name of the tensor: a file in each element.")
+    output: str | None = Field(None, description="Its name afterwards; the same if not given.")
+    mode: Mode = Field("RGB", description="RGB for three channels, GRAY for one; transparency is left out.")
+    formats: tuple[Literal["JPEG", "PNG", "WEBP", "BMP", "GIF"], ...] = Field(
+        ("JPEG", "PNG"),
+        min_length=1,
+        description="Formats that are accepted; of several pictures in a file, the first.",
+    )
+    exif_orientation: bool = Field(True, description="Whether a photo is turned upright as its camera says.")
+    max_pixels: int = Field(
+        50_000_000, ge=1, le=89_478_485, description="The most pixels of one image, by what its file says of itself."
+    )
+    max_batch_pixels: int = Field(200_000_000, ge=1, description="The most pixels of all images that run together.")
+    decoder: Literal["auto", "pillow", "nvimgcodec"] = Field(
+        "auto",
+        description="What decodes JPEGs of a model on a GPU; auto: nvimgcodec, if it is installed. It may differ from "
+        "Pillow by a few levels.",
+    )
+
+
+class DecodeImage:
+    """BYTES on the host -> pixels on the device. What cannot be read is InvalidArgument, which names its row."""
+
+    ragged = "makes"
+    steady = False  # how long it takes is a matter of what is in the files
+
+    def __init__(self, options: DecodeImageOptions) -> None:
+        """Raises ValueError if what decodes is not installed."""
+        self._input = options.input
+        self.tensor = options.output or options.input
+        self._options = options
+        self._gpu = image_files.GpuDecoder(options.mode)
+        image_files.find_pillow()
+        if options.decoder == "nvimgcodec" and not self._gpu.installed:
+            raise ValueError(
+                "decode_image: nvImageCodec is not installed: pip install 'tensorgate[images-cuda13]' (or -cuda12), or "
+                "say decoder: auto"
+            )
+
+    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+        spec = one("decode_image", self._input, specs)
+        if spec.dtype != BYTES:
+            raise ValueError(f"decode_image: '{self._input}' is {spec.datatype}; files of images come as BYTES")
+        shape = spec.shape
+        if shape is not None and not (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
+            raise ValueError(
+                f"decode_image: '{self._input}' has shape {list(shape)}; it takes [-1] or [-1, 1], a file per row"
+            )
+        channels = 3 if self._options.mode == "RGB" else 1
+        decoded = replace(
+            spec, name=self.tensor, dtype=DTYPES["UINT8"], shape=(-1 if shape is None else shape[0], -1, -1, channels)
+        )
+        return renamed("decode_image", specs, self._input, decoded)
+
+    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
+        pixels = self._decoded(present(self, self._input, tensors).reshape(-1).tolist(), xp)
+        rest = {name: array for name, array in tensors.items() if name != self._input}
+        return {**rest, self.tensor: pixels}
+
+    def _decoded(self, files: Sequence[bytes], xp: Any) -> Array:
+        if not files:
+            return xp.zeros((0, 0, 0, 3 if self._options.mode == "RGB" else 1), np.uint8)
+        headers = [self._header(row, data) for row, data in enumerate(files)]
+        pixels = sum(header.pixels for header in headers)
+        if pixels > self._options.max_batch_pixels:
+            raise InvalidArgument(
+                f"'{self._input}': {len(files)} images of {pixels} pixels are more than the "
+                f"{self._options.max_batch_pixels} that run together: send fewer, or smaller ones"
+            )
+        images: list[Array | None] = [None] * len(files)
+        if xp is not np and self._options.decoder != "pillow" and self._gpu.installed:
+            decoded = self._gpu.decode(headers, here(xp), xp)
+            images = [
+                image if image is None else self._upright(image, header, xp)
+                for image, header in zip(decoded, headers, strict=True)
+            ]
+        rows = [row for row, image in enumerate(images) if image is None]
+        found = spread(lambda row: self._pixels(row, headers[row]), rows, pays=pixels > _MANY_PIXELS)
+        if len(rows) == len(files):
+            return _put(joined(found, np), xp)
+        for row, image in zip(rows, found, strict=True):
+            images[row] = xp.asarray(image)
+        return joined(images, xp)
+
+    def _header(self, row: int, data: Any) -> Header:
+        try:
+            return image_files.read_header(data, self._options.formats, self._options.max_pixels)
+        except ValueError as error:
+            raise InvalidArgument(f"'{self._input}': image {row} {error}") from None
+
+    def _pixels(self, row: int, header: Header) -> Array:
+        try:
+            pixels = image_files.decode(header, self._options.mode)
+        except ValueError as error:
+            raise InvalidArgument(f"'{self._input}': image {row} {error}") from None
+        return self._upright(pixels, header, np)
+
+    def _upright(self, pixels: Array, header: Header, xp: Any) -> Array:
+        if not self._options.exif_orientation:
+            return pixels
+        held = image_files.orientation(header)
+        return pixels if held == 1 else xp.ascontiguousarray(image_files.upright(pixels, held))
+
+
+def _put(images: Array, xp: Any) -> Array:
+    """A batch from the host, ragged or not, on the device."""
+    if xp is np:
+        return images
+    return joined([xp.asarray(image) for image in images], xp) if is_ragged(images) else xp.asarray(images)
+
+
+KIND = OpKind(DecodeImageOptions, DecodeImage)

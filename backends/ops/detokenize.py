@@ -1,0 +1,66 @@
+"""The numbers of tokens as texts: integers [N, L] -> BYTES [N], UTF-8, on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from backends.ops.base import one
+from backends.ops.checks import dense, integral, on_host, put, replaced
+from backends.ops.tokenizer_file import open_tokenizer
+from gateway.canonical import BYTES, Tensors, TensorSpec
+from gateway.errors import InvalidArgument
+from gateway.files import Existing, FileRef
+from gateway.ports import OpKind, Options
+
+
+class DetokenizeOptions(Options):
+    """The numbers of tokens as texts, by a tokenizer.json.
+
+    Example: {op: detokenize, input: output_ids, output: text, file: tokenizer.json}
+    """
+
+    op: Literal["detokenize"]
+    input: str = Field(description="Name of the tokens' numbers, [N, L].")
+    output: str | None = Field(None, description="Its name afterwards; the same if not given.")
+    file: Annotated[FileRef, Existing("file")] = Field(description="A tokenizer.json, relative to this file.")
+    skip_special_tokens: bool = Field(True, description="Whether tokens such as [CLS] and [PAD] are left out.")
+
+
+class Detokenize:
+    """A number that is no token's is refused, as are negative ones."""
+
+    def __init__(self, options: DetokenizeOptions) -> None:
+        self._input = options.input
+        self._output = options.output or options.input
+        self._skip = options.skip_special_tokens
+        self._tokenizer = open_tokenizer(options.file.path)
+        self._end = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+        spec = one("detokenize", self._input, specs)
+        integral("detokenize", spec)
+        if spec.shape is not None and len(spec.shape) != 2:
+            raise ValueError(f"detokenize: '{self._input}' has shape {list(spec.shape)}, expected [N, L]")
+        rows = spec.shape[0] if spec.shape else -1
+        return replaced("detokenize", specs, (self._input,), [TensorSpec(self._output, BYTES, (rows,))])
+
+    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
+        array = on_host(dense("detokenize", self._input, tensors))
+        if array.ndim != 2:
+            raise InvalidArgument(f"detokenize: '{self._input}' has shape {list(array.shape)}, expected [N, L]")
+        outside = array[(array < 0) | (array >= self._end)]
+        if outside.size:
+            raise InvalidArgument(
+                f"detokenize: '{self._input}' has the number {outside[0]}, and tokens are 0 to {self._end - 1}"
+            )
+        texts = np.empty(len(array), np.object_)
+        decoded = self._tokenizer.decode_batch(array.tolist(), skip_special_tokens=self._skip)
+        texts[:] = [text.encode() for text in decoded]
+        return put(tensors, (self._input,), {self._output: texts})
+
+
+KIND = OpKind(DetokenizeOptions, Detokenize)

@@ -1,0 +1,108 @@
+"""A model as the gateway runs it, without the gateway's doors: loaded, warmed up, asked by tasks of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends import BACKENDS, pipeline
+from gateway.canonical import InferRequest, TensorSpec
+from gateway.metrics import Metrics
+from gateway.model import Model, ModelPlan
+from gateway.ports import BackendKind, ModelSource, Op, Traffic
+from gateway.waiting import LevelPolicy, QueuePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is loaded: `path` is the model's folder, `x` and `y` its one input and output."""
+
+    backend: str
+    path: Path
+    device: str
+    max_batch_size: int
+    x: TensorSpec
+    y: TensorSpec
+    options: Mapping[str, Any]
+    preprocess: Sequence[Op] = ()
+
+
+def kind_of(backend: str) -> BackendKind:
+    module, _, name = BACKENDS[backend].partition(":")
+    kind: BackendKind = getattr(importlib.import_module(module), name)
+    return kind
+
+
+@contextlib.asynccontextmanager
+async def loaded(plan: Plan) -> AsyncIterator[Model]:
+    """The model, warm; unloaded at the end. Metrics are counted as ever."""
+    kind = kind_of(plan.backend)
+    source = ModelSource(
+        "benchmark", 1, plan.path, plan.device, (plan.x,), (plan.y,), plan.max_batch_size, kind.options(**plan.options)
+    )
+    computation = await asyncio.to_thread(pipeline.load, kind, source, 1, plan.preprocess, ())
+    meter = Metrics(lambda: ()).meter("benchmark", 1)
+    model = Model("benchmark", 1, (1,), computation, ModelPlan(_policy(plan)), meter)
+    try:
+        await asyncio.to_thread(model.warm_up)
+        yield model
+    finally:
+        await model.close()
+
+
+def _policy(plan: Plan) -> QueuePolicy:
+    """Nobody is turned away here."""
+    return QueuePolicy(plan.max_batch_size, levels=(LevelPolicy(max_queue_size=1 << 16),))
+
+
+async def ask(model: Model, x: Any) -> Any:
+    """One request and its answer."""
+    return (await anext(model.submit(InferRequest(model.view, {"x": x})))).outputs["y"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """What a turn of many tasks gave. `cpu_us_per_row` is of the whole process: loop, model threads, all of it."""
+
+    rows_per_s: float
+    cpu_us_per_row: float
+    traffic: Traffic
+
+
+async def press(model: Model, x: Any, tasks: int, seconds: float) -> Pressed:
+    """So many tasks ask with `x` [rows, ...], each again as soon as it has its answer."""
+    done = 0
+    ends = time.perf_counter() + seconds
+
+    async def keep_asking() -> None:
+        nonlocal done
+        while True:
+            await ask(model, x)
+            done += 1
+            if time.perf_counter() >= ends:
+                return
+
+    before, began, cpu = model.computation.traffic(), time.perf_counter(), time.process_time()
+    await asyncio.gather(*[keep_asking() for _ in range(tasks)])
+    rows = done * x.shape[0]
+    took, used = time.perf_counter() - began, time.process_time() - cpu
+    after = model.computation.traffic()
+    crossed = Traffic(*[now - then for now, then in zip(after, before, strict=True)])
+    return Pressed(rows / took, used / rows * 1e6, crossed)
+
+
+async def latencies(model: Model, x: Any, seconds: float) -> list[float]:
+    """Seconds of each of as many requests as fit, one after another."""
+    times = []
+    ends = time.perf_counter() + seconds
+    while len(times) < 2 or time.perf_counter() < ends:
+        began = time.perf_counter()
+        await ask(model, x)
+        times.append(time.perf_counter() - began)
+    return times

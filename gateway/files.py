@@ -1,0 +1,60 @@
+"""Files and folders that the YAML names: found beside it, and checked to be there, when it is read."""
+
+from __future__ import annotations
+
+import re
+import stat
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, core_schema
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file or folder that the YAML names. `written` is as it stands there, `path` absolute, and `member` what a
+    `file.py:Class` names in the file.
+    """
+
+    written: str
+    path: Path
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """Annotation of a FileRef: text, relative to the YAML file (the validation's context), naming what exists; `new`
+    is a file to be written, whose folder exists.
+    """
+
+    kind: Literal["any", "file", "folder", "member", "new"]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.str_schema(min_length=1, strict=True)
+        written = core_schema.plain_serializer_function_ser_schema(attrgetter("written"))
+        return core_schema.with_info_after_validator_function(self._locate, text, serialization=written)
+
+    def _locate(self, written: str, info: ValidationInfo) -> FileRef:
+        folder = info.context.parent if isinstance(info.context, Path) else Path()
+        name, member = written, ""
+        if self.kind == "member" and (split := re.fullmatch(r"(.+):([^\W\d][\w.]*)", written)):
+            name, member = split.groups()
+        path = (folder / name).absolute()
+        if self.kind == "new":
+            if path.is_dir() or not path.parent.is_dir():
+                raise ValueError(f"expected the name of a file in a folder that exists: {path}")
+            return FileRef(written, path)
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise ValueError(f"{(error.strerror or 'unreadable').lower()}: {path}") from None
+        if self.kind == "file" and stat.S_ISDIR(mode):
+            raise ValueError(f"a directory, expected a file: {path}")
+        if self.kind == "file" and not stat.S_ISREG(mode):  # a pipe or a device may never end
+            raise ValueError(f"not a regular file: {path}")
+        if self.kind == "folder" and not stat.S_ISDIR(mode):
+            raise ValueError(f"not a directory: {path}")
+        return FileRef(written, path, member)
