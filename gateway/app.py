@@ -247,9 +247,9 @@ class App:
         self.metrics = Metrics(
             lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache, self._routes, restarts
         )
-        validate = model_validator(kinds)
-        models = catalog(config, kinds, say, validate)
-        self.repository = _repository(config, kinds, models, validate, self._load_model, self.metrics, cache)
+        self._validate = model_validator(kinds)
+        models = catalog(config, kinds, say, self._validate)
+        self.repository = _repository(config, kinds, models, self._validate, self._load_model, self.metrics, cache)
         steps = Steps(read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over)
         self.reloads = Reloads(config, models, self.repository, steps)
         options = config.dialects()
@@ -288,8 +288,11 @@ class App:
 
     def _catalog(self, config: Config) -> Catalog:
         """Of a configuration that is about to be loaded."""
-        self._kinds = config.extended(self._plugged_in)
-        return catalog(config, self._kinds, self._say)
+        kinds = config.extended(self._plugged_in)
+        if kinds.ops != self._kinds.ops:
+            self._validate = model_validator(kinds)
+        self._kinds = kinds
+        return catalog(config, kinds, self._say, self._validate)
 
     def _take_over(self, config: Config) -> None:
         """All that a configuration says and that is no model, as far as it takes effect without a restart."""

@@ -132,7 +132,7 @@ class Changes:
         yield from _section("settings", map(str, self.settings))
         yield from _section("only after a restart", map(str, self.restart))
         if self.unchanged:
-            yield f"{len(self.unchanged)} models stay as they are"
+            yield f"models that stay as they are: {len(self.unchanged)}"
 
 
 def changes(

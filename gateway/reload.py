@@ -190,7 +190,7 @@ def _told(outcome: Outcome) -> Iterator[str]:
     """For the operator's log."""
     match outcome.result:
         case "refused":
-            yield f"the configuration was refused, the old one serves on; {len(outcome.errors)} problems:"
+            yield "the configuration was refused, the old one serves on:"
         case "incomplete":
             yield "not every model could be loaded: old versions and old routes serve on, nothing was taken away"
         case _:
