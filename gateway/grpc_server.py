@@ -145,7 +145,7 @@ class GrpcListener:
                     await self._held.wait()
                 if reply.grpc_code is not Code.OK:
                     await abort(context, reply)
-                answer = body_of(reply)
+                answer = await body_of(reply)
 
             call = self._call(name, Metadata(context), _deadline(context), body)
             await self._service.handle(dialect, endpoint, call, send)

@@ -2,7 +2,7 @@
 
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
-control.py     who may change a running server: model control, administrators
+control.py     who may change a running server: model control, administrators, reloads
 cpu.py         how many threads compute on the host
 padding.py     the part of it that is about rows and lengths that are added to batches
 routes.py      the part of it that is about routes
