@@ -100,7 +100,7 @@ class HostCrossing:
         try:
             yield
         finally:
-            self._tensors = NOTHING
+            self._tensors, self._observe = NOTHING, _ignore
 
     def bring(self, requests: Sequence[InferRequest]) -> None:
         begun = time.perf_counter()
@@ -284,6 +284,7 @@ class CudaCrossing:
                 self._computed.synchronize()
         self._copied = self._under_way = False
         self._coming, self._leaving, self._incoming = [], [], {}
+        self._observe = _ignore  # it knows its batch
 
     def _tell_times(self, end: Any) -> None:
         """The stages by the device's clock. To the first belongs the way in, to the last all until `end`."""

@@ -50,7 +50,7 @@ async def loaded(plan: Plan) -> AsyncIterator[Model]:
     meter = Metrics(lambda: ()).meter("benchmark", 1)
     model = Model("benchmark", 1, (1,), computation, ModelPlan(_policy(plan)), meter)
     try:
-        await asyncio.to_thread(model.warm_up)
+        await model.warm_up()
         yield model
     finally:
         await model.close()

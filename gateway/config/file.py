@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -91,11 +92,16 @@ def _validated(
     try:
         config = classes.model_validate_json(json.dumps(tree.data), context=path.absolute())
     except ValidationError as error:
-        findings += Translator(tree, classes.model_json_schema()).findings(error.errors(include_url=False))
+        findings += Translator(tree, _schema(classes)).findings(error.errors(include_url=False))
     findings = [*tree.findings, *(finding for finding in findings if finding.loc not in tree.doubtful)]
     if findings:
         raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.spot)))
     return config
+
+
+@lru_cache(maxsize=8)
+def _schema(classes: type[Config]) -> Mapping[str, Any]:
+    return classes.model_json_schema()
 
 
 def model_validator(registries: Registries) -> Callable[[Mapping[str, Any], Path], ModelConfig]:
@@ -104,14 +110,13 @@ def model_validator(registries: Registries) -> Callable[[Mapping[str, Any], Path
     Raises ValueError that names the keys that are wrong.
     """
     adapter: TypeAdapter[ModelConfig] = TypeAdapter(some_model(registries))
-    schema = adapter.json_schema()
 
     def validate(plain: Mapping[str, Any], folder: Path) -> ModelConfig:
         text = json.dumps(plain)
         try:
             return adapter.validate_json(text, context=folder.absolute() / "model")
         except ValidationError as error:
-            findings = Translator(read_tree(text), schema).findings(error.errors(include_url=False))
+            findings = Translator(read_tree(text), adapter.json_schema()).findings(error.errors(include_url=False))
             texts = [f"{key_path(each.loc)}: {each.text}" if each.loc else each.text for each in findings]
             raise ValueError("; ".join(map(_printable, texts))) from None
 

@@ -11,9 +11,10 @@ import json
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
@@ -420,8 +421,28 @@ class Config(Section):
 # ----------------------------------------------------------------------------------------------------- with registries
 
 
+Tables: TypeAlias = tuple[tuple[tuple[str, Any], ...], ...]
+"""Registries as a key to remember by: the classes of one take a quarter of a second to make."""
+
+
 def config_class(registries: Registries) -> type[Config]:
     """The Config whose models, steps, listeners and sections are those of the registries."""
+    return _config_class(_tables(registries))
+
+
+def some_model(registries: Registries) -> Any:
+    """The type of one model's entry: the class that its backend's name chooses."""
+    return Annotated[ModelConfig, OneOfClasses("backend", _model_classes(_tables(registries)))]
+
+
+def _tables(registries: Registries) -> Tables:
+    return tuple(tuple(table.items()) for table in (registries.dialects, registries.backends, registries.ops))
+
+
+@lru_cache(maxsize=8)
+def _config_class(tables: Tables) -> type[Config]:
+    dialects, backends, ops = map(dict, tables)
+    registries = Registries(dialects, backends, ops)
     listen = _listen_class(tuple(registries.dialects))
     fields: dict[str, Any] = {
         "listen": (listen, _described(Config, "listen", default_factory=listen)),
@@ -433,11 +454,6 @@ def config_class(registries: Registries) -> type[Config]:
     config = create_model("Config", __base__=Config, **fields)
     config.dialect_names = tuple(registries.dialects)
     return config
-
-
-def some_model(registries: Registries) -> Any:
-    """The type of one model's entry: the class that its backend's name chooses."""
-    return Annotated[ModelConfig, OneOfClasses("backend", _model_classes(registries))]
 
 
 def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
@@ -453,7 +469,10 @@ def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
     )
 
 
-def _model_classes(registries: Registries) -> dict[str, type[ModelConfig]]:
+@lru_cache(maxsize=8)
+def _model_classes(tables: Tables) -> Mapping[str, type[ModelConfig]]:
+    dialects, backends, ops = map(dict, tables)
+    registries = Registries(dialects, backends, ops)
     steps = {name: _step_class(name, kind.options) for name, kind in registries.ops.items()}
     sections = {name: kind.model_options for name, kind in registries.dialects.items() if kind.model_options}
     return {name: _model_class(name, kind, steps, sections) for name, kind in registries.backends.items()}

@@ -90,7 +90,7 @@ class Translator:
             if text:
                 expected.setdefault(target.loc, []).append(text)
             else:
-                if not target.rest:
+                if target.rest != "[key]":
                     deeper.add(target.loc)  # one member of a union took its kind, and objects to what it says
                 yield _remark(error, target, self.tree)
         for loc, texts in expected.items():

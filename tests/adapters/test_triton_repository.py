@@ -510,7 +510,7 @@ NOTES: dict[str, tuple[str, list[str]]] = {
         "optimization {\n  cuda { graphs: true\n    output_copy_stream: true }\n  execution_accelerators {\n"
         '    gpu_execution_accelerator : [ { name : "tensorrt" } ]\n  }\n  input_pinned_memory { enable: false } }',
         [
-            "2: optimization.cuda.graphs is ignored: kernels",
+            "2: optimization.cuda.graphs is ignored: cuda_graph",
             "3: optimization.cuda.output_copy_stream is ignored: copies",
             "5: optimization.execution_accelerators.gpu_execution_accelerator is ignored: ONNX Runtime",
             "7: optimization.input_pinned_memory is ignored: copies",

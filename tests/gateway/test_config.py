@@ -913,8 +913,8 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "13:37: routes.digits[1].model: a route named like the model digits can lead only to it",
             "13:52: routes.digits[1].weight: found -1, expected at least 0",
             "14:3: routes.f.targets: missing required key",
-            "14:7: routes.f.model: unknown key; known are fallback, fallback_on_overload, match, max_concurrent, sticky, "
-            "targets, timeout_ms",
+            "14:7: routes.f.model: unknown key; known are fallback, fallback_on_overload, match, max_concurrent, "
+            "sticky, targets, timeout_ms",
             "15:7: routes.g[0].model: missing required key",
         ],
     ),

@@ -638,16 +638,18 @@ models:
     )
 
 
+def save_identity(path: Path) -> None:
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", infos[:1], infos[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def test_what_is_imported_passes_the_check(
     run: Callable[..., Outcome], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """With real models it also loads."""
-    row = ["n", 2]
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, row) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", infos[:1], infos[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     for version in (1, 3):
-        onnx.save(model, tmp_path / f"onnx/{version}/model.onnx")
+        save_identity(tmp_path / f"onnx/{version}/model.onnx")
     Path("models.config").write_text(
         listed(
             'name: "a" … model_version_policy { all {} } version_labels { key: "stable" value: 1 }',
@@ -677,8 +679,11 @@ def known(section: str) -> set[str]:
     return set(schema["$defs"].get(name, {}).get("properties", {}))
 
 
-def test_options_pass_the_check(run: Callable[..., Outcome], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_pass_the_check(
+    run: Callable[..., Outcome], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """Those that this gateway has."""
+    save_identity(tmp_path / "onnx/3/model.onnx")
     Path("m.txt").write_text('prometheus_config { enable: true path: "/m" }')
     Path("models.config").write_text(listed('name: "a" …'))
     flags = [flag for flag, (section, key) in OPTIONS.items() if key in known(section)]

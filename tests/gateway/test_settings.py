@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gateway.canonical import InferRequest, ModelRef
+from gateway.config import RouteConfig, RouteTarget
 from gateway.errors import InvalidArgument, ModelNotFound
 from gateway.logs import Logs
 from gateway.metrics import Metrics
@@ -355,9 +356,9 @@ class Repository:
 
 @pytest.fixture
 def service() -> Service:
-    targets = (SimpleNamespace(model="b", weight=1), SimpleNamespace(model="a", weight=1))
+    route = RouteConfig(targets=(RouteTarget(model="b", weight=1), RouteTarget(model="a", weight=1)))
     config: Any = SimpleNamespace(
-        models={name: SimpleNamespace(labels={}) for name in ("a", "b", "unloaded")}, routes={"route": targets}
+        models={name: SimpleNamespace(labels={}) for name in ("a", "b", "unloaded")}, routes={"route": route}
     )
     repository: Any = Repository(a=(1, 2), b=(2, 3))
     for model, versions in repository.snapshot.models.items():

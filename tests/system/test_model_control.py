@@ -98,4 +98,4 @@ def test_check_and_serve_say_what_is_wrong(tmp_path: Path, repository: Path) -> 
     (repository / "half/model.yaml").write_text("backend: onnx\ninstances: 0\n")
     checked = command("check", str(file))
     assert checked.returncode == 2
-    assert "models.half: instances: found 0, expected at least 1" in checked.stderr
+    assert "half/model.yaml: instances: found 0, expected at least 1" in checked.stderr

@@ -70,7 +70,7 @@ CONFIGS = {
     "cannot_batch": "max_batch_size: 4",
     "contradicted": f"max_batch_size: 8 input [ {tensors('INPUT0', 'INPUT1', kind='FP32')} ] "
     f"output [ {tensors('OUTPUT0', 'OUTPUT1')} ]",
-    "torch": "",
+    "tensorrt": "",
 }
 
 
@@ -94,8 +94,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         identity(folder / f"latest/{version}/model.onnx", "FP32", ["n", version])
     for datatype in ("FP16", "BF16", "INT8", "BOOL"):
         identity(folder / f"as_{datatype}/1/model.onnx", datatype, ["n", 2])
-    (folder / "torch/1").mkdir(parents=True)
-    (folder / "torch/1/model.pt").write_bytes(b"")
+    (folder / "tensorrt/1").mkdir(parents=True)
+    (folder / "tensorrt/1/model.plan").write_bytes(b"")
     for name, text in CONFIGS.items():
         (folder / name / "config.pbtxt").write_text(text)
     (folder / "labelled/labels.txt").write_bytes(b"cat\r\ndog\nbird\n")
@@ -218,7 +218,7 @@ def test_a_shape_that_does_not_fit_is_told_with_the_declared_one(gateway: Gatewa
 def test_what_failed_fails_alone(gateway: Gateway) -> None:
     assert gateway.get("/v2/health/live").status == 200
     assert gateway.get("/v2/health/ready").status == 400
-    for model in ("broken_config", "cannot_batch", "contradicted", "torch"):
+    for model in ("broken_config", "cannot_batch", "contradicted", "tensorrt"):
         assert gateway.get(f"/v2/models/{model}/ready").status == 400
         assert "has no available versions" in gateway.post(f"/v2/models/{model}/infer", {"inputs": []}).json["error"]
 
@@ -226,9 +226,10 @@ def test_what_failed_fails_alone(gateway: Gateway) -> None:
 def test_what_is_said(gateway: Gateway) -> None:
     lines = gateway.said.splitlines()
     for line in [
-        "  delayed: config.pbtxt:1: optimization.cuda.graphs is ignored: kernels are launched one by one",
+        "  delayed: config.pbtxt:1: optimization.cuda.graphs is ignored: cuda_graph of an ONNX or a PyTorch model asks "
+        "for it",
         '  FAILED broken_config: config.pbtxt:2:11: input.nam: unknown key "nam"; did you mean name?',
-        "  FAILED torch: model.pt is TorchScript, which is not supported; onnxruntime, python, "
+        "  FAILED tensorrt: model.plan is a TensorRT engine, which is not supported; onnxruntime, python, pytorch, "
         "tensorflow (SavedModels) and ensemble are",
     ]:
         assert line in lines
@@ -248,7 +249,7 @@ def test_import(repository: Path, tmp_path: Path) -> None:
     assert done.stdout == ""
     text = file.read_text()
     assert "    # config.pbtxt:1: optimization.cuda.graphs is ignored" in text
-    assert "# torch: not imported: model.pt is TorchScript" in text
+    assert "# tensorrt: not imported: model.plan is a TensorRT engine" in text
     assert "path: ../" in text
 
 
