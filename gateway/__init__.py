@@ -33,6 +33,8 @@ What is loaded, and from what
     samples.py        what YAML says of the warm-up       warmup.py         what runs before callers may ask
     policies.py       what YAML says of queues and sequences, fitted to a model
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
+    reload.py         the configuration, read anew          changes.py        what another configuration would change
+    study.py          how its models would differ from those that are served
     admin.py          who may change a running server       migrate.py        other servers' configurations -> YAML
     app.py            the composition root: the only module that imports dialects and backends
     serving.py        `serve`, in one process or two      supervisor.py     a parent that replaces one that ended

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
     verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
+
+    verb = _verb(
+        verbs,
+        _plan,
+        "plan",
+        "Say what a reload of a running gateway would do from one configuration to another: which models, routes and\n"
+        "settings change, and what needs a restart. Exit status 0: nothing does, 1: something does, 2: a file is bad.",
+        "tensorgate plan gateway.yaml next.yaml\n  git show HEAD:gateway.yaml | tensorgate plan - gateway.yaml",
+    )
+    verb.add_argument("old", type=Path, metavar="OLD", help="configuration, YAML; - is stdin, read as if it lay by NEW")
+    verb.add_argument("new", type=Path, metavar="NEW", help="configuration, YAML")
+    verb.add_argument("--json", action="store_true", help="for programs")
 
     _import_verbs(verbs)
 
@@ -291,7 +304,7 @@ def _serve(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _choose_grpc_engine()
     from gateway import app, serving
-    from gateway.config import ConfigError, config_class, load_config, parse_config, with_model_control
+    from gateway.config import ConfigError
     from gateway.logs import LINE
 
     if options.file is None and not options.model_repository:
@@ -299,17 +312,25 @@ def _serve(options: argparse.Namespace) -> int:
         return 2
     logging.basicConfig(level=options.log_level.upper(), format=LINE)
     kinds = app.registries()
+    read = partial(_read, options, kinds)
     try:
-        if options.file is None:
-            config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
-        else:
-            config = load_config(options.file, kinds, options.model_repository)
-        config = with_model_control(config, options.mode, options.load, options.poll_seconds)
+        config = read()
     except ConfigError as error:
         _complain(str(error))
         return 2
     app.tune_process()
-    return serving.serve(config, kinds, _say)
+    return serving.serve(config, kinds, _say, read)
+
+
+def _read(options: argparse.Namespace, kinds: Any) -> Any:
+    """The configuration that `serve` was given, as it is now. Raises ConfigError."""
+    from gateway.config import config_class, load_config, parse_config, with_model_control
+
+    if options.file is None:
+        config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
+    else:
+        config = load_config(options.file, kinds, options.model_repository)
+    return with_model_control(config, options.mode, options.load, options.poll_seconds)
 
 
 def _listen(options: argparse.Namespace) -> str:
@@ -342,6 +363,19 @@ def _check(options: argparse.Namespace) -> int:
         _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from gateway import app
+    from gateway.config import ConfigError
+
+    try:
+        found = app.plan(options.old, options.new, sys.stdin.read if options.old == Path("-") else None)
+    except ConfigError as error:
+        _complain(str(error))
+        return 2
+    _say(json.dumps(found.plain(), indent=2) if options.json else "\n".join(found.lines()))
+    return 1 if found else 0
 
 
 def _import_triton(options: argparse.Namespace) -> int:

@@ -34,22 +34,35 @@ from gateway.access_log import AccessLog, LogFile, line_of
 from gateway.admin import AdminKey
 from gateway.canonical import NOTHING, ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
-from gateway.config import Config, Listener, MetricsListener, ModelConfig, model_validator
+from gateway.changes import Changes, changes
+from gateway.config import (
+    Config,
+    ConfigError,
+    Listener,
+    MetricsListener,
+    ModelConfig,
+    Problem,
+    load_config,
+    load_text,
+    model_validator,
+)
 from gateway.gate import gate_of
 from gateway.gpu_metrics import gpu_families, gpus_of
 from gateway.grpc_server import GrpcListener, grpc_bounds
+from gateway.http_exchange import Exchange
 from gateway.http_lane import Patience
 from gateway.http_server import (
     HttpLimits,
     HttpListener,
     Page,
+    admin_page,
     bind,
     metrics_page,
     probe_page,
     read_only,
     tf_serving_metrics_page,
 )
-from gateway.loader import Hooks, LoadReport
+from gateway.loader import Hooks, LoadComputation, LoadReport
 from gateway.metrics import Metrics
 from gateway.model_folder import folder_reader
 from gateway.monitor import Monitor
@@ -58,6 +71,7 @@ from gateway.overview import Overview
 from gateway.page import pages
 from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
+from gateway.reload import Reloads, Steps
 from gateway.repository import Repository
 from gateway.response_cache import ResponseCache
 from gateway.route import Route
@@ -71,6 +85,7 @@ from gateway.triton_metrics import TritonMetrics
 from gateway.vitals import Vitals
 
 NAME: Final = "tensorgate"
+_RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
 
 
@@ -155,15 +170,14 @@ def loader(
 def _repository(
     config: Config,
     kinds: Registries,
+    models: Catalog,
+    validate: Validate,
+    load: LoadComputation,
     metrics: Metrics,
-    resolve: Resolve,
-    on_loop: Await,
-    say: Say = lambda line: None,
     cache: ResponseCache | None = None,
 ) -> Repository:
-    validate = model_validator(kinds)
     hooks = Hooks(
-        loader(kinds, resolve, on_loop, config.cpu.budget()),
+        load,
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         forget=metrics.forget,
@@ -172,7 +186,7 @@ def _repository(
         cache=cache or ResponseCache(),
         reclaim=reclaim_memory,
     )
-    return Repository(catalog(config, kinds, say, validate), hooks, config.model_control)
+    return Repository(models, hooks, config.model_control)
 
 
 def _triton_reader(say: Say) -> ReadFolder:
@@ -213,7 +227,7 @@ def _shared_memory(config: Config) -> SharedMemory:
 
 
 class App:
-    """A gateway from one configuration. `start` listens, `load` loads, `drain` ends."""
+    """A gateway from one configuration, which `read` reads anew. `start` listens, `load` loads, `drain` ends."""
 
     def __init__(
         self,
@@ -222,9 +236,12 @@ class App:
         say: Say = lambda line: None,
         sockets: Sockets | None = None,
         restarts: Mapping[str, int] = NOTHING,
+        read: Callable[[], Config] | None = None,
     ) -> None:
-        self.config = config
-        kinds = config.extended(kinds)
+        self._say = say
+        self._plugged_in = kinds
+        self._gated: Any = (None, (), None)
+        self._kinds = kinds = config.extended(kinds)
         self.device_lost = asyncio.Event()
         self._sockets = sockets
         self.tracing = _tracing(config)
@@ -232,15 +249,18 @@ class App:
         self.observer = _observer(config)
         self.vitals = Vitals(version(), lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
-        counting += [lambda: gpu_families(self._gpus()), self.vitals.collect]
+        counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, lambda: self.reloads.collect()]
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
         watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
-        allowed = config.response_cache
-        cache = ResponseCache(allowed.max_bytes, allowed.max_entry_bytes, allowed.ttl_seconds)
+        self._cache = cache = ResponseCache()
         self.metrics = Metrics(
             lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache, self._routes, restarts
         )
-        self.repository = _repository(config, kinds, self.metrics, self._resolve, self._on_loop, say, cache)
+        self._validate = model_validator(kinds)
+        models = catalog(config, kinds, say, self._validate)
+        self.repository = _repository(config, kinds, models, self._validate, self._load_model, self.metrics, cache)
+        steps = Steps(read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over)
+        self.reloads = Reloads(config, models, self.repository, steps)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
@@ -251,14 +271,13 @@ class App:
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
         self.service.observer = self.observer
-        self.service.admin = AdminKey(config.admin) if config.admin else None
-        self.service.gate, self.router.access = gate_of(config, self.router.models_behind)
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, version())
         self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
+        self._following: asyncio.Future[None] | None = None
         self._watching: asyncio.Future[None] | None = None
         self._looking: asyncio.Future[None] | None = None
         self._http: list[HttpListener] = []
@@ -266,6 +285,54 @@ class App:
         self._polling: asyncio.Future[None] | None = None
         self._trying: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
+        self._take_over(config)
+
+    @property
+    def config(self) -> Config:
+        """The one in force."""
+        return self.reloads.config
+
+    def _load_model(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
+        """By what is plugged in now: a configuration may have brought operators since the start."""
+        load = loader(self._kinds, self._resolve, self._on_loop, self.config.cpu.budget())
+        return load(config, name, version, path)
+
+    def _catalog(self, config: Config) -> Catalog:
+        """Of a configuration that is about to be loaded."""
+        kinds = config.extended(self._plugged_in)
+        if kinds.ops != self._kinds.ops:
+            self._validate = model_validator(kinds)
+        self._kinds = kinds
+        return catalog(config, kinds, self._say, self._validate)
+
+    def _take_over(self, config: Config) -> None:
+        """All that a configuration says and that is no model, as far as it takes effect without a restart."""
+        self.service.admin = AdminKey(config.admin) if config.admin else None
+        gated = (config.auth, config.rate_limits, config.limits.max_elements)
+        if gated != self._gated:  # else what was counted of callers goes on
+            self._gated = gated
+            self.service.gate, self.router.access = gate_of(config, self.router.models_behind)
+        self.router.reroute(config.routes)
+        cache = config.response_cache
+        self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
+        for listener in self._http:
+            listener.limits = _limits(config)
+        self.service.reconfigure(config)
+
+    async def _reload(self) -> tuple[int, Any]:
+        outcome = await asyncio.shield(self.reloads.request("POST /admin/reload"))
+        return _RELOAD_STATUS.get(outcome.result, 200), outcome.plain()
+
+    def _check_admin(self, exchange: Exchange) -> bool:
+        """Let an administrator pass; False where there are none. Raises Unauthenticated, Forbidden, AdminRequired."""
+        gate, key = self.service.gate, self.service.admin
+        if gate is not None and gate.knows_callers:
+            gate.check_administrator(exchange.headers, exchange.peer, key)
+        elif key is None:
+            return False
+        else:
+            key.check(exchange.headers)
+        return True
 
     def _resolve(self, ref: ModelRef) -> ModelView:
         return self.router.resolve(ref)
@@ -301,6 +368,9 @@ class App:
         on_lost_device(self._note_loss)
         await self.repository.load_all(report)
         self.service.started = True
+        self.reloads.loaded.set()
+        if self.config.reload.watch:
+            self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
         self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
@@ -320,18 +390,29 @@ class App:
         """Answer what still can be answered, for so many seconds. Nothing is unloaded: the process is to end now."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await asyncio.gather(*(http.stop() for http in self._http), *(grpc.stop(grace) for grpc in self._grpc))
+                listeners = [
+                    *(http.stop(hand_on=True) for http in self._http),
+                    *(grpc.stop(grace) for grpc in self._grpc),
+                ]
+                await asyncio.gather(*listeners)
         await self._close_observer()
 
-    async def drain(self) -> bool:
-        """Unready in every dialect, no new connections, everything that was accepted answered, then models unloaded.
+    async def drain(self, hurried: asyncio.Event | None = None) -> bool:
+        """Unready in every dialect; after `unready_seconds`, or once it is `hurried`, no new connections; everything
+        that was accepted answered, then models unloaded.
 
         False if that took longer than `drain_seconds`: who still waits then is told so.
         """
         self.service.draining = True
-        for work in (self._polling, self._watching, self._looking, self._trying):
+        self.reloads.stop()
+        for work in (self._following, self._polling, self._watching, self._looking, self._trying):
             if work is not None:
                 work.cancel()
+        for http in self._http:
+            http.part()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.unready_seconds):
+                await (hurried or asyncio.Event()).wait()
         grace = self.config.drain_seconds
         timer = asyncio.get_running_loop().call_later(grace, self.repository.give_up)
         try:
@@ -390,6 +471,7 @@ class App:
             "/metrics": metrics_page(self.metrics.render),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
+            "/admin/reload": admin_page(self._check_admin, self._reload),
         }
         if path := self.config.metrics.tf_serving_path:
             pages[path] = tf_serving_metrics_page(path, self._tf_serving.render)
@@ -398,7 +480,11 @@ class App:
     def _guarded(self, pages: Iterable[str]) -> dict[str, str]:
         """Which pages need whose rights; probes need nobody's."""
         metrics = {"/metrics", self.config.metrics.tf_serving_path}
-        return {path: "metrics" if path in metrics else "page" for path in pages if path not in ("/healthz", "/readyz")}
+        return {
+            path: "metrics" if path in metrics else "page"
+            for path in pages
+            if path not in ("/healthz", "/readyz", "/admin/reload")
+        }
 
     async def _listen_http(
         self,
@@ -407,24 +493,14 @@ class App:
         pages: dict[str, Page],
         wanted: MetricsListener,
     ) -> None:
-        configured = self.config.limits
-        limits = HttpLimits(
-            configured.max_body_bytes,
-            configured.max_binary_bytes,
-            configured.max_json_depth,
-            self.config.drain_seconds + 0.5,
-            configured.max_header_bytes,
-            configured.max_headers,
-            configured.max_connections,
-        )
-        times = configured.timeouts
+        times = self.config.limits.timeouts
         patience = Patience(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
         is_main = isinstance(wanted, Listener)
         server = HttpListener(
             self.service,
             dialects,
             pages,
-            limits,
+            _limits(self.config),
             patience=patience,
             names=(wanted.title, wanted.bind) if isinstance(wanted, Listener) else (),
             tls=wanted.tls.files() if wanted.tls else None,
@@ -461,6 +537,19 @@ class App:
         self._grpc.append(server)
         self.vitals.listeners.add(listener.title, "grpc", server.traffic)
         self.addresses.append(f"{'grpcs' if listener.tls else 'grpc'}://{_reachable(listener.host)}:{port}")
+
+
+def _limits(config: Config) -> HttpLimits:
+    limits = config.limits
+    return HttpLimits(
+        limits.max_body_bytes,
+        limits.max_binary_bytes,
+        limits.max_json_depth,
+        config.drain_seconds + 0.5,
+        limits.max_header_bytes,
+        limits.max_headers,
+        limits.max_connections,
+    )
 
 
 def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:
@@ -537,13 +626,41 @@ def try_loading(config: Config, kinds: Registries) -> list[tuple[str, str]]:
     async def load() -> list[tuple[str, str]]:
         reports: list[LoadReport] = []
         on_loop = _waits_for(asyncio.get_running_loop())
-        repository = _repository(config, kinds, Metrics(lambda: ()), lambda ref: router.resolve(ref), on_loop)
+        validate = model_validator(kinds)
+        models = catalog(config, kinds, validate=validate)
+        load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget())
+        repository = _repository(config, kinds, models, validate, load_model, Metrics(lambda: ()))
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()
         return [(report.name, f"{_named(report)}: {report.error}") for report in reports if report.error]
 
     return asyncio.run(load())
+
+
+def plan(old: Path, new: Path, text: Callable[[], str] | None = None) -> Changes:
+    """What a reload would do that finds one configuration in the place of another; `text` stands for the old file, as
+    if it lay where the new one does. Raises ConfigError.
+    """
+    kinds = registries()
+    after = load_config(new, kinds)
+    before = load_text(text(), new, kinds) if text else load_config(old, kinds)
+    return changes(before, after, _models(before, kinds), _models(after, kinds))
+
+
+def _models(config: Config, kinds: Registries) -> dict[str, ModelConfig]:
+    """All that a configuration names, those of repositories among them. Raises ConfigError."""
+    models = catalog(config, config.extended(kinds))
+    found: dict[str, ModelConfig] = {}
+    problems = []
+    for name in models.names():
+        try:
+            found[name] = models.read(name)
+        except (ValueError, OSError) as error:
+            problems.append(Problem(config.source, 0, 0, f"models.{name}", str(error)))
+    if problems:
+        raise ConfigError(tuple(problems))
+    return found
 
 
 def _named(report: LoadReport) -> str:

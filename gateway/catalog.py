@@ -50,7 +50,7 @@ class Catalog(Protocol):
 
 
 class YamlCatalog:
-    """The models of the configuration file, which do not change while it is served; what they are made of may."""
+    """The models of the configuration file, as it was read; what they are made of may change."""
 
     def __init__(self, config: Config, translate: Translate | None = None, validate: Validate | None = None) -> None:
         self._models = config.models
@@ -76,7 +76,9 @@ class YamlCatalog:
         return self._validate(plain, self._folder)
 
     def fingerprint(self, name: str) -> Hashable:
-        model = self._models[name]
+        model = self._models.get(name)
+        if model is None:
+            return ()
         return (tree_print(model.path.path) if model.path else (), files_print(model))
 
 

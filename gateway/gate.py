@@ -116,6 +116,23 @@ class Gate:
         """Whether a caller may know of a model."""
         return self._access is None or self._access.may(caller, name)
 
+    @property
+    def knows_callers(self) -> bool:
+        """Whether anybody is asked who calls."""
+        return self._authenticator is not None
+
+    def check_administrator(self, headers: Mapping[str, str], peer: Peer, admin: AdminKey | None) -> None:
+        """For what changes the server beside the dialects. Raises Unauthenticated, Forbidden, AdminRequired."""
+        caller = self._authenticator.caller(headers, peer) if self._authenticator is not None else None
+        if self._auth is not None and self._is_admin(caller):
+            return
+        if admin is not None:
+            admin.check(headers)
+        elif caller is None:
+            raise Unauthenticated(given=False)
+        else:
+            raise Forbidden
+
     def check_page(self, kind: str, headers: Mapping[str, str], peer: Peer, mode: str) -> None:
         """A page of the house, of the kind metrics or page. Browsers have only Basic, whose password is the key; only
         here, where nothing can be changed, for they send it wherever a page of another site leads them.

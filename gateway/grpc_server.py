@@ -7,6 +7,7 @@ and reflection.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -38,6 +39,13 @@ OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
 )
+
+
+QUIET_S: Final = 0.005
+"""So long nobody has asked anything: then nobody is about to, who waits for an answer."""
+MOST_LOOKS: Final = 40
+"""Callers who ask without waiting for answers may never be quiet."""
+GOES_OUT_S: Final = 0.002
 
 
 def _is_our_fault(record: logging.LogRecord) -> bool:
@@ -94,6 +102,8 @@ class GrpcListener:
         self._descriptors = descriptors
         self._reader = Reader()
         self._server: Any = None
+        self._begun = 0
+        self._held: asyncio.Event | None = None
 
     async def start(self, address: str) -> int:
         """Listen on host:port; returns the port. Raises RuntimeError if the address is taken."""
@@ -111,8 +121,28 @@ class GrpcListener:
     async def stop(self, grace: float) -> None:
         """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
         self._reader.stop()
-        if self._server is not None:
-            await self._server.stop(grace)
+        if self._server is None:
+            return
+        self._held = asyncio.Event()
+        await self._quiet()
+        stopping = asyncio.ensure_future(self._server.stop(grace))
+        await asyncio.sleep(GOES_OUT_S)
+        self._held.set()
+        await stopping
+
+    async def _quiet(self) -> None:
+        """Until no calls come any more.
+
+        grpc takes one call after the other, and cancels what it has not taken when it stops: a client that has just
+        asked would learn that it had been cancelled, which nobody asks again for. So answers are held back for some
+        milliseconds. Who waits for one asks nothing else meanwhile; everything that was asked is taken; and the word
+        that this connection ends leaves before the answers, so that the next question goes elsewhere.
+        """
+        for _ in range(MOST_LOOKS):
+            before = self._begun
+            await asyncio.sleep(QUIET_S)
+            if self._begun == before:
+                return
 
     def _handlers(self) -> dict[str, Any]:
         services = {name.split("/")[1] for name in self._methods}
@@ -124,8 +154,7 @@ class GrpcListener:
 
     # -------------------------------------------------------------------------------------------------------- one call
 
-    def _handler(self, method: _Method) -> Any:
-        """grpc's idea of a method, without serializers: bytes in, bytes out."""
+    def _unary(self, method: _Method) -> Any:
         dialect, name, endpoint = method.dialect, method.name, method.endpoint
 
         async def unary(body: bytes, context: Any) -> bytes:
@@ -133,6 +162,8 @@ class GrpcListener:
 
             async def send(reply: Reply) -> None:
                 nonlocal answer
+                if self._held is not None:
+                    await self._held.wait()
                 if reply.grpc_code is not Code.OK:
                     await abort(context, reply)
                 answer = await body_of(reply)
@@ -142,8 +173,16 @@ class GrpcListener:
             self._counts.sent += len(answer)
             return answer
 
+        return unary
+
+    def _handler(self, method: _Method) -> Any:
+        """grpc's idea of a method, without serializers: bytes in, bytes out."""
+        dialect, name, endpoint = method.dialect, method.name, method.endpoint
+
         async def server_stream(body: bytes, context: Any) -> None:
             async def send(reply: Reply) -> None:
+                if self._held is not None:
+                    await self._held.wait()
                 if reply.grpc_code is not Code.OK:
                     await abort(context, reply)
                 self._counts.sent += await write(context, reply)
@@ -157,7 +196,7 @@ class GrpcListener:
                 await chat.run(self._reader, self._calls(name, context))
 
         if endpoint.stream in ("unary", "single"):
-            return grpc.unary_unary_rpc_method_handler(unary)
+            return grpc.unary_unary_rpc_method_handler(self._unary(method))
         if endpoint.stream == "server":
             return grpc.unary_stream_rpc_method_handler(server_stream)
         return grpc.stream_stream_rpc_method_handler(bidi)
@@ -168,6 +207,7 @@ class GrpcListener:
         request_id = self._request_id(headers, context)
 
         def call(body: bytes) -> Call:
+            self._begun += 1
             self._counts.received += len(body)
             return Call(
                 body,

@@ -37,6 +37,8 @@ READ_BYTES: Final = 64 << 10
 """One read that is not the rest of a body; as much may wait while a request is being answered."""
 JOIN_BELOW_BYTES: Final = 32 << 10
 """Copying this much costs less than handing the kernel several buffers."""
+HEAD_AT_THE_END_S: Final = 1.0
+"""So long a head may take that has begun before the lane stops."""
 WITHOUT_BODY: Final = frozenset((204, 304))
 
 
@@ -76,6 +78,7 @@ class Lane:
         self.buffer = memoryview(bytearray(READ_BYTES))  # read and emptied within one step of the loop, so one for all
         self.connections: set[Connection] = set()
         self.received = self.sent = 0
+        self.parting = False
         self.stopping = False
         self.date = b""
         self._all_gone = asyncio.Event()
@@ -93,7 +96,7 @@ class Lane:
     async def stop(self, grace: float) -> None:
         """Close what is idle, let what is being answered finish for the seconds of grace, then end the rest."""
         await asyncio.sleep(0)  # what has arrived is read
-        self.stopping = True
+        self.parting = self.stopping = True
         for connection in list(self.connections):
             connection.close_if_idle()
         with contextlib.suppress(TimeoutError):
@@ -198,8 +201,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._exchange is not None
 
     def close_if_idle(self) -> None:
+        """Whoever is in the middle of a head is answered once it is whole, if that is soon."""
         if self._exchange is None and self._body is None:
-            self.close()
+            if self._ahead:
+                self._wait_for(min(self.lane.patience.head, HEAD_AT_THE_END_S))
+            else:
+                self.close()
 
     def close(self) -> None:
         """After what has been written."""
@@ -474,7 +481,7 @@ class LaneExchange:
         end = b"\r\n"
         if known.closes:
             self.closes = True
-        elif self.closes or lane.stopping or self.body is None:
+        elif self.closes or lane.parting or self.body is None:
             self.closes = True
             end = b"Connection: close\r\n\r\n"
         if self.request_id:

@@ -8,6 +8,7 @@ This module knows no dialect, and no dialect knows this module.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -24,7 +25,7 @@ from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 from gateway.canonical import NOTHING
 from gateway.config import Cors
 from gateway.cors import CrossOrigin
-from gateway.errors import BodyTooLarge, GatewayError, InvalidArgument, Unauthenticated
+from gateway.errors import AdminRequired, BodyTooLarge, GatewayError, InvalidArgument, Unauthenticated
 from gateway.gate import STRANGERS_BYTES
 from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
@@ -48,12 +49,15 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 _log: Final = logging.getLogger(__name__)
 _log.addFilter(_is_our_fault)
 
-Page = Callable[[str, str], Awaitable[Reply]]
-"""A path of the house itself: no dialect, no model. page(method, target with its query)"""
+Page = Callable[[Exchange], Awaitable[Reply]]
+"""A path of the house itself: no dialect, no model."""
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
 BACKLOG: Final = 1024
+SETTLE_S: Final = 0.05
+"""Between the last connection and the closing of idle ones: whoever has just connected, or is just asking once more, is
+answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,10 @@ class HttpLimits:
 class HttpListener:
     """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
 
-    `names` are what routes call it, `auth` is what it wants of callers, "" what all ports do, `guarded` says which
-    pages need whose rights. Without `fast_lane` aiohttp reads every request, not only those that the lane leaves to
-    it. With `request_ids` every answer has an id, and not only those to callers who sent one.
+    `limits` may be exchanged meanwhile. `names` are what routes call it, `auth` is what it wants of callers, "" what
+    all ports do, `guarded` says which pages need whose rights. Without `fast_lane` aiohttp reads every request, not
+    only those that the lane leaves to it. With `request_ids` every answer has an id, and not only those to callers who
+    sent one.
     """
 
     def __init__(
@@ -107,14 +112,15 @@ class HttpListener:
         self._pages = pages
         self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
-        self._limits = limits
+        self.limits = limits
         self._patience = patience or Patience()
         self._has_lane = fast_lane
         self._lane: Lane | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
         self._framework: web.Server | None = None
-        self._stopping = False
+        self._parting = False
+        self._socket: socket.socket | None = None
 
     async def start(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -124,13 +130,13 @@ class HttpListener:
             "auto_decompress": False,
             "read_bufsize": READ_BUFFER_BYTES,
             "keepalive_timeout": self._patience.idle,
-            "max_line_size": self._limits.max_header_bytes,
-            "max_field_size": self._limits.max_header_bytes,
-            "max_headers": self._limits.max_headers,
+            "max_line_size": self.limits.max_header_bytes,
+            "max_field_size": self.limits.max_header_bytes,
+            "max_headers": self.limits.max_headers,
         }
         self._framework = framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
-        self._runner = web.ServerRunner(framework, shutdown_timeout=self._limits.grace_seconds / 2)
+        self._runner = web.ServerRunner(framework, shutdown_timeout=self.limits.grace_seconds / 2)
         await self._runner.setup()
 
         def make_protocol() -> asyncio.Protocol:
@@ -139,7 +145,7 @@ class HttpListener:
         if self._has_lane:
             self._lane = Lane(self._answer, make_protocol, self._limit_of, self._patience)
         connect: Callable[[], asyncio.BaseProtocol] = self._lane.connect if self._lane else make_protocol
-        if (most := self._limits.max_connections) is not None:
+        if (most := self.limits.max_connections) is not None:
             connect = self._bounded(connect, framework, most)
         secure: dict[str, Any] = {}
         if self._certificates is not None:
@@ -147,6 +153,7 @@ class HttpListener:
             timeouts = {"ssl_handshake_timeout": patience.head, "ssl_shutdown_timeout": patience.linger}
             secure = {"ssl": self._certificates.context(), **timeouts}
         self._server = await loop.create_server(connect, sock=sock, backlog=BACKLOG, **secure)
+        self._socket = sock
 
     def _bounded(
         self, connect: Callable[[], asyncio.BaseProtocol], framework: web.Server, most: int
@@ -157,13 +164,27 @@ class HttpListener:
 
         return connect_some
 
-    async def stop(self) -> None:
-        """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace."""
-        self._stopping = True
+    def part(self) -> None:
+        """From now on every answer ends its connection: clients go elsewhere, one after the other, and none of them
+        finds a connection closed that it was just about to use.
+        """
+        self._parting = True
+        if self._lane is not None:
+            self._lane.parting = True
+
+    async def stop(self, *, hand_on: bool = False) -> None:
+        """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace. If it is
+        to `hand_on` the address, another process goes on there; else nobody does, whoever holds the same socket.
+        """
+        self.part()
+        if self._socket is not None and not hand_on:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
         if self._server is not None:
             self._server.close()
+        await asyncio.sleep(SETTLE_S)
         if self._runner is not None:
-            lanes = [self._lane.stop(self._limits.grace_seconds)] if self._lane else []
+            lanes = [self._lane.stop(self.limits.grace_seconds)] if self._lane else []
             await asyncio.gather(self._runner.cleanup(), *lanes)
 
     def traffic(self) -> Traffic:
@@ -188,7 +209,7 @@ class HttpListener:
             self._running -= 1
             self._received += exchange.received
             self._sent += exchange.sent
-        if self._stopping:
+        if self._parting:
             exchange.response.force_close()
         return exchange.response
 
@@ -204,7 +225,7 @@ class HttpListener:
         path = target.partition("?")[0]
         page = self._pages.get(path)
         if page is not None:
-            await exchange.send(self._refused(path, exchange) or await page(exchange.method, target))
+            await exchange.send(self._refused(path, exchange) or await page(exchange))
             return
         dialect = self._owner(target)
         if dialect is None:
@@ -224,13 +245,12 @@ class HttpListener:
         try:
             gate.check_page(kind, exchange.headers, exchange.peer, self._auth)
         except GatewayError as error:
-            reply = _plain(401, "Unauthorized") if isinstance(error, Unauthenticated) else _plain(403, "Forbidden")
-            return replace(reply, headers={**reply.headers, **error.http_headers})
+            return _refusal(error)
         return None
 
     def _limit_of(self, headers: Mapping[str, str]) -> int:
         """How many bytes a body may have. A large one is not even read of somebody who will be refused."""
-        limits = self._limits
+        limits = self.limits
         is_binary = any(map(headers.__contains__, self._binary_headers))
         limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
         gate = self._service.gate
@@ -255,7 +275,7 @@ class HttpListener:
     async def _call(self, exchange: Exchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
         """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
         endpoint = match.endpoint
-        limits = self._limits
+        limits = self.limits
         call = Call(
             b"",
             exchange.method,
@@ -475,9 +495,9 @@ def metrics_page(render: Callable[[], bytes]) -> Page:
 def tf_serving_metrics_page(path: str, render: Callable[[], bytes]) -> Page:
     """The same as TensorFlow Serving has it: for any method, and for no query."""
 
-    async def page(method: str, target: str) -> Reply:
-        if target != path:
-            text = f"Unexpected path: {target}. Should be {path}"
+    async def page(exchange: Exchange) -> Reply:
+        if exchange.target != path:
+            text = f"Unexpected path: {exchange.target}. Should be {path}"
             return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
         return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
 
@@ -498,7 +518,33 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
 def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
     """Whatever the query."""
 
-    async def page(method: str, target: str) -> Reply:
-        return await read() if method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
+    async def page(exchange: Exchange) -> Reply:
+        return await read() if exchange.method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
 
     return page
+
+
+def admin_page(check: Callable[[Exchange], bool], act: Callable[[], Awaitable[tuple[int, Any]]]) -> Page:
+    """What changes the server, by POST, for administrators: JSON with a status. `check` lets them pass, and raises for
+    others; where it is False, nobody is one, and there is no such page.
+    """
+
+    async def page(exchange: Exchange) -> Reply:
+        try:
+            if not check(exchange):
+                return _plain(404, "Not Found")
+        except AdminRequired as error:
+            return _plain(403, f"this call must carry the administrator's key in the header {error.header}")
+        except GatewayError as error:
+            return _refusal(error)
+        if exchange.method != "POST":
+            return _plain(405, "Method Not Allowed")
+        status, content = await act()
+        return Reply(json.dumps(content).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
+
+    return page
+
+
+def _refusal(error: GatewayError) -> Reply:
+    reply = _plain(401, "Unauthorized") if isinstance(error, Unauthenticated) else _plain(403, "Forbidden")
+    return replace(reply, headers={**reply.headers, **error.http_headers})

@@ -124,6 +124,7 @@ class Inventory:
                 gone = {version: model for version, model in before.items() if record.models.get(version) is not model}
                 self._retire(record, gone, old.upload if old else None)
             record.wanted = True
+            record.late = record.late and not record.models
             record.seen = stored.fingerprint
             record.error = failures[None].text if None in failures else ""
             self._publish()

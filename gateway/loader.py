@@ -104,19 +104,20 @@ class Loader:
         seen = self._catalog.fingerprint(name) if name in self._catalog.names() else None
         upload = store(files) if files else None
         try:
-            return self.stored(
-                self._catalog.read(name, configuration, Path(upload.name) if upload else None), seen, upload
-            )
+            config = self._catalog.read(name, configuration, Path(upload.name) if upload else None)
+            return self.stored(config, seen, upload, given=configuration is not None)
         except BaseException:
             if upload is not None:
                 upload.cleanup()
             raise
 
-    def stored(self, config: ModelConfig, seen: Hashable = None, upload: Upload | None = None) -> Stored:
+    def stored(
+        self, config: ModelConfig, seen: Hashable = None, upload: Upload | None = None, *, given: bool = False
+    ) -> Stored:
         """What lies where a configuration says. In a thread. Raises OSError."""
         place = config.path.path if config.path else Path()
         versions = wanted_versions(config) if self._hooks.versioned(config) else {1: place}
-        return Stored(config, versions, seen, upload)
+        return Stored(config, versions, seen, upload, given)
 
     async def make(self, name: str, version: int, stored: Stored, report: Report) -> Model | Reason:
         """A version, loaded and warm, or, for callers, why not."""

@@ -301,9 +301,9 @@ class Metrics(Collector):
         )
         running = GaugeMetricFamily("tensorgate_route_running", "Requests of a route on their way.", labels=["route"])
         for route in self._routes():
-            for (model, version, why), count in list(route.taken.items()):
+            for (model, version, why), count in list(route.counts.taken.items()):
                 taken.add_metric([route.name, model, version, why], count)
-            refused.add_metric([route.name], route.refused)
-            running.add_metric([route.name], route.running)
+            refused.add_metric([route.name], route.counts.refused)
+            running.add_metric([route.name], route.counts.running)
         if running.samples:
             yield from (taken, refused, running)

@@ -1,6 +1,6 @@
 """Which models a caller wants in place of all that are served, and what that makes of the catalog.
 
-Everything here but `ListedCatalog.take_over` reads the disk: call it in a thread.
+Everything here but `ListedCatalog.take_over` and `exchange` reads the disk: call it in a thread.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class ListedCatalog:
         self._roots = roots
         self._listed: Mapping[str, ModelConfig] = {}
         self._followed: tuple[str, ...] | None = None
+        self._listing = object()
 
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self._catalog.names(), *self._listed)))
@@ -60,14 +61,32 @@ class ListedCatalog:
         return self.names() if self._followed is None else self._followed
 
     @property
+    def own(self) -> Catalog:
+        """The catalog behind the list."""
+        return self._catalog
+
+    @property
+    def has_list(self) -> bool:
+        """Whether a list is in force."""
+        return self._followed is not None
+
+    @property
     def listing(self) -> object:
-        """Another one after each list."""
-        return self._followed
+        """Another one after each list, and after each catalog."""
+        return self._listing
+
+    def exchange(self, catalog: Catalog, *, keep_list: bool) -> None:
+        """Another catalog, from now on; a list that was made upon the old one need not outlive that."""
+        self._catalog = catalog
+        self._listing = object()
+        if not keep_list:
+            self._listed, self._followed = {}, None
 
     def take_over(self, listed: Mapping[str, ModelConfig], parts: Iterable[str]) -> None:
         """These are the listed models from now on, and what they are composed of."""
         self._listed = listed
         self._followed = (*listed, *parts)
+        self._listing = object()
 
     def configure(self, wanted: WantedModel) -> ModelConfig:
         """How a model would be configured if it were listed. Raises ValueError or OSError."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gateway.catalog import files_print, tree_print
 from gateway.config import ModelConfig
@@ -30,13 +30,15 @@ _NO_REASON: Final = Reason("")
 class Stored:
     """A model as it lies on disk at one moment: how it is configured, and the versions that its policy chooses.
 
-    `fingerprint` is the whole model's, `upload` holds its files if they came with the call.
+    `fingerprint` is the whole model's, `upload` holds its files if they came with the call; `given`: its configuration
+    came with one.
     """
 
     config: ModelConfig
     versions: Mapping[int, Path]
     fingerprint: Hashable = None
     upload: Upload | None = None
+    given: bool = False
     prints: Mapping[int, Hashable] = field(init=False)
     around: Hashable = field(init=False)
 
@@ -56,22 +58,26 @@ class Stored:
         return (self.around, self.place) == (other.around, other.place) and _core(self.config) == _core(other.config)
 
 
-def _core(config: ModelConfig) -> ModelConfig:
-    """What a version is computed by: all but which versions there are, and how they are called."""
-    return config.model_copy(update={"path": None, "versions": None, "labels": None})
+def _core(config: ModelConfig) -> dict[str, Any]:
+    """What a version is computed by: all but which versions there are, and how they are called. As plain data, which is
+    alike whenever it was read.
+    """
+    return config.model_dump(mode="json", exclude={"path", "versions", "labels"})
 
 
 @dataclass(slots=True, eq=False)
 class ModelRecord:
     """One model, loaded or not. Its lock is held by whoever loads or unloads it.
 
-    `wanted`: it counts for readiness; `failed`: not all that was wanted when it came could be loaded; `error`: why no
-    version of it could be. `seen` is the fingerprint of what was last tried, `stored` is what its versions were loaded
-    from; `labels` are its own, unless a caller's list has brought others.
+    `wanted`: it counts for readiness, unless it is `late`: came while others served, and has not done so itself yet;
+    `failed`: not all that was wanted when it came could be loaded; `error`: why no version of it could be. `seen` is
+    the fingerprint of what was last tried, `stored` is what its versions were loaded from; `labels` are its own, unless
+    a caller's list has brought others.
     """
 
     name: str
     wanted: bool = False
+    late: bool = False
     failed: bool = False
     error: str = ""
     seen: Hashable = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from gateway.canonical import NOTHING
@@ -32,6 +32,7 @@ from gateway.loader import Hooks, Loader, LoadReport, Report, told, without_fold
 from gateway.model_list import PLATFORM, ListedCatalog
 from gateway.questions import IndexEntry, VersionStatus, WantedModel
 from gateway.record import ModelRecord, Stored
+from gateway.study import Study, differs, study
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +68,10 @@ class Repository(Inventory):
     def all_available(self) -> bool:
         """Whether every model that is wanted serves, in all versions that were wanted when it came.
 
-        What is unloaded on purpose does not count, nor does a newer version that fails beside one that serves.
+        What is unloaded on purpose does not count, nor does a newer version that fails beside one that serves, nor a
+        model that a reload brought and that has never served.
         """
-        return all(record.ready for record in self._records.values() if record.wanted)
+        return all(record.ready for record in self._records.values() if record.wanted and not record.late)
 
     def configuration(self, name: str) -> Mapping[str, Any]:
         """How a wanted model is configured, as plain data. Raises ModelNotFound."""
@@ -235,6 +237,53 @@ class Repository(Inventory):
     async def _bring_listed(self, name: str, stored: Stored) -> Mapping[int | None, Reason]:
         return await self._bring(self._records[name], stored, _log_report, anew=False, relabel=False)
 
+    # ------------------------------------------------------------------------------------------------ another catalog
+
+    async def study(self, catalog: Catalog) -> Study:
+        """What would be different if this were the catalog. Raises OSError if it cannot be read."""
+        own = self._catalog.own
+        if self._catalog.has_list and not await asyncio.to_thread(differs, catalog, own):
+            return Study(keeps_list=True)
+        names = self._wanted_of(await asyncio.to_thread(catalog.names), await asyncio.to_thread(own.names))
+        return await asyncio.to_thread(study, catalog, own, names, dict(self._records), self._loader, self._hooks.parts)
+
+    def _wanted_of(self, names: Sequence[str], known: Collection[str]) -> list[str]:
+        """Of a catalog's models, those that are to serve; `known` are those of our own. What callers have unloaded of
+        these, or never loaded, is not.
+        """
+        if self._control.mode != "explicit":
+            return list(names)
+        chosen = set(self._control.chosen(tuple(names))).difference(known)
+        wanted = {name for name, record in self._records.items() if record.wanted}
+        return [name for name in names if name in wanted or name in chosen]
+
+    async def bring(self, catalog: Catalog, found: Study, names: Collection[str], report: Report) -> None:
+        """Load these models as the study found them, one after the other, beside all that serve. From now on the
+        catalog counts; it has to know of every model that serves.
+        """
+        self._catalog.exchange(catalog, keep_list=found.keeps_list)
+        for name in names:
+            record = self._records.setdefault(name, ModelRecord(name))
+            record.late = record.late or not record.wanted
+            if name in found.stored:
+                await self._to_the_end(self._bring_changed(record, found.stored[name], report))
+            else:
+                await self._refuse(record, found.errors[name], report)
+
+    async def _bring_changed(self, record: ModelRecord, stored: Stored, report: Report) -> None:
+        await self._bring(record, stored, report, anew=False)
+
+    async def part(self, catalog: Catalog, found: Study) -> None:
+        """The models that the catalog does not have leave, once they have answered what they accepted; nobody waits for
+        that here.
+        """
+        names = set(await asyncio.to_thread(catalog.names))
+        self._catalog.exchange(catalog, keep_list=found.keeps_list)
+        if not found.keeps_list:
+            for name, record in self._records.items():
+                if record.wanted and name not in names:
+                    self._begin(self._unload_tree(name, False, {name}))
+
     # ---------------------------------------------------------------------------------------------- start, poll, close
 
     async def load_all(self, report: Report) -> None:
@@ -306,14 +355,17 @@ class Repository(Inventory):
         except Exception as error:
             log.debug("model %s cannot be read", record.name, exc_info=error)
             missing = isinstance(error, ModelNotFound)
-            text = f"no such model: {record.name}" if missing else told(error)
-            record.error = without_folders(text)
-            record.wanted = True
-            record.seen = None if missing else await asyncio.to_thread(self._catalog.fingerprint, record.name)
-            self._publish()
-            report(LoadReport(record.name, None, error=text))
+            await self._refuse(record, f"no such model: {record.name}" if missing else told(error), report)
             return
         await self._bring(record, stored, report, anew=anew, current=lambda: self._catalog.listing is listing)
+
+    async def _refuse(self, record: ModelRecord, text: str, report: Report) -> None:
+        """It cannot be read; what serves goes on."""
+        record.error = without_folders(text)
+        record.wanted = True
+        record.seen = await asyncio.to_thread(self._catalog.fingerprint, record.name) or None
+        self._publish()
+        report(LoadReport(record.name, None, error=text))
 
     # ----------------------------------------------------------------------------------------------------------- tasks
 

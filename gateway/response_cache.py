@@ -43,12 +43,17 @@ class ResponseCache:
     """
 
     def __init__(self, max_bytes: int = 64 << 20, max_entry_bytes: int = 1 << 20, ttl_seconds: float = 0.0) -> None:
-        self.max_bytes = max_bytes
-        self._max_entry_bytes = min(max_entry_bytes, max_bytes)
-        self._ttl_seconds = ttl_seconds
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
         self.nbytes = 0
         self.evictions = 0
+        self.bound(max_bytes, max_entry_bytes, ttl_seconds)
+
+    def bound(self, max_bytes: int, max_entry_bytes: int, ttl_seconds: float) -> None:
+        """Other bounds, from now on; what is there already lives as long as it was meant to."""
+        self.max_bytes = max_bytes
+        self._max_entry_bytes = min(max_entry_bytes, max_bytes)
+        self._ttl_seconds = ttl_seconds
+        self._shrink()
 
     @property
     def entries(self) -> int:
@@ -100,14 +105,17 @@ class ResponseCache:
         expires = time.monotonic() + self._ttl_seconds if self._ttl_seconds else float("inf")
         self._entries[key] = _Entry(copy, total, expires)
         self.nbytes += total
-        while self.nbytes > self.max_bytes:
-            self._drop(next(iter(self._entries)))
-            self.evictions += 1
+        self._shrink()
 
     def forget(self, owner: object) -> None:
         """A version is unloaded: nobody will ask for its answers again."""
         for key in [key for key in self._entries if key[0] is owner]:
             self._drop(key)
+
+    def _shrink(self) -> None:
+        while self.nbytes > self.max_bytes:
+            self._drop(next(iter(self._entries)))
+            self.evictions += 1
 
     def _drop(self, key: Key) -> None:
         self.nbytes -= self._entries.pop(key).nbytes

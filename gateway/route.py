@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from gateway.access import allows
-from gateway.canonical import InferRequest, ParameterValue
+from gateway.canonical import NOTHING, InferRequest, ParameterValue
 from gateway.config import ANY, RouteConfig, RouteTarget, Rule
 from gateway.errors import Code, GatewayError, QueueFull
 from gateway.ports import Call, ModelView
@@ -47,22 +47,31 @@ class Share:
         return self.targets[-1]
 
 
-class Route:
-    """A public name with its targets. For the event loop, but for `pick`.
-
-    `running` are requests on their way. `taken` counts them by (model, version, why): chosen, matched, or fallback;
-    `refused` are those beyond `max_concurrent`. `mirror` is what copies go to, if any do.
+class Counts:
+    """What a name's routes count, one after the other. `running` are requests on their way. `taken` counts them by
+    (model, version, why): chosen, matched, or fallback; `refused` are those beyond `max_concurrent`.
     """
 
-    def __init__(self, name: str, config: RouteConfig) -> None:
+    __slots__ = ("refused", "running", "taken")
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.refused = 0
+        self.taken: dict[tuple[str, str, str], int] = {}
+
+
+class Route:
+    """A public name with its targets. For the event loop, but for `pick`. One that takes another's place goes on with
+    its `counts`. `mirror` is what copies go to, if any do.
+    """
+
+    def __init__(self, name: str, config: RouteConfig, counts: Counts | None = None) -> None:
         self.name = name
         self.config = config
         self.targets = config.targets
         self.fallback = config.fallback
         self.timeout_s = config.timeout_ms / 1000
-        self.running = 0
-        self.refused = 0
-        self.taken: dict[tuple[str, str, str], int] = {}
+        self.counts = counts or Counts()
         self.mirror = Shadow(name, config.mirror, Share(config.mirror.to).pick) if config.mirror else None
         self._share = Share(config.targets)
         self._rules = [(_condition(rule), Share(rule.to)) for rule in config.match]
@@ -109,20 +118,21 @@ class Route:
     def enter(self) -> None:
         """A request is on its way. Raises QueueFull."""
         most = self.config.max_concurrent
-        if most and self.running >= most:
-            self.refused += 1
+        if most and self.counts.running >= most:
+            self.counts.refused += 1
             raise QueueFull(self.name, most)
-        self.running += 1
+        self.counts.running += 1
 
     def leave(self) -> None:
         """It has been answered."""
-        self.running -= 1
+        self.counts.running -= 1
 
     def count(self, view: ModelView, why: str) -> None:
         """A request goes to this version."""
         handle: Any = view.handle
         key = (handle.name, str(view.version), why)
-        self.taken[key] = self.taken.get(key, 0) + 1
+        taken = self.counts.taken
+        taken[key] = taken.get(key, 0) + 1
 
     def _place(self, key: str) -> float:
         digest = blake2b(f"{self.name}\0{key}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
@@ -158,6 +168,13 @@ def _set(value: str | tuple[str, ...]) -> frozenset[str]:
     return frozenset((value,) if isinstance(value, str) else value)
 
 
-def routes_of(configs: Mapping[str, RouteConfig]) -> dict[str, Route]:
-    """By name."""
-    return {name: Route(name, config) for name, config in configs.items()}
+def routes_of(configs: Mapping[str, RouteConfig], before: Mapping[str, Route] = NOTHING) -> dict[str, Route]:
+    """By name. Of those that are there `before`, the ones that do not change stay, and the others go on counting."""
+    routes: dict[str, Route] = {}
+    for name, config in configs.items():
+        old = before.get(name)
+        if old is None:
+            routes[name] = Route(name, config)
+        else:
+            routes[name] = old if old.config == config else Route(name, config, old.counts)
+    return routes

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gateway.access import Access
 from gateway.canonical import NOTHING, InferRequest, ModelRef
-from gateway.config import Config, RouteTarget
+from gateway.config import Config, RouteConfig, RouteTarget
 from gateway.errors import GatewayError, LabelNotFound, ModelNotFound
 from gateway.inventory import Snapshot
 from gateway.model import Model
@@ -53,7 +53,9 @@ class Resolution:
         self.key = key
         before = self.view
         view = self(self.ref)
-        return None if view is before else lambda ref: view
+        if view is before:
+            return None
+        return lambda ref: view if view.handle.is_ready() else self(ref)  # it may have left meanwhile
 
     def instead(self, request: InferRequest, error: GatewayError) -> Resolve | None:
         """What shall resolve a request after its model gave this error; None if the error stands."""
@@ -91,6 +93,10 @@ class Router:
         self._snapshot: Snapshot | None = None
         self._qualified: dict[str, ModelView] = {}
         self._views: dict[tuple[str, str, int], ModelView] = {}
+
+    def reroute(self, configs: Mapping[str, RouteConfig]) -> None:
+        """Other routes, from the next call on; those that have not changed go on as they are."""
+        self.routes = routes_of(configs, self.routes)
 
     def resolver(self, call: Call) -> Resolve:
         """How a call finds its model."""

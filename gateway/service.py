@@ -79,7 +79,7 @@ from gateway.questions import (
 )
 from gateway.repository import Repository
 from gateway.route import Route
-from gateway.router import Router
+from gateway.router import Resolution, Router
 from gateway.shadow import Copy, Shadow
 from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
@@ -160,6 +160,11 @@ class Service:
         complete = self._config.readiness == "lenient" or self._repository.all_available()
         return self.started and not self.draining and complete
 
+    def reconfigure(self, config: Config) -> None:
+        """Another configuration, from now on."""
+        self._config = config
+        self._description = replace(self._description, configuration=config.plain())
+
     async def handle(
         self, dialect: str, endpoint: Endpoint, call: Call, send: Send, accepted: Accepted | None = None
     ) -> None:
@@ -190,7 +195,8 @@ class Service:
                 model, version = question.view.name, str(question.view.version)
                 observe = self._observe(call, model, version)
                 observe("decode", time.perf_counter() - begun)
-                infer = self._infer if question.view.route is None else self._infer_by_route
+                routed = question.view.route is not None and type(resolve) is Resolution
+                infer = self._infer_by_route if routed else self._infer
                 ran = await infer(endpoint, call, question, resolve, observe, send, accepted)
             else:
                 await send(await self._answer(endpoint, call, question))

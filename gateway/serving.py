@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import math
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from gateway.app import NAME, App, Say, Sockets, keep_what_is_there, told, version
 from gateway.canonical import NOTHING
-from gateway.config import Config
+from gateway.changes import effective
+from gateway.config import Config, ConfigError
 from gateway.ports import Registries
 from gateway.supervisor import RESTART, Supervisor, end_process
 
@@ -21,24 +23,39 @@ LEAVES_WITHIN_S: Final = 2.0
 CALLERS_WAIT_S: Final = 5.0
 """So long a new worker lets connections wait for its models; then they are told that it is not ready."""
 _KILLED_AFTER_S: Final = 5.0
-"""Beyond drain_seconds, where a worker does not stop."""
+"""Beyond unready_seconds and drain_seconds, where a worker does not stop."""
+_ONE_SIGNAL_S: Final = 0.2
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
 
 
-def serve(config: Config, kinds: Registries, say: Say) -> int:
+Read = Callable[[], Config]
+"""Reads the configuration anew. Raises ConfigError."""
+
+
+def serve(config: Config, kinds: Registries, say: Say, read: Read) -> int:
     """Run until SIGTERM or SIGINT, then drain. Returns the exit status, unless it ends the process itself."""
     if not is_supervised(config):
-        end_process(_run(config, kinds, say, None, NOTHING))
+        end_process(_run(config, kinds, say, read, None, NOTHING))
     try:
         sockets = Sockets(config)
     except OSError as error:
         say(str(error))
         return 1
     with sockets:
-        supervisor = Supervisor(
-            lambda restarts: _run(config, kinds, say, sockets, restarts), say, config.drain_seconds + _KILLED_AFTER_S
-        )
-        return supervisor.run()
+
+        def work(restarts: Mapping[str, int]) -> int:
+            now = _read_again(config, read) if any(restarts.values()) else config
+            return _run(now, kinds, say, read, sockets, restarts)
+
+        return Supervisor(work, say, config.unready_seconds + config.drain_seconds + _KILLED_AFTER_S).run()
+
+
+def _read_again(config: Config, read: Read) -> Config:
+    """What a new worker serves: the file as it is now, but for what needs a restart of the whole, such as ports."""
+    try:
+        return effective(config, read())
+    except ConfigError:
+        return config
 
 
 def is_supervised(config: Config) -> bool:
@@ -49,10 +66,12 @@ def is_supervised(config: Config) -> bool:
     return may_be and any(Path(driver).exists() for driver in _DRIVERS)
 
 
-def _run(config: Config, kinds: Registries, say: Say, sockets: Sockets | None, restarts: Mapping[str, int]) -> int:
+def _run(
+    config: Config, kinds: Registries, say: Say, read: Read, sockets: Sockets | None, restarts: Mapping[str, int]
+) -> int:
     faulthandler.enable()  # a crash in a native library leaves at least its stack in the log
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(config, kinds, say, sockets, restarts))
+        return runner.run(_serve(config, kinds, say, read, sockets, restarts))
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
@@ -65,23 +84,24 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(
-    config: Config, kinds: Registries, say: Say, sockets: Sockets | None, restarts: Mapping[str, int]
+    config: Config, kinds: Registries, say: Say, read: Read, sockets: Sockets | None, restarts: Mapping[str, int]
 ) -> int:
     """Until SIGTERM, SIGINT or the loss of a device. Of the latter it does not return: to wait for threads and
     libraries that still believe in the device could take for ever.
     """
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
     try:
-        app = App(config, kinds, say, sockets, restarts)
+        app = App(config, kinds, say, sockets, restarts, read)
     except ImportError as error:
         say(str(error))
         return 1
+    stop = _Stop(app.repository.give_up)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.signal)
+    loop.add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
     loop.add_signal_handler(signal.SIGUSR1, app.reopen_logs)
     keep_what_is_there()
-    over = asyncio.ensure_future(_either(stopped, app.device_lost))
+    over = asyncio.ensure_future(_either(stop.asked, app.device_lost))
     loading = _load(app, say) if any(restarts.values()) else None
     if loading is not None:
         await asyncio.wait([loading, over], timeout=CALLERS_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -99,14 +119,41 @@ async def _serve(
         loading.cancel()
         await app.leave(LEAVES_WITHIN_S)
         end_process(RESTART, orderly=False)
-    say("draining: unready now, finishing what was accepted")
+    pause = f", stopping in {config.unready_seconds:g} s" if config.unready_seconds else ""
+    say(f"draining: unready now{pause}, finishing what was accepted")
     loading.cancel()
     begun = time.perf_counter()
-    if not await app.drain():
+    if not await app.drain(stop.hurried):
         say(f"gave up after {time.perf_counter() - begun:.1f} s: a model still runs (see drain_seconds)")
         return 1
     say(f"drained in {time.perf_counter() - begun:.1f} s")
     return 0
+
+
+class _Stop:
+    """What signals to stop mean: the first, to drain; the next, not to wait for others to notice; one more, not to wait
+    for what runs, either.
+
+    A terminal sends its signal to the supervisor and to us, and the supervisor passes it on: what comes within a moment
+    is one.
+    """
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self.asked = asyncio.Event()
+        self.hurried = asyncio.Event()
+        self._give_up = give_up
+        self._last = -math.inf
+
+    def signal(self) -> None:
+        now, before = time.monotonic(), self._last
+        self._last = now
+        if now - before < _ONE_SIGNAL_S:
+            return
+        if self.hurried.is_set():
+            self._give_up()
+        elif self.asked.is_set():
+            self.hurried.set()
+        self.asked.set()
 
 
 def _load(app: App, say: Say) -> asyncio.Task[None]:

@@ -2,7 +2,7 @@
 
 yaml_tree.py   YAML text -> plain data that remembers where each value stands
 options.py     what may be said: the classes, put together for the registries of what is plugged in
-control.py     who may change a running server: model control, administrators
+control.py     who may change a running server: model control, administrators, reloads
 observing.py   the part of it that is about the access log and OpenTelemetry
 cpu.py         how many threads compute on the host
 padding.py     the part of it that is about rows and lengths that are added to batches
@@ -23,6 +23,7 @@ from gateway.config.file import (
     ConfigError,
     Problem,
     load_config,
+    load_text,
     locator,
     model_validator,
     parse_config,
@@ -82,6 +83,7 @@ __all__ = [
     "config_class",
     "json_schema",
     "load_config",
+    "load_text",
     "locator",
     "model_validator",
     "parse_config",

@@ -51,6 +51,15 @@ class ModelControl(Section):
         return tuple(dict.fromkeys(self.load))
 
 
+class Reload(Section):
+    """When the configuration is read anew, beside SIGHUP and POST /admin/reload."""
+
+    watch: bool = False
+    """Whether it is followed: read anew whenever the file has become another."""
+    poll_seconds: float = Field(default=1, gt=0, allow_inf_nan=False)
+    """How often the file is looked at; it is read once it has been the same twice."""
+
+
 class Admin(Section):
     """Who may call what changes the server's state: load, unload, online, log settings and their like."""
 

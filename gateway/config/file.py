@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,16 +54,25 @@ def load_config(path: Path, registries: Registries, repositories: Sequence[Path]
     """Read and check a configuration. Paths in it are relative to its folder and must exist; `repositories` are added
     to its own. Raises ConfigError.
     """
-    tree = _tree(_read_text(path), path)
+    return load_text(_read_text(path), path, registries, repositories)
+
+
+def load_text(text: str, path: Path, registries: Registries, repositories: Sequence[Path] = ()) -> Config:
+    """The same of a text in place of the file's."""
+    tree = _tree(text, path)
     own, findings = with_own_ops(tree, path, registries)
-    return _validated(tree, path, config_class(own), repositories, findings).bring(own.ops)
+    return _validated(tree, path, config_class(own), repositories, findings).bring(own.ops).named(_digest(text))
 
 
 def parse_config(text: str, path: Path, classes: type[Config], repositories: Sequence[Path] = ()) -> Config:
     """The same of a text that may stand nowhere, by the class for these registries; `path` is where it would stand. It
     brings no operators of its own.
     """
-    return _validated(_tree(text, path), path, classes, repositories, [])
+    return _validated(_tree(text, path), path, classes, repositories, []).named(_digest(text))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _tree(text: str, path: Path) -> Tree:

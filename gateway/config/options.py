@@ -20,7 +20,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_val
 from pydantic.fields import FieldInfo
 
 from gateway.canonical import DTYPES, NOTHING, TensorSpec
-from gateway.config.control import Admin, ModelControl
+from gateway.config.control import Admin, ModelControl, Reload
 from gateway.config.cpu import Cpu
 from gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
 from gateway.config.padding import RaggedConfig
@@ -411,9 +411,15 @@ class Config(Section):
     supervise: bool | Literal["auto"] = "auto"
     """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
     refuses all further work; auto: where models may be on a GPU."""
+    reload: Reload = Reload()
+    """When the configuration is read anew."""
+    unready_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """How long requests are still accepted after the signal to stop, while every health check says unready already: as
+    long as load balancers need to notice."""
     drain_seconds: float = Field(default=30, ge=0, allow_inf_nan=False)
-    """How long running requests may go on after the signal to stop."""
+    """How long running requests may go on after that."""
     _source: Path = PrivateAttr(default_factory=Path)
+    _digest: str = PrivateAttr(default="")
     _own_ops: Mapping[str, OpKind] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any) -> None:
@@ -425,6 +431,16 @@ class Config(Section):
     def source(self) -> Path:
         """The YAML file, absolute."""
         return self._source
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the YAML text, as sha256sum prints it."""
+        return self._digest
+
+    def named(self, digest: str) -> Config:
+        """The same, made of the text that has this digest."""
+        self._digest = digest
+        return self
 
     def bring(self, ops: Mapping[str, OpKind]) -> Config:
         """The same, with the operators that its section `ops` names."""
@@ -442,7 +458,7 @@ class Config(Section):
     def plain(self) -> dict[str, Any]:
         """The configuration as plain data, defaults filled in, paths as they are written. It reads back as the same
         configuration."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", warnings=False)  # a reload may leave sections of another class here
 
 
 # ----------------------------------------------------------------------------------------------------- with registries

@@ -265,6 +265,8 @@ def test_defaults(folder: Path) -> None:
         "page": True,
         "readiness": "strict",
         "supervise": "auto",
+        "reload": {"watch": False, "poll_seconds": 1},
+        "unready_seconds": 0,
         "drain_seconds": 30,
         "open_inference": {},
         "tf_serving": {},

@@ -670,3 +670,57 @@ async def test_the_end_does_not_wait_for_ever(start: Start, request_: bytes) -> 
         assert await reader.read() == b""
     assert server.echo.cancelled == 1
     writer.close()
+
+
+@pytest.mark.parametrize("request_", [get(), CHUNKED])
+async def test_clients_go_with_their_next_answer(start: Start, request_: bytes) -> None:
+    """Before the end, whoever comes is answered, and told not to come again by this connection."""
+    server: Server = await start(grace=5)
+    used = await server.open()
+    used[1].write(request_)
+    await used[0].readuntil(b"null]" if request_ == get() else b"]")
+    server.listener.part()
+    fresh = await server.open()
+    for reader, writer in (used, fresh):
+        writer.write(request_)
+        (answer,) = answers(await reader.read())
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        writer.close()
+
+
+@pytest.mark.parametrize("request_", [get(), CHUNKED])
+async def test_who_asks_just_before_the_end_is_answered(start: Start, request_: bytes) -> None:
+    """On a connection that is idle and about to be closed, and on one that has just been made."""
+    server: Server = await start(grace=5)
+    used = await server.open()
+    used[1].write(request_)
+    await used[0].readuntil(b"null]" if request_ == get() else b"]")
+    fresh = await server.open()
+    stopping = asyncio.create_task(server.listener.stop())
+    await asyncio.sleep(0)
+    for reader, writer in (used, fresh):
+        writer.write(request_)
+        (answer,) = answers(await reader.read())
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        writer.close()
+    await stopping
+
+
+async def test_a_head_that_has_begun_before_the_end(start: Start) -> None:
+    """It is answered if it comes soon, and not waited for long."""
+    server: Server = await start(grace=5)
+    soon, never = await server.open(), await server.open()
+    for _, writer in (soon, never):
+        writer.write(get()[:-2])
+    await asyncio.sleep(0.05)
+    stopping = asyncio.create_task(server.listener.stop())
+    await asyncio.sleep(0.2)
+    soon[1].write(get()[-2:])
+    (answer,) = answers(await soon[0].read())
+    assert (answer.status, answer.headers["connection"]) == (200, "close")
+    begun = asyncio.get_running_loop().time()
+    assert await never[0].read() == b""
+    await stopping
+    assert asyncio.get_running_loop().time() - begun < 3
+    for _, writer in (soon, never):
+        writer.close()

@@ -82,6 +82,7 @@ class World:
             "flat": BackendKind(Flat, Any, versioned=False, parts=lambda model: model.uses),  # type: ignore[arg-type]
         }
         kinds = replace(registries(), backends=backends)
+        self.kinds = kinds
         config = load_config(folder / "gateway.yaml", kinds)
         self.folder = folder
         self.hold = threading.Event()
@@ -615,3 +616,22 @@ async def test_lists_while_the_disk_is_followed(make: Any, tmp_path: Path) -> No
     await asyncio.sleep(0.05)
     assert set(world.repository.snapshot.models["a"]) == {2}
     polling.cancel()
+
+
+async def test_a_list_lasts_until_the_configuration_has_other_models(make: Callable[..., World]) -> None:
+    """A reload of the YAML that changes no model leaves a caller's list alone; one that does is the last word."""
+    world = make(CONTROL, MODELS)
+    await world.start()
+    assert await world.reload(world.entry("a", specific(1))) == OK
+    await world.settled()
+    listed = world.repository.snapshot.models["a"]
+    assert list(listed) == [1]
+    for changed, versions in ((MODELS, [1]), (MODELS.replace("instances: 2", "instances: 3"), [2])):
+        (world.folder / "gateway.yaml").write_text(CONTROL + changed)
+        catalog = YamlCatalog(load_config(world.folder / "gateway.yaml", world.kinds))
+        found = await world.repository.study(catalog)
+        await world.repository.bring(catalog, found, list(found.stored), world.reports.append)
+        await world.repository.part(catalog, found)
+        await world.settled()
+        assert list(world.repository.snapshot.models["a"]) == versions
+        assert (world.repository.snapshot.models["a"] is listed) is (versions == [1])
