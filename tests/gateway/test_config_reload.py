@@ -221,7 +221,32 @@ async def test_what_needs_a_restart_is_told_and_left(house: House) -> None:
         }  # fmt: skip
     config = house.app.config
     assert (config.limits.max_json_depth, config.limits.max_binary_bytes, config.drain_seconds) == (3, 1 << 30, 2)
-    assert config.plain()["listen"]["http"] == [{"bind": "127.0.0.1:0", "dialects": None, "name": None}]
+    assert [each["bind"] for each in config.plain()["listen"]["http"]] == ["127.0.0.1:0"]
+
+
+async def test_who_may_call_changes_at_once(house: House) -> None:
+    """And with callers known, their administrators reload, too."""
+    (house.folder / "keys.yaml").write_text(
+        yaml.safe_dump({name: {"sha256": sha256(name.encode()).hexdigest()} for name in ("alice", "root")})
+    )
+    await house.start()
+    assert await house.ask("a") == 1
+    auth = {"keys_file": "keys.yaml", "admins": ["root"], "page": "open"}
+    outcome = await house.reload(auth=auth)
+    assert (outcome.result, outcome.changes.restart) == ("applied", ())
+    assert (await house.ask("a"))[0] == 401
+    for key, status in ((None, 403), ("alice", 403), ("root", 200)):
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        assert (await house.admin(headers))[0] == status
+    assert (await house.admin(KEY))[0] == 200, "the administrator's key stands beside them"
+    house.config.pop("admin")
+    assert (await house.reload(auth=auth)).result == "applied"
+    assert (await house.admin())[0] == 401
+    assert (await house.admin({"authorization": "Bearer alice"}))[0] == 403
+    house.config.pop("auth")
+    assert (await house.reload()).result == "applied"
+    assert await house.ask("a") == 1
+    assert (await house.admin())[0] == 404, "there is no administrator any more"
 
 
 async def test_models_of_a_repository_come_and_go(house: House) -> None:
@@ -406,7 +431,7 @@ async def test_what_callers_have_unloaded_or_changed_stays_so(house: House) -> N
     assert await house.ask("a") == 11
 
 
-# ---------------------------------------------------------------------------------------------------- following the file
+# --------------------------------------------------------------------------------------------------- following the file
 
 
 async def test_a_file_that_is_followed(house: House) -> None:
