@@ -16,7 +16,12 @@ The life of a request
                       http_exchange.py is what the lane and aiohttp have in common
     grpc_streams.py   calls of many messages              grpc_house.py     health and reflection on every gRPC port
     service.py        decode, answer, encode: the one way in, the one place where errors become replies
+    gate.py           may this caller ask for this: auth.py knows who calls, access.py who may use what, rate_limit.py
+                      how often; tls.py has the ports' certificates, cors.py what browsers are told
     router.py         the name that a caller uses -> the version that answers
+    route.py          a name with several models behind it, and which of them a request gets
+    shadow.py         copies of requests for another model; comparison.py compares the answers, shadow_samples.py keeps
+                      some, shadow_metrics.py counts them, shadow_report.py prints them
     model.py          one loaded version: does a request fit?  response_cache.py  answers that are given again
     scheduler.py      the queue, and how batches leave it
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
@@ -32,6 +37,7 @@ What is loaded, and from what
     loader.py         a model on disk -> in memory          plan.py           what the configuration says of it then
     samples.py        what YAML says of the warm-up       warmup.py         what runs before callers may ask
     policies.py       what YAML says of queues and sequences, fitted to a model
+    signatures.py     what it says of TensorFlow Serving's signatures
     uploads.py        files that come with a load           model_folder.py   model.yaml in a folder of models
     reload.py         the configuration, read anew          changes.py        what another configuration would change
     study.py          how its models would differ from those that are served
