@@ -1,0 +1,235 @@
+"""Every page of docs/ is a script: its files are written, its commands run in one shell, their outputs compared.
+
+A block whose first line is `# try/NAME` is a file. The ports that a page names are mapped to free ones.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateway.app import registries
+from gateway.config import load_config
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# (try/\S+)\n")
+PORT = re.compile(r"\b(?:1?8[05]0[012]|708[01]|8443|9000|1708[01])\b")
+ONLY_LOOKS = re.compile(r"(?:curl (?!.*-d )|tensorgate (?:diff|models|health)|grep )")
+NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+ANYTHING = "…"
+COMES_TRUE_WITHIN_S = 20.0
+
+TENSORGATE = """#!{python}
+import os, sys
+words = sys.argv[1:]
+if words[0] in ("call", "health", "models") and not {{"--url", "--grpc"}} & {{*words}}:
+    words += ["--url", "http://localhost:{port}"]
+os.environ["PYTHONPATH"] = "{root}"
+os.execv(sys.executable, [sys.executable, "-m", "gateway", *words])
+"""
+
+CURL = """#!{python}
+import argparse, ssl, sys, urllib.error, urllib.request
+
+pytestmark = pytest.mark.heavy  # a minute: every page starts servers
+parser = argparse.ArgumentParser()
+parser.add_argument("-s", action="store_true")
+parser.add_argument("-N", action="store_true")
+parser.add_argument("-X")
+parser.add_argument("-d")
+parser.add_argument("-o")
+parser.add_argument("-w", default="")
+parser.add_argument("-H", action="append", default=[])
+parser.add_argument("--cacert")
+parser.add_argument("url")
+words = parser.parse_args()
+url = words.url if "://" in words.url else "http://" + words.url
+body = words.d and (open(words.d[1:], "rb").read() if words.d[0] == "@" else words.d.encode())
+request = urllib.request.Request(url, body, method=words.X)
+for header in words.H:
+    request.add_header(*header.split(": ", 1))
+trust = ssl.create_default_context(cafile=words.cacert)
+try:
+    answer = urllib.request.urlopen(request, context=trust)
+except urllib.error.HTTPError as refused:
+    answer = refused
+read = answer.read()
+if words.o is None:
+    sys.stdout.buffer.write(read)
+sys.stdout.write(words.w.replace("%{{http_code}}", str(answer.status)).replace("\\\\n", "\\n"))
+"""
+
+
+def free_port() -> int:
+    """One below those that the system hands out by itself, so that nobody gets it meanwhile."""
+    while True:
+        port = 20000 + secrets.randbelow(12000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
+
+
+class Ports(dict[str, str]):
+    """A port on the page -> the free one in its place."""
+
+    def __missing__(self, shown: str) -> str:
+        free = str(free_port())
+        while free in self.values():
+            free = str(free_port())
+        self[shown] = free
+        return free
+
+    def map(self, text: str) -> str:
+        return PORT.sub(lambda found: self[found[0]], text)
+
+    def unmap(self, text: str) -> str:
+        for shown, free in self.items():
+            text = text.replace(free, shown)
+        return text
+
+
+class Shell:
+    """One bash for a whole page, in a folder that looks like a clone."""
+
+    def __init__(self, folder: Path, ports: Ports) -> None:
+        for name in ("config", "deploy"):
+            (folder / name).symlink_to(ROOT / name)
+        (folder / "try").mkdir()
+        (folder / "first").mkdir()
+        (folder / "last").mkdir()
+        self._stand_in(
+            folder / "first/tensorgate", TENSORGATE.format(python=sys.executable, root=ROOT, port=ports["8000"])
+        )
+        self._stand_in(folder / "first/python", f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {sys.executable} "$@"\n')
+        self._stand_in(folder / "last/curl", CURL.format(python=sys.executable))
+        path = f"{folder}/first:{os.environ['PATH']}:{folder}/last"
+        self.folder = folder
+        self.errors = folder / "errors.txt"
+        with self.errors.open("w") as errors:
+            self.bash = subprocess.Popen(
+                ["bash"],
+                cwd=folder,
+                env=os.environ | {"PATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    @staticmethod
+    def _stand_in(file: Path, text: str) -> None:
+        file.write_text(text)
+        file.chmod(0o755)
+
+    def run(self, command: str) -> tuple[str, str]:
+        """What it prints, and why it failed: nothing if it ended with exit status 0."""
+        assert self.bash.stdin
+        assert self.bash.stdout
+        self.bash.stdin.write(f'{command}\necho "=$?="\n')
+        self.bash.stdin.flush()
+        told = ""
+        for line in self.bash.stdout:
+            end = re.search(r"=(\d+)=\n$", line)
+            told += line[: end.start()] if end else line
+            if end:
+                return told, "" if end[1] == "0" else f"exit status {end[1]}:\n{told}{self.errors.read_text()}"
+        raise AssertionError(f"{command}\nended the shell:\n{told}{self.errors.read_text()}")
+
+    def close(self) -> None:
+        """Whatever it has started ends as well."""
+        self.bash.communicate("kill -9 $(jobs -p) 2> /dev/null\nexit\n", timeout=10)
+
+
+@contextmanager
+def shell(folder: Path, ports: Ports) -> Iterator[Shell]:
+    bash = Shell(folder, ports)
+    try:
+        yield bash
+    finally:
+        bash.close()
+
+
+def unlike(got: str, shown: str) -> str:
+    """Why two texts differ; nothing if they do not. "…" stands for anything in a line, and the last digits of numbers
+    may differ, since processors add up in different orders.
+    """
+    lines = got.strip().splitlines(), shown.strip().splitlines()
+    if len(lines[0]) != len(lines[1]):
+        return f"got:\n{got}\nshown:\n{shown}"
+    for one, other in zip(*lines, strict=True):
+        if ANYTHING in other:
+            same = re.fullmatch(".*".join(map(re.escape, other.split(ANYTHING))), one) is not None
+        else:
+            numbers = [[float(number) for number in NUMBER.findall(line)] for line in (one, other)]
+            same = NUMBER.sub("#", one) == NUMBER.sub("#", other)
+            same = same and numbers[0] == pytest.approx(numbers[1], rel=1e-3, abs=1e-7)
+        if not same:
+            return f"got:   {one}\nshown: {other}"
+    return ""
+
+
+def run_command(bash: Shell, ports: Ports, command: str, shown: str) -> None:
+    """What only looks is asked again for a while: what a page has caused may take a moment."""
+    give_up = time.monotonic() + COMES_TRUE_WITHIN_S
+    while True:
+        told, why = bash.run(ports.map(command))
+        for imported in re.findall(r"tensorgate import .*-o (\S+)", command):
+            file = bash.folder / imported
+            file.write_text(ports.map(file.read_text()))
+        why = why or unlike(ports.unmap(told), shown)
+        if not why:
+            return
+        assert ONLY_LOOKS.match(command), f"{command}\n{why}"
+        assert time.monotonic() < give_up, f"{command}\n{why}"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADMIN_KEY", "secret")
+    ports, configurations, ran = Ports(), set(), 0
+    if "$ openssl " in page.read_text(encoding="utf-8") and not shutil.which("openssl"):
+        pytest.skip("there is no openssl")
+    with shell(tmp_path, ports) as bash:
+        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if kind == "console":
+                for command, shown in COMMAND.findall(text):
+                    run_command(bash, ports, command, shown)
+                    ran += 1
+                continue
+            name = FILE.match(text)
+            assert name, f"neither commands nor a file:\n{text}"
+            (tmp_path / name[1]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name[1]).write_text(ports.map(text), encoding="utf-8")
+            if kind == "yaml" and "models" in yaml.safe_load(text):
+                configurations.add(tmp_path / name[1])
+        for file in configurations:
+            load_config(file, registries())
+    assert ran
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"\]\((\S+?\.md)\)", index)) == [page.name for page in PAGES]
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (*PAGES, ROOT / "docs/README.md"):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
