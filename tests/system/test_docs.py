@@ -21,6 +21,8 @@ import yaml
 from gateway.app import registries
 from gateway.config import load_config
 
+pytestmark = pytest.mark.heavy  # a minute: every page starts servers
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -44,7 +46,6 @@ os.execv(sys.executable, [sys.executable, "-m", "gateway", *words])
 CURL = """#!{python}
 import argparse, ssl, sys, urllib.error, urllib.request
 
-pytestmark = pytest.mark.heavy  # a minute: every page starts servers
 parser = argparse.ArgumentParser()
 parser.add_argument("-s", action="store_true")
 parser.add_argument("-N", action="store_true")
