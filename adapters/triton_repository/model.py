@@ -6,7 +6,7 @@ meant raises ValueError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,54 +66,41 @@ def translate(source: Source, name: str, folder: Path, files: Iterable[str]) -> 
 
 def _onnx(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from the model's file, when that is loaded."""
-    config = source.config
-    _refuse_ragged(source)
-    completed = not (config.input and config.output)
-    size = config.max_batch_size or ("auto" if completed else 0)
-    if config.model_transaction_policy.decoupled:
-        source.note("model_transaction_policy.decoupled", "is ignored: an ONNX model answers once")
-    return (
-        _versioned(source, folder, kind)
-        | onnx_options(source)
-        | {"max_batch_size": size}
-        | ({"scalars_as_vectors": True} if completed else {})
-        | scheduling(source, folder, completed=completed)
-        | _declared(source)
-        | reshapes(source)
-    )
+    entry = _from_file(source, folder, kind, onnx_options, "an ONNX model")
+    if _is_completed(source):
+        entry["scalars_as_vectors"] = True
+    return entry | reshapes(source)
 
 
 def _tensorflow(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from the model's default signature, when that is loaded."""
-    config = source.config
-    _refuse_ragged(source)
-    completed = not (config.input and config.output)
-    if config.model_transaction_policy.decoupled:
-        source.note("model_transaction_policy.decoupled", "is ignored: a SavedModel answers once")
-    return (
-        _versioned(source, folder, kind)
-        | tensorflow_options(source)
-        | {"max_batch_size": config.max_batch_size or ("auto" if completed else 0)}
-        | scheduling(source, folder, completed=completed)
-        | _declared(source)
-        | reshapes(source)
-    )
+    return _from_file(source, folder, kind, tensorflow_options, "a SavedModel") | reshapes(source)
 
 
 def _torch(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from an exported program, when that is loaded; TorchScript does not tell it."""
-    config = source.config
-    completed = not (config.input and config.output)
+    return _from_file(source, folder, kind, torch_options, "a pytorch model") | _beyond_reshapes(source)
+
+
+def _from_file(
+    source: Source, folder: Path, kind: Kind, options: Callable[[Source], dict[str, Any]], what: str
+) -> dict[str, Any]:
+    """What models have in common that one file computes."""
+    config, completed = source.config, _is_completed(source)
+    _refuse_ragged(source)
     if config.model_transaction_policy.decoupled:
-        source.note("model_transaction_policy.decoupled", "is ignored: a pytorch model answers once")
+        source.note("model_transaction_policy.decoupled", f"is ignored: {what} answers once")
     return (
         _versioned(source, folder, kind)
-        | torch_options(source)
+        | options(source)
         | {"max_batch_size": config.max_batch_size or ("auto" if completed else 0)}
         | scheduling(source, folder, completed=completed)
         | _declared(source)
-        | _beyond_reshapes(source)
     )
+
+
+def _is_completed(source: Source) -> bool:
+    return not (source.config.input and source.config.output)
 
 
 def _beyond_reshapes(source: Source) -> dict[str, Any]:

@@ -904,3 +904,11 @@ def test_a_pipe_is_no_configuration(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.pbtxt")
     with pytest.raises(ValueError, match="not a file"):
         read_model(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "model.pt", "model.savedmodel"])
+def test_nobody_gets_ragged_inputs_that_were_not_asked_for(write: Write, file: str) -> None:
+    """Joined end to end they would be other tensors than the ones declared."""
+    folder = write(BATCHED.replace("dims: 3", "dims: 3 allow_ragged_batch: true"), file)
+    with pytest.raises(ValueError, match="allow_ragged_batch: is not supported"):
+        read_model(folder)
