@@ -75,7 +75,7 @@ class Gateway:
     def stalls(self) -> dict[str, float]:
         """What the meter has seen since it was last asked."""
         self._file.unlink(missing_ok=True)
-        os.kill(self._server.pid, signal.SIGUSR1)
+        os.kill(self._server.pid, signal.SIGUSR2)
         give_up = time.monotonic() + TELLS_WITHIN_S
         while not self._file.exists():
             if time.monotonic() > give_up:

@@ -5,7 +5,7 @@
 A timer asks to be called every millisecond; how late it is called is how late any small request would have been. What
 the loop's thread waited for a core of a machine that does other things is taken off (the kernel counts it), so what is
 left is the gateway's own: time that the loop itself was busy, and time that it waited for the interpreter, which
-another thread had. SIGUSR1 has the worst of it written to FILE, and begins anew.
+another thread had. SIGUSR2 has the worst of it written to FILE, and begins anew.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from gateway import __main__ as command
-from gateway import app
+from gateway.app import App
 
 TICK_S = 1e-3
 
@@ -74,14 +73,14 @@ class Meter:
 
 def main() -> int:
     file = Path(sys.argv[1])
-    serve = app.serve
+    start = App.start
 
-    async def watched(*args: Any) -> int:
+    async def watched(app: App) -> None:
         meter = Meter(file)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, meter.tell)
-        return await serve(*args)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, meter.tell)
+        await start(app)
 
-    app.serve = watched
+    App.start = watched  # type: ignore[method-assign]
     return command.main(sys.argv[2:])
 
 
