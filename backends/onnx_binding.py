@@ -25,7 +25,7 @@ class Binding(NamedTuple):
     """One combination of shapes and outputs, with its buffers on the host."""
 
     io: Any
-    inputs: list[tuple[str, Array]]
+    inputs: list[tuple[str, memoryview]]
     outputs: list[tuple[str, Array]]
 
 
@@ -54,7 +54,7 @@ class Bindings:
                     self._bindings.popitem(last=False)
             return None
         for name, buffer in binding.inputs:
-            buffer[...] = tensors[name]
+            _fill(buffer, tensors[name])
         try:
             self._session.run_with_iobinding(binding.io)
         except Exception:  # the usual way finds out whether it is the binding or the model, and words it
@@ -64,8 +64,11 @@ class Bindings:
         return {name: buffer.copy() for name, buffer in binding.outputs}
 
     def _bind(self, tensors: Tensors, outputs: Sequence[str]) -> Binding | None:
-        """Buffers for these shapes, or None if they are too large. The outputs' shapes are those of one run."""
-        if sum(array.nbytes for array in tensors.values()) > _MAX_BYTES:
+        """Buffers for these shapes, or None if they are too large, or hold nothing. The outputs' shapes are those of
+        one run.
+        """
+        sizes = [array.nbytes for array in tensors.values()]
+        if sum(sizes) > _MAX_BYTES or not all(sizes):
             return None
         try:
             results = self._session.run(list(outputs), dict(tensors))
@@ -82,4 +85,12 @@ class Bindings:
         for bind, buffers in ((io.bind_input, into), (io.bind_output, out)):
             for name, buffer in buffers:
                 bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
-        return Binding(io, into, out)
+        return Binding(io, [(name, memoryview(buffer).cast("B")) for name, buffer in into], out)
+
+
+def _fill(buffer: memoryview, array: Array) -> None:
+    """NumPy's own copy would let go of the interpreter, and wait for it."""
+    try:
+        buffer[:] = memoryview(array).cast("B")
+    except TypeError:  # strides
+        buffer[:] = array.tobytes()

@@ -282,12 +282,10 @@ class Lifeline:
     wants to know what becomes of the request.
     """
 
-    __slots__ = ("cut", "on_cut", "trail")
-
-    def __init__(self) -> None:
-        self.trail: Traced | None = None
-        self.cut = False
-        self.on_cut: Callable[[], None] | None = None
+    # Values of the class: there is one of these for every request, and most need little of it.
+    trail: Traced | None = None
+    cut = False
+    on_cut: Callable[[], None] | None = None
 
     def end(self) -> None:
         """Nobody waits any more."""

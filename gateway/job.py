@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import GatewayError
@@ -86,24 +86,18 @@ class Job(AsyncIterator[InferResponse]):
     """An accepted request, and the iterator of its answers.
 
     `on_leave` is called once if it ends while it still waits, `on_failure` once, with one of statistics.REASONS, if it
-    ends without success. `rank` belongs to the line where it waits.
+    ends without success. `rank` belongs to the line where it waits. Everything but `wait_for_room` belongs to the loop.
     """
 
-    __slots__ = (
-        "_answers",
-        "_on_failure",
-        "_on_leave",
-        "_reader",
-        "_room",
-        "_timer",
-        "_writer",
-        "admission",
-        "finished",
-        "rank",
-        "request",
-        "started",
-        "submitted",
-    )
+    # Values of the class until something else is known: there is a job for every request, and most need none of these.
+    started = False
+    finished = False
+    rank = 0
+    _answers: deque[InferResponse | BaseException] | None = None
+    _reader: asyncio.Future[InferResponse] | None = None
+    _writer: asyncio.Future[None] | None = None
+    _room: threading.Semaphore | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def __init__(
         self,
@@ -113,66 +107,73 @@ class Job(AsyncIterator[InferResponse]):
         on_leave: Callable[[Job], None],
         on_failure: Callable[[Job, str], None],
     ) -> None:
-        self._on_leave = on_leave
-        self._on_failure = on_failure
         self.request = request
         self.admission = admission
         self.submitted = submitted
-        self.started = False
-        self.finished = False
-        self.rank = 0
-        self._answers: deque[InferResponse | GatewayError] = deque()
-        self._reader: asyncio.Future[None] | None = None
-        self._writer: asyncio.Future[None] | None = None
-        self._room: threading.Semaphore | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._on_leave = on_leave
+        self._on_failure = on_failure
 
-    async def __anext__(self) -> InferResponse:
-        while not self._answers:
-            if self.finished:
-                raise StopAsyncIteration
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        answer = self._answers.popleft()
-        self._make_room()
-        if isinstance(answer, GatewayError):
-            raise answer
-        return answer
+    def __anext__(self) -> asyncio.Future[InferResponse]:
+        """No coroutine: whoever has the answer wakes whoever waits for it, and nobody in between."""
+        self._reader = reader = asyncio.get_running_loop().create_future()
+        if self._answers:
+            _resolve(reader, self._answers.popleft())
+            self._make_room()
+        elif self.finished:
+            _resolve(reader, StopAsyncIteration())
+        return reader
 
     def abandon(self) -> None:
         """The caller has left: what has not started never will, what runs is told by the request's lifeline."""
         if not self.finished:
             self._on_failure(self, CANCELED)
         self.end()
-        self._answers.clear()
+        self._answers = None
 
     def deliver(self, answer: InferResponse) -> None:
-        """One answer of perhaps several. On the loop."""
+        """One answer of perhaps several."""
         if not self.finished:
-            self._answers.append(answer)
-            self._wake_reader()
+            self._give(answer)
 
     def end(self, last: InferResponse | GatewayError | None = None) -> None:
-        """The last answer, an error, or nothing more. On the loop; only the first end counts."""
+        """The last answer, an error, or nothing more; only the first end counts."""
         if self.finished:
             return
         self.finished = True
         self.request.lifeline.end()
-        if last is not None:
-            self._answers.append(last)
-            if isinstance(last, GatewayError):
-                self._on_failure(self, reason_of(last))
+        if type(last) is InferResponse:  # the usual case
+            self._give(last)
+        elif last is not None:
+            self._on_failure(self, reason_of(cast("GatewayError", last)))
+            self._give(last)
+        elif self._reader is not None and not self._reader.done():
+            _resolve(self._reader, StopAsyncIteration())
         if self._timer is not None:
             self._timer.cancel()
         if not self.started:
             self._on_leave(self)
-        self._wake_reader()
-        self._make_room()
+        if self._room is not None or self._writer is not None:
+            self._make_room()
 
     def call_at(self, when: float, callback: Callable[..., None], *args: object) -> None:
         """Call back at `when` (time.monotonic) unless it has ended by then. A job has one timer: the last one set."""
         delay = max(0.0, when - time.monotonic())
         self._timer = asyncio.get_running_loop().call_later(delay, callback, *args)
+
+    def _give(self, answer: InferResponse | GatewayError) -> None:
+        """To its reader, if he waits for it already."""
+        reader = self._reader
+        if reader is not None and not reader.done():
+            if type(answer) is InferResponse:
+                reader.set_result(answer)
+            else:
+                _resolve(reader, answer)
+            if self._room is not None or self._writer is not None:
+                self._make_room()
+        elif self._answers is None:
+            self._answers = deque((answer,))
+        else:
+            self._answers.append(answer)
 
     # Back-pressure of decoupled models: the producer takes one place per answer, the reader gives it back.
 
@@ -185,7 +186,7 @@ class Job(AsyncIterator[InferResponse]):
 
     async def await_room(self) -> bool:
         """The same for a producer on the loop."""
-        while len(self._answers) >= STREAM_WINDOW and not self.finished:
+        while self._answers is not None and len(self._answers) >= STREAM_WINDOW and not self.finished:
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer
         return not self.finished
@@ -196,6 +197,11 @@ class Job(AsyncIterator[InferResponse]):
         if self._writer is not None and not self._writer.done():
             self._writer.set_result(None)
 
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+
+def _resolve(reader: asyncio.Future[InferResponse], outcome: InferResponse | BaseException) -> None:
+    """An error may come to somebody who leaves at the same moment: nobody is to be warned that it was not seen."""
+    if isinstance(outcome, BaseException):
+        reader.set_exception(outcome)
+        reader.exception()
+    else:
+        reader.set_result(outcome)

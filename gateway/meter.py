@@ -7,7 +7,7 @@ happens (its caller has left, or it came too late). Everything is called on the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -81,15 +81,19 @@ class Meter:
             ]
             if succeeded or batch.answers:
                 self.counters.ran(sum([job.admission.rows for job in jobs]), compute)
-            for job in succeeded:
-                if not job.finished:
-                    self._succeeded(job, batch.started, compute, now)
+            self._succeeded([job for job in succeeded if not job.finished], batch.started, compute, now)
 
-    def _succeeded(self, job: Job, started: float, compute: Compute, now: float) -> None:
-        began = job.submitted
-        self.counters.succeeded(job.admission.rows, began, now - began, started - began, compute)
+    def _succeeded(self, jobs: Sequence[Job], started: float, compute: Compute, now: float) -> None:
+        """All of one run at once: what is common to them is counted together."""
+        if not jobs:
+            return
+        count, began = len(jobs), sum([job.submitted for job in jobs])
+        rows = sum([job.admission.rows for job in jobs])
+        seconds, queued = now * count - began, started * count - began
+        self.counters.succeeded(rows, jobs[-1].submitted, seconds, queued, compute, count)
         if self.tracer.on:
-            self.tracer.note(job.request, began, started, compute, now)
+            for job in jobs:
+                self.tracer.note(job.request, job.submitted, started, compute, now)
 
     def answered(self, batch: Batch, answer: InferResponse, timings: Timings) -> None:
         """A decoupled model has given an answer, which is perhaps not its last; hands it on."""

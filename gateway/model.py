@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
@@ -91,11 +91,17 @@ class Gate:
     any_shape: bool = False
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
+    _companies: dict[Hashable, object] = field(default_factory=dict)
 
     def admit(self, request: InferRequest) -> Admission:
         """Raises InvalidArgument's kinds if the computation cannot take these inputs or has not these outputs."""
         inputs = request.inputs
-        key: tuple[Any, ...] = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
+        key: tuple[Any, ...]
+        if len(inputs) == 1:  # the usual case
+            ((name, array),) = inputs.items()
+            key = ((name, array.dtype, array.shape),)
+        else:
+            key = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
         own = self.signatures.get(request.signature) if self.signatures else None
         any_shape = own is not None or (self.any_shape and bool(request.signature))
         if own is not None:
@@ -110,7 +116,10 @@ class Gate:
             admission = self._check(inputs, own, any_shape, ragged)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
+                self._companies.clear()
             self._known[key] = admission
+        if not request.outputs:
+            return admission
         outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
         for output in request.outputs:
             if output.name not in outputs:
@@ -138,7 +147,9 @@ class Gate:
         )
         if ragged:  # those of the same shapes that are not lengthened stay apart
             key = (True, key)
-        return Admission(rows, key if own is None else (own.name, key), self._guess(inputs))
+        # Who may share a batch is looked up for every request: an object is compared in no time, all this is not.
+        company = self._companies.setdefault((own and own.name, key), object())
+        return Admission(rows, company, self._guess(inputs))
 
     def _guess(self, inputs: Tensors) -> float:
         """A small request of another shape is likely as quick as the small one of the warm-up; of a large one nothing

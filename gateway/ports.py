@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -337,7 +337,7 @@ class Answers(Protocol):
 
     def __aiter__(self) -> AsyncIterator[InferResponse]: ...
 
-    async def __anext__(self) -> InferResponse: ...
+    def __anext__(self) -> Awaitable[InferResponse]: ...
 
     def abandon(self) -> None:
         """Nobody waits any more: what has not started never will. Of no effect after the last answer."""

@@ -65,8 +65,10 @@ class Scheduler:
             Slot(f"{name}-{n}", executor, self._loop, place)
             for n, (executor, place) in enumerate(zip(executors, places, strict=True))
         ]
+        if sequences is None and policy.may_go_early:
+            self._slots = [door for slot in self._slots if (door := slot.door()) is not None] + self._slots
         self._idle = list(self._slots)
-        turns = [slot.turn for slot in self._slots if slot.turn is not None]
+        turns = [slot.turn for slot in self._slots]
         self._takes_turns = len(set(turns)) < len(turns)
         self._has_one_choice = len(set(devices)) < 2 and not self._takes_turns
         self._line: Line = (
@@ -74,6 +76,7 @@ class Scheduler:
             if sequences is None
             else Sequences(name, policy, sequences, self._slots, lambda: self._schedule(0.0))
         )
+        self._on_leave, self._on_failure = self._note_left, meter.failed
         self._has_timeouts = policy.has_timeouts
         self._has_short_way = sequences is None and not policy.max_queue_delay_us
         self._active: set[Batch] = set()
@@ -104,11 +107,12 @@ class Scheduler:
         now = time.monotonic()
         if request.deadline is not None and request.deadline <= now:
             raise self._meter.refused(DeadlineExceeded(self._name))
-        if admission.is_quick and self._has_short_way and self._idle and not self._line.queued:
-            executor = self._choice()[-1].executor
-            if executor.inline and not (self._has_company and admission.gains_by_company):
+        if not self._line.queued and admission.is_quick and self._has_short_way and self._idle:
+            slot = self._choice()[-1] if self._active else self._idle[-1]
+            executor = slot.executor
+            if executor.inline and not slot.crowd and not (self._has_company and admission.gains_by_company):
                 return self._answer_inline(executor, request, admission, now)
-        job = Job(request, admission, now, self._note_left, self._meter.failed)
+        job = Job(request, admission, now, self._on_leave, self._on_failure)
         try:
             self._line.add(job)
         except QueueFull as error:
@@ -235,7 +239,7 @@ class Scheduler:
 
     def _note_turn(self, ran: Slot, *, busy: bool) -> None:
         """Tell the slots that take turns with one that it begins or ends."""
-        if self._takes_turns and ran.turn is not None:
+        if self._takes_turns:
             for slot in self._slots:
                 if slot is not ran and slot.turn is ran.turn:
                     slot.crowd += 1 if busy else -1
@@ -253,7 +257,7 @@ class Scheduler:
         batch.on_answer = self._meter.answered
         for job in batch.jobs:
             job.started = True
-        if slot.executor.inline and are_quick([job.admission for job in batch.jobs]):
+        if slot.executor.inline and not slot.crowd and are_quick([job.admission for job in batch.jobs]):
             self._run_inline(slot, batch)
             return
         self._active.add(batch)
@@ -274,15 +278,16 @@ class Scheduler:
 
     def _settle(self, batch: Batch) -> None:
         """Hand every job its outcome, and the meter what was measured."""
+        outcomes = batch.settled()
         admission = batch.jobs[0].admission
         if batch.busy and all(job.admission is admission for job in batch.jobs):
             admission.measured(batch.busy, len(batch.jobs))
         self._meter.ran(batch, decoupled=self._slots[0].executor.decoupled)
-        if not batch.outcomes:
+        if not outcomes:
             for job in batch.jobs:
                 job.end()
         else:
-            for job, outcome in zip(batch.jobs, batch.outcomes, strict=True):
+            for job, outcome in zip(batch.jobs, outcomes, strict=True):
                 job.end(outcome)
         if len(batch.jobs) > 1:  # callers who got their answers together ask again together
             self._expect_company()

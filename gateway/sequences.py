@@ -146,12 +146,13 @@ class Sequences:
         return None
 
     def done(self, batch: Batch) -> None:
+        outcomes = batch.settled()
         for place, job in enumerate(batch.jobs):
             sequence = _sequence(job)
             live = self._live[sequence.id]
-            outcome = batch.outcomes[place] if batch.outcomes else None
+            outcome = outcomes[place] if outcomes else None
             if isinstance(outcome, InferResponse) and self._hidden_outputs:
-                batch.outcomes[place] = self._keep_states(live, outcome)
+                outcomes[place] = self._keep_states(live, outcome)
             elif isinstance(outcome, GatewayError) and sequence.start:
                 self._refuse_until_next_start(live, 0)
             live.running = False

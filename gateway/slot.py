@@ -32,14 +32,15 @@ def _deliver(batch: Batch, answer: InferResponse, timings: Timings) -> None:
 class Batch:
     """Jobs that run together, and what became of them.
 
-    `outcomes` is filled by the computation, in the order of `jobs`; `busy` are the processor seconds of its thread.
+    `outcomes` come from the computation, in the order of `jobs`, and are perhaps made as one looks at them: `settled`
+    does, once; `busy` are the processor seconds of its thread.
     Where jobs were run again alone, `alone` says for each where in `timings` its own run begins. Of a decoupled model,
     `on_answer(batch, answer, timings)` takes every answer on the loop, with what it took; `answers` and `compute`
     count them and add that up.
     """
 
     jobs: list[Job]
-    outcomes: list[InferResponse | GatewayError] = field(default_factory=list)
+    outcomes: Sequence[InferResponse | GatewayError] = ()
     timings: list[tuple[str, float]] = field(default_factory=list)
     alone: list[int] = field(default_factory=list)
     started: float = 0.0
@@ -55,6 +56,13 @@ class Batch:
     @property
     def rows(self) -> int:
         return sum(job.admission.rows for job in self.jobs)
+
+    def settled(self) -> list[InferResponse | GatewayError]:
+        """The outcomes, made. On the loop."""
+        outcomes = self.outcomes
+        if not isinstance(outcomes, list):
+            outcomes = self.outcomes = list(outcomes)
+        return outcomes
 
     def observe(self, stage: str, seconds: float) -> None:
         self.timings.append((stage, seconds))
@@ -81,17 +89,18 @@ def compute(executor: Executor, batch: Batch) -> None:
     """Run a batch of a unary model, in whatever thread this is, and fill its outcomes."""
     requests = batch.requests
     try:
-        (responses,) = executor.run(requests, batch.observe)
-        batch.outcomes = list(responses)
+        (batch.outcomes,) = executor.run(requests, batch.observe)
         return
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
         if len(requests) == 1 or isinstance(error, DeviceLost):
             batch.outcomes = [_told(error) for _ in requests]
             return
     # Here the exception is gone, and with it what the batch held: after "out of memory" it must not be in the way.
+    outcomes = []
     for request in requests:
         batch.alone.append(len(batch.timings))
-        batch.outcomes.append(run_alone(executor, request, batch.observe))
+        outcomes.append(run_alone(executor, request, batch.observe))
+    batch.outcomes = outcomes
 
 
 def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> InferResponse | GatewayError:
@@ -110,18 +119,19 @@ async def acompute(executor: Executor, batch: Batch) -> None:
     try:
         async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
             async for responses in steps:
-                batch.outcomes = list(responses)
+                batch.outcomes = responses
         return
     except BaseException as error:
         if len(requests) == 1 or isinstance(error, DeviceLost):
             batch.outcomes = [_told(error) for _ in requests]
             return
-    batch.outcomes = []
+    outcomes: list[InferResponse | GatewayError] = []
     for job in batch.jobs:
         batch.alone.append(len(batch.timings))
         alone = Batch([job], timings=batch.timings)
         await acompute(executor, alone)
-        batch.outcomes += alone.outcomes
+        outcomes += alone.outcomes
+    batch.outcomes = outcomes
 
 
 async def _steps(
@@ -145,48 +155,86 @@ def _told(error: BaseException) -> GatewayError:
     return Internal()
 
 
+class Worker:
+    """A thread that takes steps one after another, begun with the first."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, step: Callable[[], None]) -> None:
+        """After all steps that were put before it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._inbox.put(step)
+
+    def end(self) -> None:
+        """Wait for its last step."""
+        if self._thread is not None:
+            self._inbox.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (step := self._inbox.get()) is not None:
+            step()
+            del step  # an idle thread must not hold on to the tensors of its last batch
+
+
 class Slot:
-    """Room for one batch: an executor, and the thread that drives it (started with its first batch).
+    """Room for one batch: an executor, and the thread that drives it.
 
     `crowd`: how many other slots run batches with which this one's would take turns. The scheduler says so.
     """
 
-    def __init__(self, name: str, executor: Executor, loop: asyncio.AbstractEventLoop, device: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        executor: Executor,
+        loop: asyncio.AbstractEventLoop,
+        device: str = "",
+        first: Slot | None = None,
+    ) -> None:
         self.executor = executor
         self.device = device
-        self.turn = getattr(executor, "turn", None)
         self.crowd = 0
+        self._first = first
+        self._worker: Worker = Worker(name) if first is None else first._worker
+        self.turn: object = getattr(executor, "turn", None) or self._worker
         self._loop = loop
         self._name = name
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def door(self) -> Slot | None:
+        """Room for a batch that waits at this one's door; None where that would not be quicker.
+
+        A thread that has another batch at hand begins it while the loop still hands out the answers to the last one.
+        Otherwise it would wait for the loop to bring it the next, and for the interpreter, which the loop has.
+        """
+        executor = self.executor
+        if executor.runs_on != "thread" or executor.decoupled or self.turn is not self._worker:
+            return None
+        return Slot(self._name, executor, self._loop, self.device, self)
 
     def start(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
         """Compute the batch away from the loop's current step, then call done(slot, batch) on the loop."""
         if self.executor.runs_on == "loop":
             self._task = self._loop.create_task(self._on_loop(batch, done))
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
         step = self._stream if self.executor.decoupled else self._unary
-        self._inbox.put(lambda: step(batch, done))
+        self._worker.put(lambda: step(batch, done))
 
     def close(self) -> None:
         """After its last batch: end the thread and give the executor back."""
-        if self._thread is not None:
-            self._inbox.put(None)
-            self._thread.join()
+        self._worker.end()
+        if self._first is not None:
+            return
         try:
             self.executor.close()
         except Exception:  # one model's last words must not keep the others loaded
             log.exception("%s could not be closed", self._name)
-
-    def _work(self) -> None:
-        while (step := self._inbox.get()) is not None:
-            step()
-            del step  # an idle thread must not hold on to the tensors of its last batch
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
@@ -196,6 +244,7 @@ class Slot:
         """Processor time counts for the choice between thread and loop: the clock on the wall also shows how long a
         thread waited for the interpreter.
         """
+        batch.started = time.monotonic()
         begun = time.thread_time()
         compute(self.executor, batch)
         batch.busy = time.thread_time() - begun

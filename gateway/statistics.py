@@ -143,17 +143,21 @@ class Counters:
         batch.output += after
         self.runs += 1
 
-    def succeeded(self, rows: int, began: float, seconds: float, queued: float, compute: Compute) -> None:
-        """A request that `began` then (time.monotonic) has its last answer; all but `began` are durations."""
+    def succeeded(
+        self, rows: int, began: float, seconds: float, queued: float, compute: Compute, requests: int = 1
+    ) -> None:
+        """Requests that have their last answer. The last one `began` then (time.monotonic); `compute` is the time of
+        their run, `rows`, `seconds` and `queued` are sums over them.
+        """
         before, infer, after = compute
         successes = self.successes
-        successes.count += 1
+        successes.count += requests
         successes.seconds += seconds
         self.rows += rows
         self.queue += queued
-        self.input += before
-        self.infer += infer
-        self.output += after
+        self.input += before * requests
+        self.infer += infer * requests
+        self.output += after * requests
         self.last = began
 
     def hit(self, began: float, seconds: float) -> None:

@@ -59,6 +59,13 @@ class QueuePolicy:
         """Whether any request may wait for a limited time only."""
         return any(level.timeout_us or level.allow_timeout_override for level in self.levels)
 
+    @property
+    def may_go_early(self) -> bool:
+        """Whether a full batch may leave the queue before there is room for it: nobody may overtake it, or be refused
+        for having waited there.
+        """
+        return self.max_batch_size > 1 and self.batching and len(self.levels) == 1 and not self.has_timeouts
+
     def level_of(self, request: InferRequest) -> int:
         """The index of the request's level. Source: Triton takes 0, and what is too large, as the default."""
         level = request.priority
@@ -126,6 +133,8 @@ class Waiting:
         self._has_levels = len(policy.levels) > 1
         self._most = policy.levels[0].max_queue_size
         self._bound = sum(level.max_queue_size for level in policy.levels)
+        self._full = max((policy.max_batch_size, *policy.preferred_batch_sizes))
+        self._rows = 0
         self._finished = 0
         self._closing = False
         self.queued = 0
@@ -146,6 +155,7 @@ class Waiting:
         else:
             _insert(group, job)
         self.queued += 1
+        self._rows += job.admission.rows
 
     def next_batch(self, idle: Sequence[Slot]) -> tuple[Slot, Batch] | None:
         """The ripe group whose first job is the most urgent, as far as it fits into one batch.
@@ -153,9 +163,11 @@ class Waiting:
         Where it would only take turns with another batch, it goes if it is full: then its copies are hidden behind
         that one's computation. What is smaller gains company while it waits.
         """
+        self.ripe_in = None
+        if idle[-1].crowd and self._rows < self._full and None not in self._groups:
+            return None
         now = time.monotonic()
         best: deque[Job] | None = None
-        self.ripe_in = None
         for key, group in list(self._groups.items()):
             self._drop_finished(group)
             if not group:
@@ -176,6 +188,7 @@ class Waiting:
     def left(self, job: Job) -> None:
         """Its place in the group is cleared when its turn comes, or when many such have gathered."""
         self.queued -= 1
+        self._rows -= job.admission.rows
         if self._has_levels:
             self._counts[job.rank // 2] -= 1
         self._finished += 1
@@ -222,23 +235,28 @@ class Waiting:
     def _is_full(self, group: deque[Job]) -> bool:
         if group[0].admission.batch_key is None:
             return True
-        return _rows(group) >= max((self._policy.max_batch_size, *self._policy.preferred_batch_sizes))
+        return _rows(group) >= self._full
 
     def _take(self, group: deque[Job]) -> Batch:
         jobs: list[Job] = []
-        room = max(self._room(group), group[0].admission.rows)
-        while group and (group[0].finished or group[0].admission.rows <= room):
-            job = group.popleft()
+        room = most = max(self._room(group), group[0].admission.rows)
+        while group:
+            job = group[0]
             if job.finished:
                 self._finished -= 1
+                group.popleft()
                 continue
+            rows = job.admission.rows
+            if rows > room:
+                break
+            room -= rows
+            jobs.append(group.popleft())
             if self._has_levels:
                 self._counts[job.rank // 2] -= 1
-            room -= job.admission.rows
-            jobs.append(job)
             if job.admission.batch_key is None:
                 break
         self.queued -= len(jobs)
+        self._rows -= most - room
         return Batch(jobs)
 
     def _room(self, group: deque[Job]) -> int:

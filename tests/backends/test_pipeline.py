@@ -13,8 +13,8 @@ from backends.ops.cast import KIND as CAST
 from backends.ops.fusion import Fused
 from backends.ops.scale import KIND as SCALE
 from backends.ops.softmax import KIND as SOFTMAX
-from backends.rows import join_rows
-from gateway.canonical import DTYPES, InferRequest, OutputRequest, Tensors, TensorSpec
+from backends.rows import Rows, join_rows
+from gateway.canonical import DTYPES, InferRequest, InferResponse, OutputRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed, OutputRows
 from gateway.ports import BackendKind, Computation, ModelSource, Options
 
@@ -95,6 +95,49 @@ def test_only_outputs_that_somebody_wants_are_computed(ask: Any) -> None:
 def test_a_batch_of_one_is_not_copied(ask: Any) -> None:
     request = ask([[1, 2]])
     assert join_rows([request])["x"] is request.inputs["x"]
+
+
+_GRID = np.arange(24.0).reshape(4, 6)
+JOINED: dict[str, list[Any]] = {
+    "rows": [_GRID[:1], _GRID[1:3], _GRID[3:]],
+    "columns": [_GRID[:, :2].T, _GRID[:, 2:].T],
+    "every other": [_GRID[::2], _GRID[1::2]],
+    "backwards": [_GRID[::-1], _GRID],
+    "vectors": [np.float32([1]), np.float32([2, 3])],
+    "no rows": [_GRID[:0], _GRID[:2], _GRID[:0]],
+    "no columns": [_GRID[:1, :0], _GRID[:3, :0]],
+    "nothing": [_GRID[:0, :0], _GRID[:0, :0]],
+    "half": [_GRID.astype(np.float16), _GRID.astype(np.float16)],
+    "BF16": [_GRID.astype(DTYPES["BF16"]), _GRID[:1].astype(DTYPES["BF16"])],
+    "bool": [_GRID > 3, _GRID < 5],
+    "bytes": [np.array([[b"a"], [b""]], object), np.array([[b"\0b"]], object)],
+    "from the wire": [np.frombuffer(b"\1\2\3\4", np.uint8).reshape(2, 2), np.zeros((1, 2), np.uint8)],
+}
+
+
+@pytest.mark.parametrize("arrays", JOINED.values(), ids=JOINED)
+def test_rows_are_joined_whatever_they_lie_in(arrays: list[Any], ask: Any) -> None:
+    view = ask([[0, 0]]).view
+    joined = join_rows([InferRequest(view, {"x": array}) for array in arrays])["x"]
+    expected = np.concatenate(arrays)
+    assert (joined.dtype, joined.shape, joined.tolist()) == (expected.dtype, expected.shape, expected.tolist())
+    assert joined.flags.writeable, "a model may compute in place"
+    assert joined.flags.aligned
+    joined[...] = 0
+    assert np.array_equal(np.concatenate(arrays), expected), "what callers sent is left alone"
+
+
+def test_rows_are_split_when_somebody_looks(ask: Any) -> None:
+    (responses,) = load().executors[0].run([ask([[1, 2]]), ask([[3, 4], [5, 6]])], lambda stage, seconds: None)
+    assert isinstance(responses, Rows)
+    assert len(responses) == 2
+    last = responses[-1]
+    assert isinstance(last, InferResponse)
+    assert {name: array.tolist() for name, array in last.outputs.items()} == {
+        "y": [[6, 8], [10, 12]],
+        "z": [[4, 5], [6, 7]],
+    }
+    assert [len(each.outputs["y"]) for each in responses if isinstance(each, InferResponse)] == [1, 2]
 
 
 def test_what_a_model_raises_is_told_by_its_last_line(ask: Any) -> None:

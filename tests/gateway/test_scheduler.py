@@ -635,6 +635,80 @@ async def test_of_batches_that_take_turns_the_second_is_full(ask: Any) -> None:
     await scheduler.close()
 
 
+async def test_a_full_batch_waits_at_the_door_of_a_busy_thread(bench: Any, ask: Any) -> None:
+    """It is begun before the answers of the last are handed out. What is not full gains company in the queue."""
+    b = bench(Echo(), max_batch_size=3)
+    b.executor.gate.clear()
+    first = b.scheduler.submit(ask(0))
+    await until(lambda: b.scheduler.running == 1)
+    jobs = [b.scheduler.submit(ask(n)) for n in (1, 2)]
+    await asyncio.sleep(0.01)
+    assert (b.scheduler.queued, b.scheduler.running) == (2, 1)
+    jobs += [b.scheduler.submit(ask(n)) for n in (3, 4)]
+    await asyncio.sleep(0.01)
+    assert (b.scheduler.queued, b.scheduler.running) == (1, 4), "one runs, three are at its door"
+    jobs[0].abandon()
+    b.executor.gate.set()
+    assert [await answer(job) for job in (first, *jobs[1:])] == [[0], [2], [3], [4]]
+    assert b.executor.batches == [[0], [1, 2, 3], [4]]
+
+
+async def test_a_batch_at_the_door_has_not_begun(bench: Any, ask: Any) -> None:
+    """Its time there is time in the queue."""
+    b = bench(Echo(), max_batch_size=2)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    jobs += [b.scheduler.submit(ask(n)) for n in (1, 2)]
+    await asyncio.sleep(0.1)
+    assert b.scheduler.running == 3
+    b.executor.gate.set()
+    for job in jobs:
+        await answer(job)
+    assert b.scheduler._meter.counters.queue >= 0.2, "a tenth of a second for each of the two"
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"max_batch_size": 0},
+        {"max_batch_size": 1},
+        {"max_batch_size": 2, "batching": False},
+        {"max_batch_size": 2, "timeout_us": 1_000_000},
+        {"max_batch_size": 2, "levels": 2},
+    ],
+)
+async def test_nobody_is_at_the_door_who_could_be_overtaken_or_refused(bench: Any, ask: Any, policy: Any) -> None:
+    levels = [LevelPolicy(timeout_us=policy.pop("timeout_us", 0))] * policy.pop("levels", 1)
+    b = bench(Echo(), *levels, **policy)
+    b.executor.gate.clear()
+    jobs = [b.scheduler.submit(ask(0))]
+    await until(lambda: b.scheduler.running == 1)
+    jobs += [b.scheduler.submit(ask(n)) for n in (1, 2, 3)]
+    await asyncio.sleep(0.01)
+    assert (b.scheduler.queued, b.scheduler.running) == (3, 1)
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[0], [1], [2], [3]]
+
+
+async def test_a_quick_model_that_is_busy_is_not_called_a_second_time(bench: Any, ask: Any) -> None:
+    """One may run on the loop, but not while the thread is in it, although there is room at the door."""
+    b = bench(Steady(inline=True), max_batch_size=2)
+    slow = b.scheduler.submit(ask(0))
+    await answer(slow)
+    b.executor.gate.clear()
+    b.admissions.clear()
+    jobs = [b.scheduler.submit(ask(1))]  # of unknown length: not on the loop
+    await until(lambda: b.scheduler.running == 1)
+    for admission in b.admissions.values():
+        admission.seconds = 1e-6
+    jobs += [b.scheduler.submit(ask(2)), b.scheduler.submit(ask(3))]
+    await asyncio.sleep(0.01)
+    assert b.executor.batches in ([[0]], [[0], [1]]), "an executor is called by one at a time"
+    b.executor.gate.set()
+    assert [await answer(job) for job in jobs] == [[1], [2], [3]]
+
+
 @pytest.mark.parametrize(("seconds", "batches"), [(50e-6, [[1], [2, 3, 4], [5]]), (5e-6, [[1], [2], [3], [4], [5]])])
 async def test_what_comes_together_with_a_quick_request_makes_a_batch(ask: Any, seconds: float, batches: Any) -> None:
     """Unless a run costs less than a place in a batch."""
