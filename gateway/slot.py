@@ -58,10 +58,17 @@ class Batch:
         return sum(job.admission.rows for job in self.jobs)
 
     def settled(self) -> list[InferResponse | GatewayError]:
-        """The outcomes, made. On the loop."""
+        """The outcomes, made. On the loop, where nothing may go wrong that leaves a job without an end."""
         outcomes = self.outcomes
         if not isinstance(outcomes, list):
-            outcomes = self.outcomes = list(outcomes)
+            try:
+                outcomes = list(outcomes)
+            except Exception as error:
+                outcomes = [_told(error) for _ in self.jobs]
+            self.outcomes = outcomes
+        if outcomes and len(outcomes) != len(self.jobs):
+            log.error("%d outcomes for %d requests", len(outcomes), len(self.jobs))
+            self.outcomes = outcomes = [Internal() for _ in self.jobs]
         return outcomes
 
     def observe(self, stage: str, seconds: float) -> None:

@@ -13,6 +13,7 @@ from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import (
     DeadlineExceeded,
     GatewayError,
+    Internal,
     InvalidArgument,
     ModelFailed,
     ModelUnavailable,
@@ -689,6 +690,38 @@ async def test_nobody_is_at_the_door_who_could_be_overtaken_or_refused(bench: An
     assert (b.scheduler.queued, b.scheduler.running) == (3, 1)
     b.executor.gate.set()
     assert [await answer(job) for job in jobs] == [[0], [1], [2], [3]]
+
+
+class Odd(Echo):
+    """Its outcomes are made when somebody looks at them; then 13 is a surprise, and 14 is forgotten."""
+
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Any:
+        class Lazy(Sequence[InferResponse]):
+            def __len__(self) -> int:
+                return len(requests)
+
+            def __getitem__(self, index: Any) -> Any:
+                x = requests[index].inputs["x"]
+                if (x == 13).any():
+                    raise ZeroDivisionError
+                if (x == 14).any():
+                    raise IndexError
+                return InferResponse({"y": x})
+
+        return (Lazy(),)
+
+
+@pytest.mark.parametrize("number", [13, 14])
+async def test_outcomes_that_cannot_be_made_are_errors_of_their_requests(
+    bench: Any, ask: Any, number: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    b = bench(Odd(), max_batch_size=4)
+    jobs = [b.scheduler.submit(ask(1)), b.scheduler.submit(ask(number))]
+    for job in jobs:
+        with pytest.raises(Internal):
+            await answer(job)
+    assert await answer(b.scheduler.submit(ask(2))) == [2]
+    assert caplog.records
 
 
 async def test_a_quick_model_that_is_busy_is_not_called_a_second_time(bench: Any, ask: Any) -> None:
