@@ -7,9 +7,9 @@
 
 **Values.** What is wanted is the double nearest to the digits, rounded once more to FP32, for that is what json.loads
 and NumPy make of them. With up to 53 bits of digits and a power of ten up to 10^22 one operation on doubles gives that
-double. Otherwise the product is known to 2^-50 of itself. The two ends of that interval are rounded, and if both become
-the same FP32, so does everything between them. Else the number is in doubt, as are more than 19 digits beside a
-half and powers that FP32 has no use for: the host reads those.
+double. Otherwise the product of the first 19 digits and the power is known to 2^-50 of itself. The two ends of that
+interval are rounded, and if both become the same FP32, so does everything between them. Else the number is in doubt,
+as are powers that FP32 has no use for: the host reads those.
 
 **Shape.** The least count of numbers after which n arrays end at once is how many an array of level n holds. All others
 have to end at its multiples. Nothing but a rectangular array passes; all else, empty arrays and words too, is refused
@@ -54,7 +54,7 @@ __device__ const double TENS[] = {{{_TENS}}};
 _KERNELS: Final = """
 __device__ inline bool is_digit(unsigned char c) { return (unsigned char)(c - '0') < 10; }
 
-// + - . / 0 to 9, e E. No JSON has a slash outside strings, and none of ours is taken by `read_number`.
+// + - . / 0 to 9, e E. No JSON has a slash outside strings, and no kernel lets it pass.
 __device__ inline bool is_numeric(unsigned char c) { return (c >= '+' && c <= '9' && c != ',') || (c | 32) == 'e'; }
 
 __device__ inline const unsigned char* skip_space(const unsigned char* p) {
@@ -101,8 +101,7 @@ extern "C" __global__ void digits_locate(const unsigned int* starts, const int* 
 }
 
 struct Digits {
-    unsigned long long whole;  // the first 19 of them
-    bool more;                 // than these, and not only zeros
+    unsigned long long whole;  // the first 19 of them: what follows is less than 2^-59 of it
     int ten;                   // times 10 to the power of this
 };
 
@@ -112,19 +111,19 @@ __device__ inline const unsigned char* take_digits(const unsigned char* p, Digit
             digits.whole = digits.whole * 10 + (unsigned int)(*p - '0');
             digits.ten += each;
         } else {
-            digits.more |= *p != '0';
             digits.ten += each + 1;
         }
     }
     return p;
 }
 
-// The number at `p` -> behind it, or null where it is none. `sure` says whether `bits` are its float's.
+// The number at `p` -> behind it, or null where it is none. `sure` says whether `bits` are its float's. The errors of
+// `about`: half a unit each of `whole` as a double, of the power and of the product, and the digits left out.
 __device__ inline const unsigned char* read_number(const unsigned char* p, unsigned int& bits, bool& sure) {
     const bool minus = *p == '-';
     p += minus;
     if (!is_digit(*p) || (*p == '0' && is_digit(p[1]))) return nullptr;
-    Digits digits = {0, false, 0};
+    Digits digits = {0, 0};
     p = take_digits(p, digits, 0);
     bool integer = true;
     if (*p == '.') {
@@ -133,6 +132,7 @@ __device__ inline const unsigned char* read_number(const unsigned char* p, unsig
         integer = false;
     }
     int exponent = 0;
+    sure = true;
     if ((*p | 32) == 'e') {
         ++p;
         const bool down = *p == '-';
@@ -144,15 +144,12 @@ __device__ inline const unsigned char* read_number(const unsigned char* p, unsig
         sure = exponent < 100000;
         exponent = down ? -exponent : exponent;
         integer = false;
-    } else {
-        sure = true;
     }
-    if (is_numeric(*p)) return nullptr;
     const int ten = digits.ten + exponent;
     bits = 0;
     if (!digits.whole) {
         sure = true;
-    } else if (!digits.more && digits.whole <= 1ull << 53 && ten >= -22 && ten <= 22) {
+    } else if (digits.whole <= 1ull << 53 && ten >= -22 && ten <= 22) {
         const double whole = (double)digits.whole;
         bits = rounded(ten < 0 ? whole / TENS[-ten - LEAST_TEN] : whole * TENS[ten - LEAST_TEN]);
     } else if (sure && ten >= LEAST_TEN && ten <= MOST_TEN) {

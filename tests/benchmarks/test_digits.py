@@ -170,6 +170,7 @@ def test_each_alone(parser: Parser) -> None:
 def test_as_many_zeros_and_digits_as_one_likes(parser: Parser) -> None:
     zeros = "0" * 150_000
     assert_same(parser, f"[0.{zeros}1e150001, 1{zeros}e-150000, 1.{zeros}1, {'9' * 300}e-299, -0.{zeros}]")
+    assert read(parser, f"[0.{zeros[:100_010]}1e1000001]") is None
 
 
 @needs_compiler
