@@ -40,11 +40,18 @@ def test_what_the_engine_adds(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "added", "ratio", "reached"),
-    [(0, 50, 0.01, True), (0, 70, 0.01, False), (1, 90, 0.91, True), (1, 5, 0.5, False), (2, 5, 0.5, True)],
+    ("name", "batch", "added", "ratio", "reached"),
+    [
+        ("tiny", 64, 50, 0.01, True),
+        ("tiny", 64, 70, 0.01, False),
+        ("mlp", 32, 90, 0.5, True),
+        ("ranker", 32, 90, 0.91, True),
+        ("ranker", 32, 5, 0.5, False),
+        ("ranker", 64, 5, 0.5, True),
+    ],
 )
-def test_marks(number: int, added: float, ratio: float, reached: bool) -> None:
-    case = CASES[number]
+def test_marks(name: str, batch: int, added: float, ratio: float, reached: bool) -> None:
+    (case,) = [each for each in CASES if (each.name, each.batch) == (name, batch)]
     batch_us = 1000.0
     rate = ratio * case.batch / batch_us * 1e6
     turn = Round(10, 10 + added, batch_us, batch_us, Pressed(rate, 5, Traffic()))
