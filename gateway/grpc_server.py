@@ -41,9 +41,11 @@ OPTIONS: Final = (
 )
 
 
-QUIET_S: Final = 0.005
-"""So long nobody has asked anything: then nobody is about to, who waits for an answer."""
-MOST_LOOKS: Final = 40
+QUIET_S: Final = 0.02
+"""So long nobody has asked anything: then nobody is about to, who waits for an answer; not on a busy machine, either,
+where a client that is to ask may wait for a core.
+"""
+MOST_LOOKS: Final = 20
 """Callers who ask without waiting for answers may never be quiet."""
 GOES_OUT_S: Final = 0.002
 
@@ -134,8 +136,8 @@ class GrpcListener:
         """Until no calls come any more.
 
         grpc takes one call after the other, and cancels what it has not taken when it stops: a client that has just
-        asked would learn that it had been cancelled, which nobody asks again for. So answers are held back for some
-        milliseconds. Who waits for one asks nothing else meanwhile; everything that was asked is taken; and the word
+        asked would learn that it had been cancelled, which nobody asks again for. So answers are held back for a
+        moment. Who waits for one asks nothing else meanwhile; everything that was asked is taken; and the word
         that this connection ends leaves before the answers, so that the next question goes elsewhere.
         """
         for _ in range(MOST_LOOKS):
