@@ -478,8 +478,8 @@ class App:
         return pages
 
     def _guarded(self, pages: Iterable[str]) -> dict[str, str]:
-        """Which pages need whose rights; probes need nobody's, nor does what shows the operator's page: it tells nothing
-        by itself, and asks for a key.
+        """Which pages need whose rights. Probes need nobody's, nor does the operator's page itself: it tells nothing,
+        and asks for a key.
         """
         metrics = {"/metrics", self.config.metrics.tf_serving_path}
         return {
