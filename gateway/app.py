@@ -68,7 +68,7 @@ from gateway.model_folder import folder_reader
 from gateway.monitor import Monitor
 from gateway.observer import Observer
 from gateway.overview import Overview
-from gateway.page import pages
+from gateway.page import SHELLS, pages
 from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.reload import Reloads, Steps
@@ -478,12 +478,14 @@ class App:
         return pages
 
     def _guarded(self, pages: Iterable[str]) -> dict[str, str]:
-        """Which pages need whose rights; probes need nobody's."""
+        """Which pages need whose rights. Probes need nobody's, nor does the operator's page itself: it tells nothing,
+        and asks for a key.
+        """
         metrics = {"/metrics", self.config.metrics.tf_serving_path}
         return {
             path: "metrics" if path in metrics else "page"
             for path in pages
-            if path not in ("/healthz", "/readyz", "/admin/reload")
+            if path not in ("/healthz", "/readyz", "/admin/reload", *SHELLS)
         }
 
     async def _listen_http(

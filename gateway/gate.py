@@ -134,8 +134,9 @@ class Gate:
             raise Forbidden
 
     def check_page(self, kind: str, headers: Mapping[str, str], peer: Peer, mode: str) -> None:
-        """A page of the house, of the kind metrics or page. Browsers have only Basic, whose password is the key; only
-        here, where nothing can be changed, for they send it wherever a page of another site leads them.
+        """A page of the house, of the kind metrics or page. What browsers can do by themselves is Basic, whose password
+        is the key; only here, where nothing can be changed, for they send it wherever a page of another site leads
+        them. They are asked for it where they show metrics: the operator's page asks for itself.
 
         Raises Unauthenticated, Forbidden.
         """
@@ -149,9 +150,9 @@ class Gate:
         try:
             caller = authenticator.caller(headers, peer) if key is None else authenticator.key(key)
         except Unauthenticated:
-            raise _for_browsers(given=True) from None
+            raise _unknown(kind, given=True) from None
         if caller is None:
-            raise _for_browsers(given=False)
+            raise _unknown(kind, given=False)
         if wanted == "admins" and not self._is_admin(caller):
             raise Forbidden
 
@@ -195,9 +196,10 @@ def _basic(authorization: str) -> str | None:
         return ""
 
 
-def _for_browsers(*, given: bool) -> Unauthenticated:
+def _unknown(kind: str, *, given: bool) -> Unauthenticated:
     error = Unauthenticated(given=given)
-    error.http_headers = {"WWW-Authenticate": 'Basic realm="tensorgate", charset="UTF-8"'}
+    if kind == "metrics":
+        error.http_headers = {"WWW-Authenticate": 'Basic realm="tensorgate", charset="UTF-8"'}
     return error
 
 

@@ -546,5 +546,8 @@ def admin_page(check: Callable[[Exchange], bool], act: Callable[[], Awaitable[tu
 
 
 def _refusal(error: GatewayError) -> Reply:
-    reply = _plain(401, "Unauthorized") if isinstance(error, Unauthenticated) else _plain(403, "Forbidden")
+    if isinstance(error, Unauthenticated):
+        reply = _plain(401, "The credentials are not valid" if error.given else "Credentials are required")
+    else:
+        reply = _plain(403, "This is for administrators")
     return replace(reply, headers={**reply.headers, **error.http_headers})

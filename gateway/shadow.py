@@ -189,6 +189,8 @@ class Shadow:
 
     async def _judge(self, copy: Copy, primary: Side) -> None:
         shadow = await self._ask(copy)
+        if shadow is None:
+            return
         result, found = await self._compared(primary.outcome, shadow.outcome)
         self.results[result] += 1
         self._count(found)
@@ -200,8 +202,10 @@ class Shadow:
             inputs = copy.request.inputs if self._samples.inputs else None
             await self._in_thread(self._samples.write, sample_of, about, primary, shadow, found, inputs)
 
-    async def _ask(self, copy: Copy) -> Side:
-        """What the shadow says."""
+    async def _ask(self, copy: Copy) -> Side | None:
+        """What the shadow says. None if it is who has answered, in place of a model that was not there: then there is
+        nothing to compare.
+        """
         # S311: it shares traffic and guards nothing.
         chosen = self._pick(random.random())  # noqa: S311
         begun = time.perf_counter()
@@ -209,6 +213,8 @@ class Shadow:
         outcome: Outcome
         try:
             view = copy.target(chosen)
+            if view.handle is copy.request.view.handle:
+                return None
             outcome = await _answer(_bound(copy.request, view, self._config.timeout_ms / 1000))
         except GatewayError as error:
             outcome = error

@@ -6,17 +6,19 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from deployment import CONFIG, DASHBOARDS, DEPLOY, burst, documents, panels, rules, series, shipped
-from serving import ROOT, Gateway, Series
+from deployment import CONFIG, DASHBOARDS, DEPLOY, burst, documents, on_free_ports, panels, rules, series, shipped
+from serving import HOST, ROOT, Gateway, Series, running, started
 
 from gateway.__main__ import main
 
@@ -66,6 +68,52 @@ def test_the_shipped_configuration_has_the_ports_of_the_old_servers() -> None:
         7080: "http grps",
         7081: "grpc grps",
     }
+
+
+ADD_SUB = [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": [7] * 16} for name in ("INPUT0", "INPUT1")]
+
+
+def test_what_compares_is_ready_once_there_is_something_to_compare(tmp_path: Path) -> None:
+    """Not before the old server answers; then the first call is compared, and when that server ends callers still get
+    their answers.
+    """
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+    compare, old = tmp_path / "compare.yaml", tmp_path / "old.yaml"
+    text = on_free_ports(file=CONFIG.with_name("compare.yaml"))
+    text = text.replace("old-triton:8001", f"{HOST}:{port}").replace("/tmp/diffs", f"{tmp_path}/diffs")  # noqa: S108  (the container's own)
+    compare.write_text(text)
+    old.write_text(
+        yaml.safe_dump(
+            {
+                "listen": {"http": [{"bind": f"{HOST}:0"}], "grpc": [{"bind": f"{HOST}:{port}"}]},
+                "models": {"add_sub": yaml.safe_load(text)["models"]["add_sub_new"]},
+            }
+        )
+    )
+
+    def asked(gateway: Gateway) -> Any:
+        return gateway.post("/v2/models/add_sub/infer", {"inputs": ADD_SUB}).json["outputs"][0]["data"]
+
+    def until(done: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + 20
+        while not done():
+            assert time.monotonic() < give_up, gateway.said
+            time.sleep(0.05)
+
+    with started(tmp_path / "compare.log", str(compare)) as gateway:
+        gateway.wait_until_said("loaded add_sub_new")
+        until(lambda: gateway.get("/healthz").status == 200)
+        assert gateway.get("/readyz").status == 503
+        with running(old) as server:
+            until(lambda: gateway.get("/readyz").status == 200)
+            assert asked(gateway) == [14] * 16
+            until(lambda: gateway.metrics().total("tensorgate_shadow_requests_total", result="equal") == 1)
+            assert server.stop() == 0, server.said
+        until(lambda: gateway.get("/readyz").status == 503)
+        assert asked(gateway) == [14] * 16
+        assert gateway.metrics().total("tensorgate_shadow_requests_total") == 1
+        assert gateway.stop() == 0, gateway.said
 
 
 # -------------------------------------------------------------------------------------------------------------- images
@@ -238,6 +286,14 @@ def test_prometheus_asks_the_port_for_metrics() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ rules and dashboards
+
+
+def test_every_alert_is_tested_with_what_raises_it_and_what_does_not() -> None:
+    (tested,) = documents(DEPLOY / "prometheus/alerts.test.yml")
+    cases = [case for test in tested["tests"] for case in test["alert_rule_test"]]
+    alerts = {name for name, _, is_recorded in rules() if not is_recorded}
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == alerts
+    assert {case["alertname"] for case in cases if not case["exp_alerts"]} == alerts
 
 
 @pytest.fixture(scope="module")

@@ -238,7 +238,7 @@ class Auth(Section):
     metrics: Literal["open", "required", "admins"] = "required"
     """Who may read /metrics."""
     page: Literal["open", "required", "admins"] = "admins"
-    """Who may see the operator's page, which shows every model; browsers ask for the key as a password."""
+    """Who may see what the operator's page shows, every model among it. The page itself asks for the key."""
 
     @field_validator("keys_file")
     @classmethod

@@ -5,7 +5,9 @@
     /models.json     every model, and a request of each dialect that calls it
 
 The page runs its own script and nothing else (Content-Security-Policy), and puts names and answers into the document
-as text, never as markup.
+as text, never as markup. The HTML is the same for everybody and tells nothing. Where callers have to say who they are,
+it asks for a key or a token, keeps it for as long as its tab is open, and sends it along as a header; what it reads is
+behind the gate.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ import orjson
 
 from gateway.overview import Overview
 from gateway.ports import Dialect, Reply
+
+SHELLS = ("/", "/grps/v1/monitor/metrics")
+"""Where the HTML is."""
 
 _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -62,10 +67,9 @@ def pages(overview: Overview, dialects: Sequence[Dialect]) -> Mapping[str, Calla
     async def html() -> Reply:
         return page()
 
-    alias = {"/grps/v1/monitor/metrics": html} if any(dialect.name == "grps" for dialect in dialects) else {}
+    shells = SHELLS if any(dialect.name == "grps" for dialect in dialects) else SHELLS[:1]
     return {
-        "/": html,
-        **alias,
+        **dict.fromkeys(shells, html),
         "/overview.json": answers(overview.live),
         "/models.json": answers(lambda: overview.models(dialects)),
     }

@@ -334,9 +334,13 @@ async def test_the_house(house: House, credential: str) -> None:
         assert (await house.ask("GET", path, headers=headers))[0] == 200
     for path in ("/metrics", "/monitoring/prometheus/metrics"):
         assert (await house.ask("GET", path, headers=headers))[0] == (200 if who == "alice" else 401)
-    for path in ("/", "/overview.json", "/models.json", "/grps/v1/monitor/metrics"):
+    for path in ("/overview.json", "/models.json"):
         assert (await house.ask("GET", path, headers=headers))[0] == (403 if who == "alice" else 401)
-    assert (await house.ask("GET", "/", headers=bearer(KEYS["root"])))[0] == 200
+        assert (await house.ask("GET", path, headers=bearer(KEYS["root"])))[0] == 200
+    for path in ("/", "/grps/v1/monitor/metrics"):
+        assert (await house.ask("GET", path, headers=headers))[0] == 200, (
+            "it shows nothing by itself, and asks for a key"
+        )
     code, _ = await house.call("/grpc.health.v1.Health/Check", b"", headers)
     assert code is grpc.StatusCode.OK
     for version in ("v1", "v1alpha"):
@@ -345,9 +349,28 @@ async def test_the_house(house: House, credential: str) -> None:
         assert code is (grpc.StatusCode.OK if who == "alice" else grpc.StatusCode.UNAUTHENTICATED)
 
 
-async def test_browsers_show_the_page_after_asking_for_the_key(house: House) -> None:
-    status, headers, _ = await house.ask("GET", "/")
+REASONS = {
+    "none": (401, b'{"error": "Credentials are required"}'),
+    "wrong": (401, b'{"error": "The credentials are not valid"}'),
+    "right": (403, b'{"error": "This is for administrators"}'),
+}
+
+
+@pytest.mark.parametrize("credential", REASONS)
+async def test_the_page_is_told_why(house: House, credential: str) -> None:
+    """And no browser asks in its stead, for it could not ask for a token."""
+    status, headers, body = await house.ask("GET", "/overview.json", headers=CREDENTIALS[credential][0])
+    assert (status, body) == REASONS[credential]
+    assert "Basic" not in headers.get("WWW-Authenticate", "")
+
+
+async def test_browsers_show_metrics_after_asking_for_the_key(house: House) -> None:
+    status, headers, _ = await house.ask("GET", "/metrics")
     assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="tensorgate", charset="UTF-8"')
+    assert (await house.ask("GET", "/metrics", headers={"Authorization": basic(KEYS["alice"])}))[0] == 200
+
+
+async def test_basic_is_for_what_changes_nothing(house: House) -> None:
     right = basic(KEYS["root"])
     assert (await house.ask("GET", "/overview.json", headers={"Authorization": right}))[0] == 200
     wrong = basic(KEYS["alice"])

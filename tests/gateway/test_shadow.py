@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,9 @@ def plus(number: float, **more: Any) -> dict[str, Any]:
 class House:
     """A gateway in this process; each route's mirror is called `route`."""
 
-    def __init__(self, folder: Path, mirror: Mapping[str, Any], primary: str = "one") -> None:
+    def __init__(
+        self, folder: Path, mirror: Mapping[str, Any], primary: str = "one", fallback: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         self.folder = folder
         (folder / "models.py").write_text(MODELS)
         nowhere = {"dialect": "open_inference", "address": "127.0.0.1:1", "model": "m"}
@@ -100,7 +102,7 @@ class House:
         document = {
             "listen": {"http": [{"bind": "127.0.0.1:0"}], "grpc": [{"bind": "127.0.0.1:0"}]},
             "models": models,
-            "routes": {"r": {"targets": [{"model": primary}], "mirror": dict(mirror)}},
+            "routes": {"r": {"targets": [{"model": primary}], "mirror": dict(mirror), "fallback": list(fallback)}},
             "readiness": "lenient",
             "drain_seconds": 2,
         }
@@ -173,8 +175,8 @@ Make = Callable[..., Awaitable[House]]
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
     houses: list[House] = []
 
-    async def made(to: str, primary: str = "one", **more: Any) -> House:
-        houses.append(House(tmp_path, {"to": [{"model": to}], **more}, primary))
+    async def made(to: str, primary: str = "one", fallback: Sequence[Mapping[str, Any]] = (), **more: Any) -> House:
+        houses.append(House(tmp_path, {"to": [{"model": to}], **more}, primary, fallback))
         await houses[-1].start()
         return houses[-1]
 
@@ -198,6 +200,18 @@ async def test_callers_of_every_dialect_are_mirrored_and_notice_nothing(make: Ma
     assert 'tensorgate_shadow_seconds_count{route="r",side="primary"} 5.0' in text
     assert 'tensorgate_shadow_seconds_count{route="r",side="shadow"} 5.0' in text
     assert 'tensorgate_shadow_difference_count{output="y",route="r"} 5.0' in text
+
+
+async def test_a_model_is_not_compared_with_itself(make: Make) -> None:
+    """Where the fallback answers, and is the one that would get the copy; another one's answers are compared."""
+    for fallback, counts in (("same", {}), ("two", {"different": 3})):
+        house = await make("same", primary="missing", fallback=[{"model": fallback}])
+        for _ in range(3):
+            assert await house.v2([1.0]) == [{"same": 2.0, "two": 3.0}[fallback]]
+        async with asyncio.timeout(10):
+            while house.shadow.in_flight or house.shadow.held_bytes:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert house.counts == counts
 
 
 async def test_a_different_model_is_found_out(make: Make) -> None:

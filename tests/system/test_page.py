@@ -1,5 +1,6 @@
 """The operator's page over HTTP: what it asks for, and the switch that turns it off."""
 
+import hashlib
 import time
 
 from conftest import Serve
@@ -28,6 +29,19 @@ def test_the_page_and_what_it_reads(demo: Gateway) -> None:
     assert {model["name"] for model in overview["models"]} == models.keys()
     series = demo.get("/grps/v1/monitor/series?name=*qps").json
     assert (series["label"], len(series["data"])) == ("trend", 174)
+
+
+def test_the_page_is_for_everybody_and_what_it_shows_for_administrators(serve: Serve) -> None:
+    digests = {name: {"sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("root", "alice")}
+    gateway = serve(demo_config(auth={"keys": digests, "admins": ["root"]}))
+    assert gateway.get("/").status == gateway.get("/grps/v1/monitor/metrics").status == 200
+    for path in ("/overview.json", "/models.json"):
+        told = {
+            name: gateway.request("GET", path, headers={"Authorization": f"Bearer {name}"} if name else {})
+            for name in ("", "nobody", "alice", "root")
+        }
+        assert [answer.status for answer in told.values()] == [401, 401, 403, 200]
+        assert told[""].json == {"error": "Credentials are required"}
 
 
 def test_without_a_page(serve: Serve) -> None:

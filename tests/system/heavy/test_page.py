@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,3 +128,83 @@ def test_names_are_text_and_failures_are_told(gateway: Gateway, tmp_path: Path) 
         assert "division by zero" in await text(browser, "[data-model^='<img'] .bad:not(.pill)")
 
     in_browser(gateway, tmp_path / "profile", steps, "/grps/v1/monitor/metrics")
+
+
+# ------------------------------------------------------------------------------------------------------- who is asking
+
+KEYS = {"root": "root's kéy", "alice": "alices-key"}
+
+
+async def sign_in(browser: Browser, key: str) -> None:
+    await browser.click("#key")
+    await browser.write(key)
+    await browser.click("#in")
+
+
+async def is_asked(browser: Browser, why: str) -> None:
+    await browser.value(
+        f"!document.querySelector('#sign').hidden && document.querySelector('#why').innerText === '{why}'"
+    )
+
+
+SHOWN = "!document.querySelector('main').hidden && document.querySelector('#state').innerText === 'ready'"
+
+
+async def run_it(browser: Browser, status: int) -> None:
+    await browser.click(f"{PANEL} .run")
+    await browser.value(f"document.querySelector('{PANEL} .told').innerText.startsWith('{status}')")
+
+
+async def administrators_page(browser: Browser) -> None:
+    """Nothing is shown before the key, nothing of it is in the address, and it is gone after signing out."""
+    await is_asked(browser, "Credentials are required")
+    assert await browser.value(
+        "document.querySelector('main').hidden && document.querySelector('#models').innerText === ''"
+    )
+    await sign_in(browser, "no key")
+    await is_asked(browser, "The credentials are not valid")
+    await sign_in(browser, KEYS["alice"])
+    await is_asked(browser, "This is for administrators")
+    await sign_in(browser, KEYS["root"])
+    await browser.value(f"{SHOWN} && document.querySelector('#sign').hidden")
+    await browser.click(f"{PANEL} > summary")
+    await run_it(browser, 200)
+    assert '-H "Authorization: Bearer $KEY"' in await text(browser, f"{PANEL} .curl")
+    assert "root's" not in await browser.value("location.href + document.body.innerText")
+    await browser.value("location.reload() || 1")
+    await browser.value(f"{SHOWN} && document.querySelector('#sign').hidden")
+    await browser.click("#out")
+    await is_asked(browser, "Credentials are required")
+
+
+async def everybodys_page(browser: Browser) -> None:
+    """What is shown is open; a call is not, and asks for the key when it is refused."""
+    await browser.value(f"{SHOWN} && document.querySelector('#sign').hidden")
+    await browser.click(f"{PANEL} > summary")
+    assert "$KEY" not in await text(browser, f"{PANEL} .curl")
+    for tab, why in enumerate(("credentials are required", "Credentials are required", "Credentials are required.")):
+        await browser.click(f"{PANEL} [role=tab]:nth-child({tab + 1})")
+        await run_it(browser, 401)
+        await is_asked(browser, why)
+    await sign_in(browser, KEYS["alice"])
+    await browser.value("document.querySelector('#sign').hidden")
+    assert "$KEY" in await text(browser, f"{PANEL} .curl")
+    await run_it(browser, 200)
+
+
+@pytest.mark.parametrize(("page", "steps"), [("admins", administrators_page), ("open", everybodys_page)])
+def test_who_is_not_known_signs_in(page: str, steps: Any, tmp_path: Path) -> None:
+    digests = {name: {"sha256": hashlib.sha256(key.encode()).hexdigest()} for name, key in KEYS.items()}
+    file = tmp_path / "gateway.yaml"
+    file.write_text(demo_config(auth={"keys": digests, "admins": ["root"], "page": page}))
+
+    async def run(url: str) -> None:
+        async with chromium(tmp_path / "profile") as browser:
+            await browser.go(url)
+            await steps(browser)
+            refused = "the server responded with a status of 40"
+            assert all(refused in each for each in browser.complaints), browser.complaints
+
+    with running(file) as gateway:
+        asyncio.run(run(gateway.url))
+        assert gateway.stop() == 0, gateway.said

@@ -1,0 +1,78 @@
+"""Every comparison of benchmarks/ runs through once, as short as it can be: its numbers mean nothing then, but it
+starts its contenders, finds their answers right, and prints its table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deployment import installed
+from serving import ROOT
+
+pytestmark = pytest.mark.heavy  # a minute
+
+SHORT = ["--rounds", "1", "--seconds", "1"]
+COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
+    "binary_http": ([*SHORT, "--cases", "binary/16"], "wrk", {0}),
+    "engine": (["--rounds", "1", "--seconds", "0.1"], "", {0, 1}),
+    "gpu": (["--rounds", "1", "--seconds", "0.1", "--device", "cpu"], "", {0}),
+    "grpc_infer": ([*SHORT, "--cases", "raw/16", "float_val/16"], "h2load", {0}),
+    "json_http": ([*SHORT, "--cases", "v2/16", "tf_serving/16"], "wrk", {0}),
+    "make_models": ([], "", {0}),
+    "mix": ([*SHORT, "--large", "v2 json"], "", {0}),
+    "observability": ([*SHORT, "--cases", "v2/16"], "wrk", {0}),
+    "preprocess": (["--rounds", "1", "--rows", "1", "2"], "", {0}),
+    "relay": (["--rounds", "1", "--seconds", "0.1"], "", {0}),
+}
+"""Module -> its shortest settings, the program that it needs, and the exit statuses of a run to the end: 1 is a mark
+that was missed.
+"""
+STARTED_BY_OTHERS = {"bare", "echo", "grpc_bare", "observed", "open_loop", "watched"}
+PACKAGE = {"wrk": "wrk", "h2load": "nghttp2-client"}
+PORT = re.compile(r"\b180(\d\d)\b")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of benchmarks/ on ports of its own, where results may lie."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("results", "__pycache__"))
+    hundred = 200 + secrets.randbelow(120)
+    for file in (*folder.glob("benchmarks/*.py"), *folder.glob("benchmarks/*.yaml")):
+        file.write_text(PORT.sub(rf"{hundred}\1", file.read_text()))
+    return folder
+
+
+def test_every_command_is_among_them() -> None:
+    commands = {file.stem for file in ROOT.glob("benchmarks/*.py") if "__main__" in file.read_text()}
+    assert commands == COMMANDS.keys() | STARTED_BY_OTHERS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_comparison_runs_through(name: str, folder: Path) -> None:
+    options, program, statuses = COMMANDS[name]
+    if program:
+        installed(program, PACKAGE[program])
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    told = f"{done.stdout}\n{done.stderr}"
+    assert done.returncode in statuses, told
+    assert "Traceback" not in told, told
+    if name == "make_models":
+        model = "benchmarks/models/identity/1/model.onnx"
+        assert (folder / model).read_bytes() == (ROOT / model).read_bytes()
+    else:
+        assert len(re.findall(r"^.*\d.*  +\S*\d.*$", done.stdout, re.MULTILINE)) >= 1, f"no table:\n{told}"
