@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway import http_server
 from gateway.errors import GatewayError
 from gateway.http_lane import READ_BYTES, Patience
 from gateway.http_server import HttpLimits, HttpListener, bind, probe_page
@@ -191,7 +192,7 @@ QUICK = Patience(idle=0.3, head=0.2, body=0.2, answer=0.2, linger=0.2, sweep=0.0
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Start]:
+async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     servers = []
 
     async def start(*, fast_lane: bool = True, grace: float = 0.2, patience: Patience | None = None) -> Server:
@@ -199,8 +200,8 @@ async def start() -> AsyncIterator[Start]:
         return servers[-1]
 
     yield start
-    for server in servers:
-        await server.listener.stop()
+    monkeypatch.setattr(http_server, "SETTLE_S", 0.0)  # nobody connects any more
+    await asyncio.gather(*(server.listener.stop() for server in servers))
 
 
 @pytest.fixture(params=[True, False], ids=["lane", "aiohttp"])
