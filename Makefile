@@ -22,13 +22,13 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
 
-# Two cores are busy with three: servers and their clients, and what belongs to the event loop, wait a lot.
+# Whole servers and the gateway's own tests wait a lot, for sockets and clocks; everything else takes what they leave.
 test: $(VENV)/.test
 	@$(MAKE) --no-print-directory --jobs=2 lint $(CLIENTS)/.installed
 	@echo "testing whole servers, the gateway's parts, and meanwhile everything else (three minutes)"
 	@$(PYTEST) tests/system > .tests-system.log 2>&1 & system=$$!; \
 	$(PYTEST) tests/gateway > .tests-gateway.log 2>&1 & gateway=$$!; \
-	$(PYTEST) --ignore=tests/system --ignore=tests/gateway; status=$$?; \
+	nice $(PYTEST) --ignore=tests/system --ignore=tests/gateway; status=$$?; \
 	wait $$gateway; status=$$((status | $$?)); cat .tests-gateway.log; \
 	wait $$system; status=$$((status | $$?)); cat .tests-system.log; \
 	exit $$status
