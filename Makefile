@@ -14,6 +14,7 @@ HEAVY := .venv-heavy
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 TOOLS := .tools-heavy
+PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: run test test-system lint bench soak soak-long demo schema proto clients clean
@@ -21,13 +22,16 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
 
-# Servers and their clients mostly wait for each other, so they run beside everything else.
-test: $(VENV)/.test $(CLIENTS)/.installed lint
-	@echo "testing whole servers in the background, and meanwhile their parts (five minutes)"
-	@$(VENV)/bin/python -m pytest -p no:cacheprovider tests/system > .system-tests.log 2>&1 & servers=$$!; \
-	$(VENV)/bin/python -m pytest --ignore=tests/system; parts=$$?; \
-	wait $$servers; whole=$$?; cat .system-tests.log; \
-	exit $$((parts | whole))
+# Whole servers and the gateway's own tests wait a lot, for sockets and clocks; everything else takes what they leave.
+test: $(VENV)/.test
+	@$(MAKE) --no-print-directory --jobs=2 lint $(CLIENTS)/.installed
+	@echo "testing whole servers, the gateway's parts, and meanwhile everything else (three minutes)"
+	@$(PYTEST) tests/system > .tests-system.log 2>&1 & system=$$!; \
+	$(PYTEST) tests/gateway > .tests-gateway.log 2>&1 & gateway=$$!; \
+	nice $(PYTEST) --ignore=tests/system --ignore=tests/gateway; status=$$?; \
+	wait $$gateway; status=$$((status | $$?)); cat .tests-gateway.log; \
+	wait $$system; status=$$((status | $$?)); cat .tests-system.log; \
+	exit $$status
 
 test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed
 	$(VENV)/bin/python -m pytest -m heavy tests/system

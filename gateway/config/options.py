@@ -464,6 +464,9 @@ class Config(Section):
 # ----------------------------------------------------------------------------------------------------- with registries
 
 
+_DESCRIBED: Final = {"use_attribute_docstrings": False}
+"""What is made here has no source to look for docstrings in: its fields have their descriptions already."""
+
 Tables: TypeAlias = tuple[tuple[tuple[str, Any], ...], ...]
 """Registries as a key to remember by: the classes of one take a quarter of a second to make."""
 
@@ -494,19 +497,22 @@ def _config_class(tables: Tables) -> type[Config]:
     for name, kind in registries.dialects.items():
         required = any(field.is_required() for field in kind.options.model_fields.values())
         fields[name] = (kind.options, ... if required else Field(default_factory=kind.options))
-    config = create_model("Config", __base__=Config, **fields)
+    config = create_model("Config", __base__=Config, __cls_kwargs__=_DESCRIBED, **fields)
     config.dialect_names = tuple(registries.dialects)
     return config
 
 
 def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
     some = tuple[Annotated[str, OneOfNames(dialects)], ...] | None
-    listener: Any = create_model("Listener", __base__=Listener, dialects=(some, _like(Listener, "dialects")))
+    listener: Any = create_model(
+        "Listener", __base__=Listener, __cls_kwargs__=_DESCRIBED, dialects=(some, _like(Listener, "dialects"))
+    )
     several = tuple[listener, ...]
     default = tuple(listener(bind=each.bind) for each in Listen().http)
     return create_model(
         "Listen",
         __base__=Listen,
+        __cls_kwargs__=_DESCRIBED,
         http=(several, _described(Listen, "http", default=default)),
         grpc=(several, _like(Listen, "grpc")),
     )
@@ -524,7 +530,9 @@ def _model_classes(tables: Tables) -> Mapping[str, type[ModelConfig]]:
 def _step_class(name: str, options: type[Options]) -> type[Step]:
     fields: dict[str, Any] = {"op": (Literal[name], _like(Step, "op"))}
     bases: Any = (Step, options)
-    step: type[Step] = create_model(f"{name}_step", __base__=bases, __doc__=options.__doc__, **fields)
+    step: type[Step] = create_model(
+        f"{name}_step", __base__=bases, __doc__=options.__doc__, __cls_kwargs__=_DESCRIBED, **fields
+    )
     return step
 
 
@@ -546,7 +554,9 @@ def _model_class(
     fields |= {dialect: (options | None, None) for dialect, options in sections.items()}
     fields |= {key: (own[key].annotation, own[key]) for key in own if key in ModelConfig.model_fields}
     bases: Any = (ModelConfig, kind.options)
-    model: type[ModelConfig] = create_model(f"{name}_model", __base__=bases, __doc__=kind.options.__doc__, **fields)
+    model: type[ModelConfig] = create_model(
+        f"{name}_model", __base__=bases, __doc__=kind.options.__doc__, __cls_kwargs__=_DESCRIBED, **fields
+    )
     model.dialect_names = tuple(sections)
     return model
 

@@ -1,5 +1,6 @@
 """The access log from a call to the file: what a line says, who leaves one, and what becomes of the file."""
 
+import contextlib
 import json
 import os
 import time
@@ -175,17 +176,15 @@ def test_a_full_pipe_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     begun = time.monotonic()
     for _ in range(100):
         file.write(bytes(100_000))  # more than a pipe takes
+    thread = file._thread
+    assert thread is not None
     file.close()
     assert time.monotonic() - begun < 2
     assert file.dropped >= 80
-    left = b"x"
-    while left:  # so that its thread can end
-        try:
-            left = os.read(read, 1 << 20)
-        except BlockingIOError:
-            time.sleep(0.01)
-            if file._thread is None and not file._waiting:
-                break
+    while thread.is_alive():  # it ends once somebody reads
+        with contextlib.suppress(BlockingIOError):
+            os.read(read, 1 << 20)
+        time.sleep(0.001)
     os.close(read)
 
 

@@ -1100,16 +1100,17 @@ def test_a_good_file_with_one_value_replaced(classes: None, data: st.DataObject)
 # --------------------------------------------------------------------------------------------------------- JSON schema
 
 
+SCHEMA = json_schema(REGISTRIES)
+
+
 def schema_says(text: str | bytes) -> bool:
     """Whether the JSON schema accepts a file."""
     data = yaml.safe_load(text)
-    return bool(
-        jsonschema.Draft202012Validator(json_schema(REGISTRIES)).is_valid(json.loads(json.dumps(data, default=str)))
-    )
+    return bool(jsonschema.Draft202012Validator(SCHEMA).is_valid(json.loads(json.dumps(data, default=str))))
 
 
 def test_the_schema_is_one() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema(REGISTRIES))
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 @pytest.mark.parametrize("text", [SAMPLE, FULL.replace("1e-1", "0.1").replace("1e-5", "0.00001"), HEAD])
@@ -1140,7 +1141,7 @@ def test_the_schema_refuses(case: str) -> None:
 
 
 def test_the_schema_describes_every_key_of_ours() -> None:
-    schema = json_schema(REGISTRIES)
+    schema = SCHEMA
     sections = ("Listener", "Limits", "RouteTarget", "SharedMemoryConfig", "SignatureConfig")
     keys = ("listen", "models", "routes", "limits", "readiness", "shared_memory")
     ours = [schema["$defs"][name]["properties"] for name in sections]
@@ -1151,7 +1152,7 @@ def test_the_schema_describes_every_key_of_ours() -> None:
 def test_the_schema_file(tmp_path: Path) -> None:
     write_json_schema(tmp_path / "schema.json", REGISTRIES)
     text = (tmp_path / "schema.json").read_text("utf-8")
-    assert json.loads(text) == json_schema(REGISTRIES)
+    assert json.loads(text) == SCHEMA
     assert text.startswith("{\n  ")
     assert text.endswith("}\n")
 

@@ -65,15 +65,15 @@ class Scale:
         self._closed.append(self.factor)
 
 
+BACKENDS: dict[str, Any] = {"still": BackendKind(Still, Any, parts=lambda model: model.uses)}  # type: ignore[arg-type]
+
+
 class World:
     """A gateway without listeners, over models whose version folders hold a file `factor`."""
 
     def __init__(self, folder: Path, sections: str, models: str) -> None:
         (folder / "gateway.yaml").write_text(f"{sections}{models}")
-        kinds = replace(
-            registries(),
-            backends={"still": BackendKind(Still, Any, parts=lambda model: model.uses)},  # type: ignore[arg-type]
-        )
+        kinds = replace(registries(), backends=BACKENDS)
         self.config = config = load_config(folder / "gateway.yaml", kinds)
         self.folder = folder
         self.gate = threading.Event()

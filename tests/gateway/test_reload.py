@@ -72,17 +72,18 @@ class Scale:
         pass
 
 
+BACKENDS: dict[str, Any] = {
+    "onnx": BackendKind(Still, Any, parts=lambda model: model.uses),  # type: ignore[arg-type]
+    "flat": BackendKind(Flat, Any, versioned=False, parts=lambda model: model.uses),  # type: ignore[arg-type]
+}
+
+
 class World:
     """A gateway without listeners; a version's model.onnx holds the factor, or "held", or what fails."""
 
     def __init__(self, folder: Path, sections: str, models: str) -> None:
         (folder / "gateway.yaml").write_text(f"{sections}{models}")
-        backends: dict[str, Any] = {
-            "onnx": BackendKind(Still, Any, parts=lambda model: model.uses),  # type: ignore[arg-type]
-            "flat": BackendKind(Flat, Any, versioned=False, parts=lambda model: model.uses),  # type: ignore[arg-type]
-        }
-        kinds = replace(registries(), backends=backends)
-        self.kinds = kinds
+        self.kinds = kinds = replace(registries(), backends=BACKENDS)
         config = load_config(folder / "gateway.yaml", kinds)
         self.folder = folder
         self.hold = threading.Event()
@@ -93,9 +94,9 @@ class World:
         hooks = Hooks(
             self.load,
             self.metrics.meter,
-            lambda model: backends[model.backend].versioned,
+            lambda model: BACKENDS[model.backend].versioned,
             self.metrics.forget,
-            lambda model: backends[model.backend].parts(model),
+            lambda model: BACKENDS[model.backend].parts(model),
             validate,
         )
         self.repository = Repository(YamlCatalog(config, None, validate), hooks, config.model_control)

@@ -145,7 +145,6 @@ def test_any_other_end_is_the_end(supervise: Callable[..., Run], worker: str, st
 
 def test_a_signal_ends_a_pause(supervise: Callable[..., Run]) -> None:
     run = supervise("return supervisor.RESTART if attempt < 2 else 0", PAUSE="29")
-    run.worker()
     assert run.process.stdout is not None
     assert run.process.stdout.readline() == "the worker ended (device_lost); another begins in 29 s\n"
     run.process.terminate()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.tf_serving import KIND
+from gateway import http_server
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import DeadlineExceeded, LabelNotFound, ModelNotFound
 from gateway.http_server import HttpLimits, HttpListener, bind
@@ -97,8 +98,8 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
         return port
 
     yield start
-    for listener in listeners:
-        await listener.stop()
+    monkeypatch.setattr(http_server, "SETTLE_S", 0.0)  # nobody connects any more
+    await asyncio.gather(*(listener.stop() for listener in listeners))
 
 
 async def talk(port: int, request: bytes) -> Answer:

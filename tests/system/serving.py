@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from forks import ROOT, Fork
 
-ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "config/demo.yaml"
 HOST = "127.0.0.1"
 STARTS_WITHIN_S = 60.0
@@ -48,11 +48,16 @@ def demo_config(
     return yaml.safe_dump(config | sections, sort_keys=False)
 
 
-def command(*arguments: str, timeout: float = STARTS_WITHIN_S) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str | Path, timeout: float = STARTS_WITHIN_S) -> subprocess.CompletedProcess[str]:
     """Run `tensorgate ARGUMENTS` to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder) / "output", Path(folder) / "errors"
+        process = Fork(arguments, output, errors)
+        try:
+            status = process.wait(timeout)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(arguments, status, output.read_text(), errors.read_text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Answer:
 class Gateway:
     """A running `tensorgate serve`. Every request is a connection of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Fork, log: Path) -> None:
         self.process = process
         self.log = log
         self.port = 0
@@ -168,7 +173,7 @@ class Series:
 
 
 @contextmanager
-def running(file: Path, *options: str, python: str | Path = sys.executable) -> Iterator[Gateway]:
+def running(file: Path, *options: str, python: Path | None = None) -> Iterator[Gateway]:
     """`tensorgate serve FILE`, ready; killed at the end if it has not been stopped by then."""
     with started(file.with_suffix(".log"), *options, str(file), python=python) as gateway:
         gateway.wait_until_ready()
@@ -176,17 +181,21 @@ def running(file: Path, *options: str, python: str | Path = sys.executable) -> I
 
 
 @contextmanager
-def started(log: Path, *options: str, python: str | Path = sys.executable) -> Iterator[Gateway]:
+def started(log: Path, *options: str, python: Path | None = None) -> Iterator[Gateway]:
     """`tensorgate serve OPTIONS`, just started; killed at the end if it has not been stopped by then. `python` is of
-    the environment that it runs in.
+    another environment that it runs in.
     """
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [python, "-m", "gateway", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
-        )
+    process: subprocess.Popen[bytes] | Fork
+    if python is None:
+        process = Fork(["serve", *options], log, log)
+    else:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [python, "-m", "gateway", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+            )
     try:
         yield Gateway(process, log)
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait()
+            process.wait(STOPS_WITHIN_S)
