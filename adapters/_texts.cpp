@@ -1,8 +1,8 @@
-// Lists of texts, written and read without the interpreter lock as far as that goes: what texts.py says, at the speed of
-// the machine.
+// Lists of texts, written and read without the interpreter lock as far as that goes: what texts.py says, at the speed
+// of the machine.
 //
-// A text is a `bytes` object. Where it lies is looked up with the lock, what it holds is read without it: so nobody else
-// may change a list that is handed over. Each call is for a few thousand texts, and the caller's own steps between two
+// A text is a `bytes` object. Where it lies is looked up with the lock, what it holds is read without it: so nobody
+// else may change a list that is handed over. Each call is for a few thousand texts, and the caller's own steps between two
 // calls let others have the lock.
 //
 // What is in doubt about JSON text may be refused here (the caller then goes its other way, which words every error),
@@ -346,8 +346,8 @@ inline size_t write_utf8(uint32_t code, char* to) {
     return 4;
 }
 
-// What is escaped at `p`, behind the backslash -> behind it, and it in UTF-8; null for what is no character, and for half
-// of a pair.
+// What is escaped at `p`, behind the backslash -> behind it, and it in UTF-8; null for what is no character, and for
+// half of a pair.
 const char* read_escape(const char* p, const char* end, char* to, size_t& size) {
     if (p == end) return nullptr;
     size = 1;
