@@ -30,6 +30,7 @@ import numpy as np
 import rapidjson
 import simdjson
 
+from adapters.texts import array_of, read_json
 from gateway.canonical import BYTES, DTYPES
 from gateway.errors import GatewayError, MalformedJson
 from gateway.ports import Buffer
@@ -313,9 +314,12 @@ def scan(text: Buffer, start: int, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any
     """The array whose '[' is text[start] -> array of `dtype` in the shape of its nesting, on the host, and the offset
     behind it; the same values that `read` and `rectangle` give.
 
-    None for everything but a rectangular array of JSON numbers that fit, and always None without the compiled helper:
-    the caller then goes the way that words errors. The interpreter lock is free meanwhile, if the text is long.
+    None for everything but a rectangular array of JSON numbers that fit, or a flat one of strings, and always None
+    without the compiled helpers: the caller then goes the way that words errors. The interpreter lock is free
+    meanwhile, if the text is long.
     """
+    if dtype == BYTES:
+        return read_json(text, start)
     if _native_scan is None or dtype not in _SCANNED:
         return None
     kind, wide = _SCANNED[dtype]
@@ -354,9 +358,7 @@ def _from_leaves(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any
     that does not fit.
     """
     if dtype == BYTES:
-        flat = np.empty(len(leaves), np.object_)
-        flat[:] = [leaf.encode() if isinstance(leaf, str) else _refuse(leaf) for leaf in leaves]
-        return flat
+        return array_of([leaf.encode() if isinstance(leaf, str) else _refuse(leaf) for leaf in leaves])
     if dtype.kind == "b":
         return np.array([leaf if isinstance(leaf, bool) else _refuse(leaf) for leaf in leaves], np.bool_)
     if dtype.kind in "iu":

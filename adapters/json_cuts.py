@@ -1,9 +1,10 @@
-"""Documents without their long arrays of numbers.
+"""Documents without their long arrays of numbers, and of strings.
 
 To read a document keeps the interpreter for itself, a millisecond for each megabyte and ten where something is wrong
-with it, and nobody else is served meanwhile. The compiled helper finds arrays of nothing but numbers without it. They
-are cut out: a mark takes the place of each, and the small text that is left is read as a document. Where that names an
-array's dtype, its numbers are scanned in the body, again without the interpreter.
+with it, and nobody else is served meanwhile. The compiled helpers find arrays of nothing but numbers, and of nothing
+but strings, without it. They are cut out: a mark takes the place of each, and the small text that is left is read as a
+document. Where that names an array's dtype, its numbers are scanned in the body, again without the interpreter; its
+strings are read there a few thousand at a time.
 
 What was cut out was valid, and so is a mark, so a syntax error of the text is one of the body, only elsewhere:
 `Cuts.offset` tells where. No caller can know a mark. Whatever else is wrong with a request is to be found in the whole
@@ -28,6 +29,12 @@ except ImportError:  # built where there is a compiler
     _long_arrays = None
 else:
     _long_arrays = getattr(_numbers, "long_arrays", None)  # absent in one of an older source
+try:
+    from adapters import _texts
+except ImportError:
+    _long_texts = None
+else:
+    _long_texts = _texts.long_arrays
 
 LEAST_BODY_BYTES: Final = 256 << 10
 """Smaller bodies are read in less time than two threads take to hand the interpreter to each other."""
@@ -91,4 +98,6 @@ def cut(body: bytes, max_depth: int) -> Cuts | None:
     if _long_arrays is None or len(body) < LEAST_BODY_BYTES or is_deeper(body, max_depth):
         return None
     places = _long_arrays(body, _LEAST_BYTES)
+    if _long_texts is not None and len(body) - sum([end - begin for begin, end in places]) >= LEAST_BODY_BYTES:
+        places = sorted(places + _long_texts(body, _LEAST_BYTES))
     return Cuts(body, places) if places else None

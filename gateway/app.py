@@ -705,12 +705,14 @@ def tune_process() -> None:
     millisecond at most, not Python's five. A request of a hundred thousand parts is as many objects, over all of which
     Python's collector of cycles would go again and again, while everybody waits: it looks at a few thousand young ones
     at a time, and at all only after millions. And glibc keeps large freed buffers instead of giving each back to the
-    kernel: large bodies come and go, and fresh pages cost more than the bytes in them.
+    kernel: large bodies come and go, and fresh pages cost more than the bytes in them. All threads share one arena,
+    since those of other threads keep nothing: they are unmapped as soon as they are empty.
     """
     sys.setswitchinterval(0.5e-3)
     gc.set_threshold(5_000, 5, 200)
     if platform.libc_ver()[0] == "glibc":
-        m_trim_threshold, m_mmap_threshold = -1, -3
+        m_trim_threshold, m_mmap_threshold, m_arena_max = -1, -3, -8
         libc = ctypes.CDLL(None)
+        libc.mallopt(m_arena_max, 1)
         libc.mallopt(m_mmap_threshold, 1 << 30)
         libc.mallopt(m_trim_threshold, (1 << 31) - 1)

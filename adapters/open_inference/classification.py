@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from adapters.texts import PIECE
 from gateway.canonical import BYTES, Array, TopK
 
 _FLOAT: Final = b"%f:%d%b"
@@ -24,9 +25,13 @@ def class_texts(best: TopK, labels: tuple[str, ...]) -> Array:
         return np.empty(0, BYTES)
     form = _FLOAT if values.dtype.kind == "f" else _INTEGER
     suffixes = _suffixes(labels)
-    ends = suffixes[np.minimum(indices, len(suffixes) - 1)].ravel().tolist()
     texts = np.empty(values.size, BYTES)
-    texts[:] = [form % each for each in zip(values.ravel().tolist(), indices.ravel().tolist(), ends, strict=True)]
+    flat, places = values.ravel(), indices.ravel()
+    for at in range(0, texts.size, PIECE):
+        numbers, some = flat[at : at + PIECE], places[at : at + PIECE]
+        ends = suffixes[np.minimum(some, len(suffixes) - 1)]
+        each = zip(numbers.tolist(), some.tolist(), ends.tolist(), strict=True)
+        texts[at : at + PIECE] = [form % one for one in each]
     return texts.reshape(values.shape)
 
 

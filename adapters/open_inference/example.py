@@ -22,7 +22,7 @@ def sample(view: ModelView) -> Sample | None:
                 "name": name,
                 "shape": array.shape,
                 "datatype": datatype_of(array.dtype),
-                "data": orjson.Fragment(json_text(name, array)),
+                "data": orjson.Fragment(b"".join(json_text(name, array))),
             }
             for name, array in view.example_inputs.items()
         ]

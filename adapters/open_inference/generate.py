@@ -161,5 +161,5 @@ def _document(answer: InferResponse, request: InferRequest) -> bytes:
 
 def _value(name: str, array: Array) -> bytes:
     """A bare value for exactly one element, else a flat array."""
-    elements = json_text(name, array)
+    elements = b"".join(json_text(name, array))
     return elements[1:-1] if array.size == 1 else elements

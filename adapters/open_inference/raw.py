@@ -7,16 +7,15 @@ directions, never copies, but for small ones on their way out.
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Final
 
 import numpy as np
 
+from adapters import texts
 from gateway.canonical import BYTES, Array
 from gateway.errors import GatewayError, InvalidArgument
 from gateway.ports import Buffer
 
-_LENGTH: Final = struct.Struct("<I")
 _CHEAP_TO_COPY_BYTES: Final = 2 << 10
 """Smaller than this, a view is more work than a copy."""
 
@@ -62,35 +61,29 @@ def strings_of(data: memoryview, shape: tuple[int, ...], count: int, name: str, 
     Raises InvalidArgument where an element is cut short, WrongText where a length is or where their number is wrong.
     """
     where = f"for inference input '{name}'"
-    elements: list[bytes] = []
-    at, end = 0, len(data)
-    while at < end:
+    elements, at = texts.read_lengths(data, count)
+    left = len(data) - at
+    if left:
         if len(elements) == count:
             raise WrongCount(count + 1)
-        if end - at < 4:
+        if left < texts.LENGTH.size:
             raise CutLength(
                 f"incomplete string length indicator {where} for model '{model}', expecting 4 bytes but only "
-                f"{end - at} bytes available. Please make sure the string length indicator is in one buffer."
+                f"{left} bytes available. Please make sure the string length indicator is in one buffer."
             )
-        start = at + 4
-        at = start + _LENGTH.unpack_from(data, at)[0]
-        if at > end:
-            raise InvalidArgument(
-                f"incomplete string data {where}, expecting string of length {at - start} but only {end - start} bytes "
-                "available"
-            )
-        elements.append(bytes(data[start:at]))
+        raise InvalidArgument(
+            f"incomplete string data {where}, expecting string of length {texts.LENGTH.unpack_from(data, at)[0]} "
+            f"but only {left - texts.LENGTH.size} bytes available"
+        )
     if len(elements) < count:
         raise WrongCount(len(elements))
-    array = np.empty(count, object)
-    array[:] = elements
-    return array.reshape(shape)
+    return texts.array_of(elements).reshape(shape)
 
 
 def raw_of(array: Array) -> Buffer:
     """A host array -> its raw bytes: of a large one, a view where it is contiguous and not BYTES."""
     if array.dtype == BYTES:
-        return b"".join([part for text in array.ravel().tolist() for part in (_LENGTH.pack(len(text)), text)])
+        return texts.with_lengths(array)
     if array.nbytes < _CHEAP_TO_COPY_BYTES:
         raw: bytes = array.tobytes()
         return raw

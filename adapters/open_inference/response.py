@@ -20,6 +20,7 @@ from adapters.open_inference.compression import deflated
 from adapters.open_inference.errors import JSON_HEADERS
 from adapters.open_inference.raw import raw_of
 from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
+from adapters.texts import json_strings, pieces
 from gateway.canonical import BYTES, DTYPES, NOTHING, Array, InferRequest, InferResponse, TensorSpec, datatype_of
 from gateway.errors import EncodingFailed
 from gateway.ports import Buffer, ModelView, Reply, is_long_as_bytes, is_long_as_text
@@ -135,7 +136,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
         elif name in wire.binary:
             head += b'"parameters":{"binary_data_size":', str(_append(tail, array)).encode(), b"}}"
         else:
-            head += b'"data":', json_text(name, array), b"}"
+            head += b'"data":', *json_text(name, array), b"}"
         before = b","
     head.append(b"]}" if outputs else b'"outputs":[]}')
     if not tail and not wire.coding:
@@ -214,11 +215,11 @@ def dumps(value: Any) -> bytes:
         raise EncodingFailed(f"the response cannot be written as JSON: {error}") from None
 
 
-def json_text(name: str, array: Array) -> bytes:
-    """A tensor's elements in row-major order as a flat JSON array. Raises EncodingFailed."""
+def json_text(name: str, array: Array) -> list[bytes]:
+    """A tensor's elements in row-major order as a flat JSON array, in parts. Raises EncodingFailed."""
     dtype = array.dtype
     if dtype == BYTES:
-        return dumps(_strings(name, array))
+        return _strings(name, array)
     if dtype.itemsize == 2 and dtype.kind not in "iu":
         raise EncodingFailed(
             f"sending {datatype_of(dtype)} data via JSON is not supported. Please use the binary data format for output"
@@ -227,18 +228,29 @@ def json_text(name: str, array: Array) -> bytes:
     if dtype == _FLOAT32 and flat.size >= _MANY:
         text = float32_text(flat)
         if text is not None:
-            return text
+            return [text]
     text = dumps(flat)
-    return _with_tokens(flat, text) if dtype.kind == "f" and b"n" in text else text
+    return [_with_tokens(flat, text) if dtype.kind == "f" and b"n" in text else text]
 
 
-def _strings(name: str, array: Array) -> list[str]:
-    try:
-        return [element.decode() for element in array.ravel().tolist()]
-    except UnicodeDecodeError:
+def _strings(name: str, array: Array) -> list[bytes]:
+    parts = json_strings(array, b",", upper=False, utf8=True) or _with_orjson(array)
+    if parts is None:
         raise EncodingFailed(
             f"output '{name}' holds bytes that are not UTF-8. Please use the binary data format for output"
-        ) from None
+        )
+    return [b"[", *parts, b"]"]
+
+
+def _with_orjson(array: Array) -> list[bytes] | None:
+    """Strings without the brackets around them, in parts; None where one is not UTF-8."""
+    parts: list[bytes] = []
+    try:
+        for texts in pieces(array):
+            parts += b"," if parts else b"", orjson.dumps([text.decode() for text in texts])[1:-1]
+    except UnicodeDecodeError:
+        return None
+    return parts
 
 
 def _with_tokens(flat: Array, text: bytes) -> bytes:

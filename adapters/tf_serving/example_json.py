@@ -43,6 +43,9 @@ class JsonExamples:
     def __len__(self) -> int:
         return len(self._examples)
 
+    def vectors(self, names: Collection[str]) -> None:
+        """See Examples."""
+
     def columns(self, names: Collection[str]) -> list[Column]:
         """See Examples."""
         shared = self._context

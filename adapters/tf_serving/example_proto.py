@@ -2,24 +2,33 @@
 
 Protobuf makes up to 25 bytes of one where a message is all structure: short features, empty strings. So large messages
 are taken apart by hand as far as their Examples, these are parsed one at a time, and a large Example is looked through
-before.
+before. Where all Examples are written as everybody writes them, the compiled helper `_examples` reads them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from adapters.pb import message
-from adapters.tf_serving.example_tensors import Column, Examples, Feature, Kind, merge, model_inputs
+from adapters.texts import array_of
+from adapters.tf_serving.example_tensors import Column, Examples, Feature, Kind, Vectors, merge, model_inputs
 from adapters.tf_serving.tensors import Tensor
 from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
-from gateway.canonical import Signature, Tensors
+from gateway.canonical import DTYPES, Signature, Tensors
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, NeedsThread
+
+try:
+    from adapters import _examples
+except ImportError:  # built where there is a compiler
+    _native_read = None
+else:
+    _native_read = _examples.read
 
 SMALL_BYTES: Final = 64 << 10
 """Of Examples; more are read in a thread: each feature costs a microsecond."""
@@ -29,6 +38,9 @@ _Example: Final = message(_KIND)
 _KINDS: Final[dict[str, Kind]] = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 _FEW: Final = 32
 """More numbers than that are quicker copied at once."""
+_PIECE: Final = 4096
+"""Examples that are read at once; values of theirs become Python's objects without a pause."""
+_VALUES: Final[Mapping[str, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FIRST: Final = 1 << 3 | 2
 _SECOND: Final = 2 << 3 | 2
 """The tags of a message's fields 1 and 2."""
@@ -45,6 +57,9 @@ class ProtoExamples:
 
     def __len__(self) -> int:
         return len(self._examples)
+
+    def vectors(self, names: Collection[str]) -> None:
+        """See Examples."""
 
     def columns(self, names: Collection[str]) -> list[Column]:
         """See Examples."""
@@ -66,6 +81,9 @@ class SerializedExamples:
     def __len__(self) -> int:
         return len(self._examples)
 
+    def vectors(self, names: Collection[str]) -> None:
+        """See Examples."""
+
     def columns(self, names: Collection[str]) -> list[Column]:
         """See Examples. Raises InvalidArgument where one is no Example."""
         parsed = (_parse(f"Index: {index}", text) for index, text in enumerate(self._examples))
@@ -74,6 +92,72 @@ class SerializedExamples:
     def serialized(self) -> list[bytes]:
         """See Examples."""
         return merge(self._context, [*self._examples])
+
+
+class PlainExamples:
+    """The same, still a part of their request: an ExampleList that the compiled helper knows to be right."""
+
+    def __init__(self, body: Buffer, at: int, end: int, count: int) -> None:
+        self._body = body
+        self._at = at
+        self._end = end
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def vectors(self, names: Collection[str]) -> list[Vectors] | None:
+        """See Examples."""
+        assert _native_read is not None  # noqa: S101  # it has read them before
+        keys = tuple([name.encode() for name in names])
+        parts: list[list[Any]] = []
+        at = self._at
+        while at < self._end:
+            found = _native_read(self._body, at, self._end, keys, _PIECE)
+            if found is None:
+                return None
+            columns, _, at = found
+            parts.append(columns)
+        return _vectors(parts)
+
+    def columns(self, names: Collection[str]) -> list[Column]:
+        """See Examples."""
+        return self._apart().columns(names)
+
+    def serialized(self) -> list[bytes]:
+        """See Examples."""
+        return self._apart().serialized()
+
+    def _apart(self) -> SerializedExamples:
+        found = _Found([], [])
+        found.add(self._body, self._at, self._end, _KIND)
+        return SerializedExamples(found.examples)
+
+
+def _vectors(parts: list[list[Any]]) -> list[Vectors] | None:
+    """Columns of the compiled helper, from so many Examples each -> of all; None if they are not of one kind and
+    size.
+    """
+    vectors = []
+    for pieces in zip(*parts, strict=True):
+        kind, size, _ = pieces[0]
+        if any((kind, size) != piece[:2] for piece in pieces):
+            return None
+        if kind == "bytes":
+            flat = array_of([text for _, _, texts in pieces for text in texts])
+        else:
+            flat = np.concatenate([np.frombuffer(values, _VALUES[kind]) for _, _, values in pieces])
+        vectors.append(Vectors(kind, size, flat))
+    return vectors
+
+
+def _plain(body: Buffer, lists: list[_List]) -> PlainExamples | None:
+    """The only list, if it has no context, and all its Examples are plain ones."""
+    if _native_read is None or len(lists) != 1 or lists[0].choice != _FIRST:
+        return None
+    ((_, at, end),) = lists
+    found = _native_read(body, at, end, (), MOST_ELEMENTS)
+    return PlainExamples(body, at, end, found[1]) if found is not None and found[2] == end else None
 
 
 def _columns(names: Collection[str], examples: Iterable[Any], context: Any) -> list[Column]:
@@ -154,8 +238,14 @@ def read_request(kind: str, body: Buffer) -> tuple[Any, Examples]:
     Raises InvalidArgument.
     """
     if len(body) > _LARGE_BYTES:
-        head, examples = _split(kind, body)
-        return _whole(kind, head), examples
+        head, lists = _split(kind, body)
+        return _whole(kind, head), _plain(body, lists) or _listed(kind, body, lists)
+    if len(body) > SMALL_BYTES and _native_read is not None:
+        with suppress(InvalidArgument):  # which the whole message words
+            head, lists = _split(kind, body)
+            plain = _plain(body, lists)
+            if plain is not None:
+                return _whole(kind, head), plain
     request = _whole(kind, body)
     if request.input.WhichOneof("kind") == "example_list_with_context":
         found = request.input.example_list_with_context
@@ -170,30 +260,44 @@ def _whole(kind: str, body: Buffer) -> Any:
         raise InvalidArgument(f"failed to parse the request: it is no valid {kind}") from None
 
 
-def _split(kind: str, body: Buffer) -> tuple[bytes, SerializedExamples]:
-    """A request without its input, and the Examples in this. All three kinds have it in field 2.
-
-    Of the two lists that an input can be, the last one counts; its pieces are one list, and a context's one context.
-    """
+def _split(kind: str, body: Buffer) -> tuple[bytes, list[_List]]:
+    """A request without its input, and the lists of Examples in this. All three kinds have it in field 2."""
     view = memoryview(body)
     head: list[memoryview] = []
-    kept = chosen = 0
-    found = _Found([], [])
+    lists: list[_List] = []
+    kept = 0
     for tag, begin, data, end in fields(body, 0, len(body), kind):
-        if tag != _SECOND:
-            continue
-        head.append(view[kept:begin])
-        kept = end
-        for choice, _, first, last in fields(body, data, end, kind):
-            if choice in (_FIRST, _SECOND):
-                found = found if choice == chosen else _Found([], [])
-                chosen = choice
-                found.add(body, first, last, kind)
+        if tag == _SECOND:
+            head.append(view[kept:begin])
+            kept = end
+            inside = fields(body, data, end, kind)
+            lists += [_List(choice, first, last) for choice, _, first, last in inside if choice in (_FIRST, _SECOND)]
     head.append(view[kept:])
     text = b"".join(head)
     if len(text) > MOST_HEAD_BYTES:
         raise too_large()
-    return text, SerializedExamples(found.examples, b"".join(found.contexts) if chosen == _SECOND else b"")
+    return text, lists
+
+
+class _List(NamedTuple):
+    """An ExampleList or an ExampleListWithContext, by its tag, and where it begins and ends in a request."""
+
+    choice: int
+    at: int
+    end: int
+
+
+def _listed(kind: str, body: Buffer, lists: list[_List]) -> SerializedExamples:
+    """Of the two lists that an input can be, the last one counts; its pieces are one list, and a context's one
+    context.
+    """
+    chosen = 0
+    found = _Found([], [])
+    for choice, at, end in lists:
+        found = found if choice == chosen else _Found([], [])
+        chosen = choice
+        found.add(body, at, end, kind)
+    return SerializedExamples(found.examples, b"".join(found.contexts) if chosen == _SECOND else b"")
 
 
 class _Found(NamedTuple):

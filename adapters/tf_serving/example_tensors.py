@@ -42,10 +42,24 @@ Column: TypeAlias = list[Feature | None]
 """One feature of every Example."""
 
 
+class Vectors(NamedTuple):
+    """One feature of every Example, where each has `size` values of that kind: all of them, one Example's after the
+    other's, in the dtype of the kind.
+    """
+
+    kind: Kind
+    size: int
+    flat: Tensor
+
+
 class Examples(Protocol):
     """The Examples of one request, with their context merged into each."""
 
     def __len__(self) -> int: ...
+
+    def vectors(self, names: Collection[str]) -> list[Vectors] | None:
+        """Some features of all Examples at once; None where only `columns` can tell."""
+        ...
 
     def columns(self, names: Collection[str]) -> list[Column]:
         """Some features of every Example; None where one is missing or has no kind."""
@@ -85,7 +99,12 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
         if spec.dtype != BYTES:
             raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
         return {spec.name: _strings(examples.serialized())}
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
+    vectors = examples.vectors(signature.features.keys())
+    if vectors is not None:
+        for (name, spec), vector in zip(signature.features.items(), vectors, strict=True):
+            tensors[spec.name] = _matrix(name, spec, vector, len(examples))
+        return tensors
     columns = examples.columns(signature.features.keys())
     for (name, spec), column in zip(signature.features.items(), columns, strict=True):
         features = _complete(name, spec, column)
@@ -105,19 +124,36 @@ def _complete(name: str, spec: TensorSpec, column: Column) -> list[Feature]:
     )
 
 
+def _matrix(name: str, spec: TensorSpec, vectors: Vectors, rows: int) -> Tensor:
+    """One feature of every Example -> [Examples, *shape of a row]."""
+    kind = kind_of(spec.dtype)
+    _check_kind(name, 0, vectors.kind, kind)
+    shape = _row_shape(name, spec, [vectors.size], kind)
+    _check_elements(name, rows * vectors.size)
+    return _cast(name, vectors.flat, spec.dtype, vectors.size).reshape(rows, *shape)
+
+
 def _tensor(name: str, spec: TensorSpec, column: list[Feature]) -> Tensor:
     """One feature of every Example -> [Examples, *shape of a row]."""
     kind = kind_of(spec.dtype)
     for index, feature in enumerate(column):
-        if feature.kind != kind:
-            given = f"Data type: {_PARSED[feature.kind]} but expected type: {_PARSED[kind]}"
-            _refuse(name, index, f"Data types don't match. {given}")
+        _check_kind(name, index, feature.kind, kind)
     rows = [feature.values for feature in column]
     shape = _row_shape(name, spec, [*map(len, rows)], kind)
     size = math.prod(shape)
-    if len(rows) * size > _MOST_ELEMENTS:
-        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all Examples")
+    _check_elements(name, len(rows) * size)
     return _cast(name, _flat(kind, rows, size), spec.dtype, size).reshape(len(rows), *shape)
+
+
+def _check_kind(name: str, index: int, kind: Kind, expected: Kind) -> None:
+    if kind != expected:
+        given = f"Data type: {_PARSED[kind]} but expected type: {_PARSED[expected]}"
+        _refuse(name, index, f"Data types don't match. {given}")
+
+
+def _check_elements(name: str, count: int) -> None:
+    if count > _MOST_ELEMENTS:
+        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all Examples")
 
 
 def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Shape:

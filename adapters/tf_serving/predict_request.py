@@ -85,8 +85,10 @@ def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | N
         return None
     dtypes = _dtypes(signature)
     name, dtype = next(iter(dtypes.items()), ("", BYTES))
-    if len(dtypes) != 1 or dtype not in READ_AS_THEY_ARE:
+    if len(dtypes) != 1 or not (dtype in READ_AS_THEY_ARE or dtype == BYTES):
         return None
+    if dtype == BYTES:
+        call.check_quick(QUICK_JSON_BYTES)
     tensor = lone_array(body, opened, dtype, max_depth(call))
     return None if tensor is None else _request(call, view, signature, {name: tensor}, opened.key == _ROWS)
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import pybase64
 
+from adapters.texts import json_strings
 from adapters.tf_serving.errors import JSON_HEADERS
 from adapters.tf_serving.json_text import INDENT, quote
 from adapters.tf_serving.number_text import number_rows, number_texts
@@ -26,6 +27,10 @@ _OPEN: Final = '{\n    "predictions": ['
 _CLOSE: Final = "\n    ]\n}"
 _ROW: Final = INDENT * 2
 _MEMBER: Final = INDENT * 3
+_JOINED_BYTES: Final = 64 << 10
+"""Smaller bodies are cheaper to send in one piece."""
+_ROWS_OF_TEXTS: Final = (_OPEN.encode(), b", ", _CLOSE.encode())
+_COLUMN_OF_TEXTS: Final = (b'{\n    "outputs": [\n        ', b",\n        ", b"\n    ]\n}")
 
 
 def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
@@ -34,8 +39,24 @@ def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     outputs = {name: _given(response, spec.name) for name, spec in asked.signature.outputs.items()}
     rows = _count_rows(outputs) if asked.rows else None
     _refuse_without_json(outputs)
+    parts = _lone_texts(outputs, in_rows=rows is not None)
+    if parts is not None:
+        is_small = sum(map(len, parts)) < _JOINED_BYTES
+        return Reply(b"".join(parts) if is_small else parts, headers=JSON_HEADERS)
     text = _columns(outputs) if rows is None else _rows(outputs, rows)
     return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
+
+
+def _lone_texts(outputs: dict[str, Tensor], *, in_rows: bool) -> list[bytes] | None:
+    """A vector of strings that is the only output, in parts; None for all else, and without the compiled helper."""
+    if len(outputs) != 1:
+        return None
+    [(name, tensor)] = outputs.items()
+    if tensor.dtype != BYTES or tensor.ndim != 1 or not tensor.size or name.endswith(_BASE64_SUFFIX):
+        return None
+    opening, between, closing = _ROWS_OF_TEXTS if in_rows else _COLUMN_OF_TEXTS
+    parts = json_strings(tensor, between, upper=True, utf8=False)
+    return None if parts is None else [opening, *parts, closing]
 
 
 def _given(response: InferResponse, output: str) -> Tensor:

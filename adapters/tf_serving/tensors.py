@@ -17,6 +17,7 @@ import numpy as np
 import pybase64
 
 from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, length, rectangle
+from adapters.texts import array_of
 from adapters.tf_serving.json_text import show, utf8
 from gateway.canonical import BYTES, DTYPES
 from gateway.errors import InvalidArgument, Unsupported
@@ -142,9 +143,7 @@ def _gather(value: Any, level: int, shape: Shape, take: Callable[[Any], Any], le
 def make_tensor(leaves: list[Any], shape: Shape, dtype: np.dtype[Any]) -> Tensor:
     """Leaves of `walk` -> array, narrow integers cut to their width."""
     if dtype == BYTES:
-        flat = np.empty(len(leaves), np.object_)
-        flat[:] = leaves
-        return flat.reshape(shape)
+        return array_of(leaves).reshape(shape)
     with np.errstate(over="ignore"):  # a float32 beyond its range is infinite
         return np.array(leaves, _wide(dtype)).astype(dtype, copy=False).reshape(shape)
 

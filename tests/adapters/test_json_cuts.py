@@ -16,6 +16,7 @@ from gateway.errors import GatewayError, MalformedJson
 from gateway.ports import Call, ModelView
 
 _numbers = pytest.importorskip("adapters._numbers", exc_type=ImportError)
+pytest.importorskip("adapters._texts", exc_type=ImportError)
 MakeModel = Callable[..., ModelView]
 
 
@@ -101,6 +102,8 @@ PIECES = (
     b"\n",
     b"true",
     b":",
+    b"\\u",
+    b"\x1f",
     b"\xff",
     b"[1,2,3]",
 )
@@ -146,6 +149,18 @@ BODIES = [
     {"inputs": [X, other(N, datatype="INT8", data=[100, 20, 30]), T]},
     {"inputs": [X, N, other(T, data=[11, 22, 33])]},
     {"inputs": [X, N, other(T, data=["x", [11, 22, 33]])]},
+    {"inputs": [X, N, other(T, data=[["a long text"], ["[1,2,3,4,5]"]])]},
+    {"inputs": [X, N, other(T, data=[["a long text", "and"], ["another one"]])]},
+    {"inputs": [X, N, other(T, data=["a long text", None])]},
+    {"inputs": [X, N, other(T, data=["a long text", "\u00e9\U0001f600\ud800\n"])]},
+    {"inputs": [X, N, other(T, data=["\u00e9\U0001f600\n\\", '"[1,2,3,4,5]"'])]},
+    {"inputs": [X, N, other(T, shape=[3])]},
+    {"inputs": [other(X, data=["a long text", "1"]), N, T]},
+    {"inputs": [X, other(N, data=["1", "22", "333"]), T]},
+    {"inputs": [X, other(N, parameters=["a long text", "1"]), T]},
+    {"inputs": INPUTS, "parameters": {"mine": ["a long text"]}},
+    {"inputs": INPUTS, "id": ["a long text"], "other": ["a long text"]},
+    {"inputs": INPUTS, "outputs": ["a long text"]},
     {"inputs": [other(X, shape=[2, 4, 1, 1, 1, 1]), N, T]},
     {"inputs": [other(X, shape=[[2, 4, 1, 1]]), N, T]},
     {"inputs": [other(X, name=[1, 2, 3, 4]), N, T]},
@@ -196,6 +211,7 @@ def same(decoded: Callable[[bytes], Any], monkeypatch: pytest.MonkeyPatch) -> Ca
 def test_a_request_is_what_it_is_without_cutting(body: Any, same: Callable[[bytes], Any]) -> None:
     same(json.dumps(body).encode())
     same(json.dumps(body, indent=1).encode())
+    same(json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass"))
 
 
 def test_most_are_read_by_their_cuts(decoded: Callable[[bytes], Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +229,8 @@ def test_most_are_read_by_their_cuts(decoded: Callable[[bytes], Any], monkeypatc
     assert arrays["n"][2] == N["data"]
     [text] = texts
     assert b"-1.25" not in text
-    assert b"a long text" in text
+    assert arrays["t"][2] == [b"a long text", b"[1,2,3,4,5]"]
+    assert b"a long text" not in text
 
 
 def test_broken_requests_are_refused_at_the_same_place(same: Callable[[bytes], Any]) -> None:

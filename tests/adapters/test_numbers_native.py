@@ -701,7 +701,7 @@ TWIN: list[tuple[bytes, str, Any]] = [
     (b"[1]", "FP16", None),
     (b"[1]", "BF16", None),
     (b"[true]", "BOOL", None),
-    (b'["a"]', "BYTES", None),
+    (b"[1]", "BYTES", None),
 ]
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -197,15 +198,23 @@ def test_every_encoding_gives_the_same(
     serialized = np.empty(len(messages), np.object_)
     serialized[:] = [shared + one.SerializeToString() for one in messages]
 
+    kind = PACKAGE + "RegressionRequest"
+
     def by_hand() -> Any:
-        spec, large = example_proto._split(PACKAGE + "RegressionRequest", request.body)
-        assert message(PACKAGE + "RegressionRequest").FromString(spec).model_spec.name == "m"
+        spec, lists = example_proto._split(kind, request.body)
+        assert message(kind).FromString(spec).model_spec.name == "m"
+        return example_proto.model_inputs(shown, example_proto._listed(kind, request.body, lists))
+
+    def at_once() -> Any:
+        _, lists = example_proto._split(kind, request.body)
+        large = example_proto._plain(request.body, lists) or example_proto._listed(kind, request.body, lists)
         return example_proto.model_inputs(shown, large)
 
     ways: list[Callable[[], Any]] = [
         lambda: found.endpoint.decode(call, resolve).inputs,
         lambda: GRPC_ENDPOINTS[SERVICE + "Regress"].decode(request, resolve).inputs,
         by_hand,
+        at_once,
         lambda: example_proto.example_inputs(shown, serialized, in_thread=False),
     ]
     results = [outcome(way) for way in ways]
@@ -227,14 +236,12 @@ def outcome(way: Callable[[], Any]) -> Any:
 @given(st.binary(max_size=200), st.sampled_from(sorted(METHODS)))
 def test_garbage(view: ModelView, make_resolve: MakeResolve, body: bytes, method: str) -> None:
     for damaged in (body, request_of("Classify", ONE, context=ONE).SerializeToString() + body):
-        for large in (1 << 22, 0):
-            example_proto._LARGE_BYTES, before = large, example_proto._LARGE_BYTES  # type: ignore[misc]
-            try:
-                decode(method, damaged, make_resolve(view))
-            except GatewayError:
-                pass
-            finally:
-                example_proto._LARGE_BYTES = before  # type: ignore[misc]
+        for small, large in ((1 << 16, 1 << 22), (0, 1 << 22), (0, 0)):
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(example_proto, "SMALL_BYTES", small)
+                patched.setattr(example_proto, "_LARGE_BYTES", large)
+                with suppress(GatewayError):
+                    decode(method, damaged, make_resolve(view))
 
 
 def pieces(*parts: tuple[str, tuple[Any, ...], Any]) -> bytes:
@@ -273,9 +280,12 @@ A, B = example(x=[1.0]), example(y=[b"q"])
 )
 def test_inputs_in_pieces_are_one_message(body: bytes) -> None:
     kind = PACKAGE + "RegressionRequest"
-    _, large = example_proto._split(kind, body)
+    _, lists = example_proto._split(kind, body)
     _, small = example_proto.read_request(kind, body)
-    assert [*map(Example.FromString, large.serialized())] == [*map(Example.FromString, small.serialized())]
+    for large in (example_proto._listed(kind, body, lists), example_proto._plain(body, lists)):
+        if large is not None:
+            assert len(large) == len(small)
+            assert [*map(Example.FromString, large.serialized())] == [*map(Example.FromString, small.serialized())]
 
 
 def test_predict_parses_serialized_examples(view: ModelView, make_resolve: MakeResolve) -> None:
