@@ -21,6 +21,7 @@ pytestmark = pytest.mark.heavy  # a minute
 SHORT = ["--rounds", "1", "--seconds", "1"]
 COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "binary_http": ([*SHORT, "--cases", "binary/16"], "wrk", {0}),
+    "digits": (["--megabytes", "0.3", "--rounds", "1"], "", {0, 2}),
     "engine": (["--rounds", "1", "--seconds", "0.1"], "", {0, 1}),
     "gpu": (["--rounds", "1", "--seconds", "0.1", "--device", "cpu"], "", {0}),
     "grpc_infer": ([*SHORT, "--cases", "raw/16", "float_val/16"], "h2load", {0}),
@@ -34,6 +35,7 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
 """Module -> its shortest settings, the program that it needs, and the exit statuses of a run to the end: 1 is a mark
 that was missed.
 """
+NO_GPU = 2
 STARTED_BY_OTHERS = {"bare", "echo", "grpc_bare", "observed", "open_loop", "watched"}
 PACKAGE = {"wrk": "wrk", "h2load": "nghttp2-client"}
 PORT = re.compile(r"\b180(\d\d)\b")
@@ -74,5 +76,7 @@ def test_a_comparison_runs_through(name: str, folder: Path) -> None:
     if name == "make_models":
         model = "benchmarks/models/identity/1/model.onnx"
         assert (folder / model).read_bytes() == (ROOT / model).read_bytes()
+    elif done.returncode == NO_GPU:
+        assert told.startswith("FAILED: there is no GPU")
     else:
         assert len(re.findall(r"^.*\d.*  +\S*\d.*$", done.stdout, re.MULTILINE)) >= 1, f"no table:\n{told}"
