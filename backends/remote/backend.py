@@ -190,6 +190,8 @@ class RemoteBackend:
                         answer = self._client.decode_part(await departure.wait(anext(replies)), self._description)
                         if answer.outputs:
                             outputs = self._out.to_here(answer.outputs)
+                            if wanted:  # not every protocol has a word for that
+                                outputs = {name: array for name, array in outputs.items() if name in wanted}
                             yield InferResponse(self._part(outputs), answer.parameters, answer.final)
                         if answer.final:
                             return
