@@ -273,9 +273,8 @@ class Http2(asyncio.BufferedProtocol):
                 continue
             if have - at < _FRAME_BYTES:
                 break
-            size = int.from_bytes(scratch[at : at + 3], "big")
-            kind, flags = scratch[at + 3], scratch[at + 4]
-            number = int.from_bytes(scratch[at + 5 : at + _FRAME_BYTES], "big") & _MOST
+            most, least, kind, flags, number = _FRAME.unpack_from(scratch, at)
+            size, number = most << 8 | least, number & _MOST
             if kind == _DATA and not flags & _PADDED and self._block is None:
                 at += _FRAME_BYTES
                 self._data, self._left = (number, flags), size
