@@ -11,58 +11,51 @@ Source: RFC 9113; gRPC over HTTP/2.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from backends.remote import hpack
 from backends.remote.exchange import PREFIX_BYTES, Exchange, failed
+from backends.remote.frames import (
+    ACK,
+    CANCEL,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FIRST_FRAME,
+    FIRST_WINDOW,
+    FRAME,
+    FRAME_BYTES,
+    GOAWAY,
+    HEADERS,
+    MOST,
+    MOST_CONTROL_BYTES,
+    PADDED,
+    PING,
+    PREFACE,
+    PRIORITY,
+    PUSH_PROMISE,
+    REFUSED_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    BadFrame,
+    frame,
+    unpadded,
+)
 from gateway.errors import Code
 from gateway.ports import Buffer, Reply
 
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = (
-    *(0, 1, 3, 4, 5),
-    *(6, 7, 8, 9),
-)
-_END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITY = 1, 1, 4, 8, 0x20
-_FRAME: Final = struct.Struct(">HBBBI")
-_FRAME_BYTES: Final = 9
-_MOST: Final = 2**31 - 1
-_FIRST_WINDOW: Final = 65535
-_FIRST_FRAME: Final = 16384
 _GIVEN_BACK_BYTES: Final = 1 << 29
-_REFUSED_STREAM, _CANCEL = 7, 8
 _RESET_CODES: Final[Mapping[int, Code]] = {8: Code.CANCELLED, 11: Code.RESOURCE_EXHAUSTED, 12: Code.PERMISSION_DENIED}
 _SCRATCH_BYTES: Final = 128 << 10
-_MOST_CONTROL_BYTES: Final = 64 << 10
 _DIRECT_BYTES: Final = 32 << 10
 """So much of a frame that is still to come goes straight to its place."""
+_BEGINNING_BYTES: Final = 16 << 10
+"""So much is read before it is known whether there is a place for the rest."""
 _JOINED_BYTES: Final = 32 << 10
 """Smaller requests are one buffer, which is quicker to send than several."""
-
-
-def _frame(size: int, kind: int, flags: int, stream: int) -> bytes:
-    return _FRAME.pack(size >> 8, size & 0xFF, kind, flags, stream)
-
-
-def _setting(number: int, value: int) -> bytes:
-    return number.to_bytes(2, "big") + value.to_bytes(4, "big")
-
-
-_OUR_SETTINGS: Final = (
-    _setting(1, 0)  # no table of headers
-    + _setting(2, 0)  # no pushes
-    + _setting(4, _MOST)  # a stream's window
-    + _setting(5, 2**24 - 1)  # the largest frame
-    + _setting(6, _MOST_CONTROL_BYTES)  # the longest headers
-)
-_PREFACE: Final = (
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    + _frame(len(_OUR_SETTINGS), _SETTINGS, 0, 0)
-    + _OUR_SETTINGS
-    + _frame(4, _WINDOW_UPDATE, 0, 0)
-    + (_MOST - _FIRST_WINDOW).to_bytes(4, "big")
-)
 
 
 class Broken(Exception):
@@ -71,10 +64,6 @@ class Broken(Exception):
 
 class Refused(Exception):
     """The server has not looked at the request, and will not."""
-
-
-class _BadFrame(Exception):
-    """Nothing that the server says from here on can be understood."""
 
 
 class Http2(asyncio.BufferedProtocol):
@@ -91,9 +80,9 @@ class Http2(asyncio.BufferedProtocol):
         self._calls: dict[int, Exchange] = {}
         self._stalled: dict[int, Exchange] = {}
         self._next = 1
-        self._window = self._stream_window = _FIRST_WINDOW
-        self._frame_bytes = _FIRST_FRAME
-        self._most_calls = _MOST
+        self._window = self._stream_window = FIRST_WINDOW
+        self._frame_bytes = FIRST_FRAME
+        self._most_calls = MOST
         self._room = asyncio.Event()
         self._taken = 0
         # Of the DATA frame that is being received: whose it is, its flags, and how much of it is to come.
@@ -101,15 +90,15 @@ class Http2(asyncio.BufferedProtocol):
         self._left = 0
         self._block: tuple[int, int, bytes] | None = None
         self._takes: Mapping[int, Callable[[int, int, bytes], None]] = {
-            _DATA: self._take_padded,
-            _HEADERS: self._take_headers,
-            _RST_STREAM: self._take_reset,
-            _SETTINGS: self._take_settings,
-            _PUSH_PROMISE: self._take_push,
-            _PING: self._take_ping,
-            _GOAWAY: self._take_goaway,
-            _WINDOW_UPDATE: self._take_window,
-            _CONTINUATION: self._take_continuation,
+            DATA: self._take_padded,
+            HEADERS: self._take_headers,
+            RST_STREAM: self._take_reset,
+            SETTINGS: self._take_settings,
+            PUSH_PROMISE: self._take_push,
+            PING: self._take_ping,
+            GOAWAY: self._take_goaway,
+            WINDOW_UPDATE: self._take_window,
+            CONTINUATION: self._take_continuation,
         }
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.usable = False
@@ -129,7 +118,7 @@ class Http2(asyncio.BufferedProtocol):
         if not self.usable:
             raise Refused
         number, self._next = self._next, self._next + 2
-        if self._next >= _MOST:
+        if self._next >= MOST:
             self.usable = False
         exchange = Exchange(self._loop.create_future(), self._stream_window)
         self._calls[number] = exchange
@@ -155,7 +144,7 @@ class Http2(asyncio.BufferedProtocol):
     def _abandon(self, number: int) -> None:
         """Nobody waits for the answer: the server may stop."""
         if self._forget(number):
-            self._write(_frame(4, _RST_STREAM, 0, number) + _CANCEL.to_bytes(4, "big"))
+            self._write(frame(4, RST_STREAM, 0, number) + CANCEL.to_bytes(4, "big"))
 
     def _forget(self, number: int) -> Exchange | None:
         self._stalled.pop(number, None)
@@ -167,13 +156,13 @@ class Http2(asyncio.BufferedProtocol):
 
     def _send(self, number: int, exchange: Exchange, block: bytes, parts: Sequence[Buffer]) -> None:
         size = sum(map(len, parts))
-        head = _frame(len(block), _HEADERS, _END_HEADERS, number) + block
+        head = frame(len(block), HEADERS, END_HEADERS, number) + block
         prefix = b"\0" + size.to_bytes(4, "big")
         room = min(self._window, exchange.window, self._frame_bytes, _JOINED_BYTES)
         whole = size + PREFIX_BYTES
         if whole <= room:
             self._window -= whole
-            self._write(b"".join([head, _frame(whole, _DATA, _END_STREAM, number), prefix, *parts]))
+            self._write(b"".join([head, frame(whole, DATA, END_STREAM, number), prefix, *parts]))
             return
         exchange.unsent.append(memoryview(prefix))
         exchange.unsent.extend([memoryview(part).cast("B") for part in parts if len(part)])
@@ -192,7 +181,7 @@ class Http2(asyncio.BufferedProtocol):
                     part = part[: room - size]
                 pieces.append(part)
                 size += len(part)
-            pieces[begin] = _frame(size, _DATA, 0 if unsent else _END_STREAM, number)
+            pieces[begin] = frame(size, DATA, 0 if unsent else END_STREAM, number)
             self._window -= size
             exchange.window -= size
         if unsent:
@@ -210,7 +199,7 @@ class Http2(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        transport.write(_PREFACE)
+        transport.write(PREFACE)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -241,7 +230,10 @@ class Http2(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         direct = self._direct()
-        return self._scratch[self._have :] if direct is None else direct.room[: self._left]
+        if direct is not None:
+            return direct.room[: self._left]
+        begins = self._data is None and not self._have
+        return self._scratch[:_BEGINNING_BYTES] if begins else self._scratch[self._have :]
 
     def buffer_updated(self, nbytes: int) -> None:
         direct = self._direct()
@@ -252,7 +244,7 @@ class Http2(asyncio.BufferedProtocol):
                 return
             self._have += nbytes
             self._read()
-        except (_BadFrame, hpack.BadBlock) as error:
+        except (BadFrame, hpack.BadBlock) as error:
             self._end(Broken(f"no HTTP/2 of gRPC: {error}"))
 
     def _direct(self) -> Exchange | None:
@@ -271,21 +263,21 @@ class Http2(asyncio.BufferedProtocol):
                 self._read_data(scratch[at : at + size])
                 at += size
                 continue
-            if have - at < _FRAME_BYTES:
+            if have - at < FRAME_BYTES:
                 break
-            most, least, kind, flags, number = _FRAME.unpack_from(scratch, at)
-            size, number = most << 8 | least, number & _MOST
-            if kind == _DATA and not flags & _PADDED and self._block is None:
-                at += _FRAME_BYTES
+            most, least, kind, flags, number = FRAME.unpack_from(scratch, at)
+            size, number = most << 8 | least, number & MOST
+            if kind == DATA and not flags & PADDED and self._block is None:
+                at += FRAME_BYTES
                 self._data, self._left = (number, flags), size
                 if not size:
                     self._took(0)
                 continue
-            if size > _MOST_CONTROL_BYTES:
-                raise _BadFrame(f"a frame of {size} bytes")
-            if have - at < _FRAME_BYTES + size:
+            if size > MOST_CONTROL_BYTES:
+                raise BadFrame(f"a frame of {size} bytes")
+            if have - at < FRAME_BYTES + size:
                 break
-            at += _FRAME_BYTES
+            at += FRAME_BYTES
             self._take_frame(kind, flags, number, bytes(scratch[at : at + size]))
             at += size
         if at and at < have:
@@ -308,15 +300,15 @@ class Http2(asyncio.BufferedProtocol):
         self._taken += count
         if not self._left and self._data is not None:
             (number, flags), self._data = self._data, None
-            if flags & _END_STREAM:
+            if flags & END_STREAM:
                 self._ended(number, {})
         if self._taken >= _GIVEN_BACK_BYTES:
-            self._write(_frame(4, _WINDOW_UPDATE, 0, 0) + self._taken.to_bytes(4, "big"))
+            self._write(frame(4, WINDOW_UPDATE, 0, 0) + self._taken.to_bytes(4, "big"))
             self._taken = 0
 
     def _take_frame(self, kind: int, flags: int, number: int, data: bytes) -> None:
-        if self._block is not None and kind != _CONTINUATION:
-            raise _BadFrame("headers without an end")
+        if self._block is not None and kind != CONTINUATION:
+            raise BadFrame("headers without an end")
         take = self._takes.get(kind)
         if take is not None:  # others are to be ignored
             take(flags, number, data)
@@ -325,32 +317,32 @@ class Http2(asyncio.BufferedProtocol):
 
     def _take_padded(self, flags: int, number: int, data: bytes) -> None:
         self._data, self._left = (number, flags), len(data)
-        self._read_data(memoryview(_unpadded(data)))
+        self._read_data(memoryview(unpadded(data)))
         self._took(self._left)
 
     def _take_headers(self, flags: int, number: int, data: bytes) -> None:
-        if flags & _PADDED:
-            data = _unpadded(data)
-        if flags & _PRIORITY:
+        if flags & PADDED:
+            data = unpadded(data)
+        if flags & PRIORITY:
             data = data[5:]
         self._take_block(flags, number, data, flags)
 
     def _take_continuation(self, flags: int, number: int, data: bytes) -> None:
         if self._block is None or self._block[0] != number:
-            raise _BadFrame("headers without a beginning")
+            raise BadFrame("headers without a beginning")
         _, first, begun = self._block
-        if len(begun) + len(data) > _MOST_CONTROL_BYTES:
-            raise _BadFrame("headers without an end")
+        if len(begun) + len(data) > MOST_CONTROL_BYTES:
+            raise BadFrame("headers without an end")
         self._take_block(flags, number, begun + data, first)
 
     def _take_block(self, flags: int, number: int, data: bytes, first: int) -> None:
         """Headers, or their beginning; `first` are the flags of their first frame."""
-        if not flags & _END_HEADERS:
+        if not flags & END_HEADERS:
             self._block = (number, first, data)
             return
         self._block = None
         headers = hpack.decode(data)
-        if first & _END_STREAM:
+        if first & END_STREAM:
             self._ended(number, headers)
         elif (exchange := self._calls.get(number)) is not None and not headers.get(":status", "").startswith("1"):
             exchange.headers = headers
@@ -367,14 +359,14 @@ class Http2(asyncio.BufferedProtocol):
             self._forget(number)
 
     def _take_push(self, flags: int, number: int, data: bytes) -> None:
-        raise _BadFrame("a push")
+        raise BadFrame("a push")
 
     def _take_ping(self, flags: int, number: int, data: bytes) -> None:
-        if not flags & _ACK:
-            self._write(_frame(len(data), _PING, _ACK, 0) + data)
+        if not flags & ACK:
+            self._write(frame(len(data), PING, ACK, 0) + data)
 
     def _take_settings(self, flags: int, stream: int, data: bytes) -> None:
-        if flags & _ACK:
+        if flags & ACK:
             return
         for at in range(0, len(data) - 5, 6):
             number, value = int.from_bytes(data[at : at + 2], "big"), int.from_bytes(data[at + 2 : at + 6], "big")
@@ -386,15 +378,15 @@ class Http2(asyncio.BufferedProtocol):
                     exchange.window += value - self._stream_window
                 self._stream_window = value
             elif number == 5:
-                self._frame_bytes = min(max(value, _FIRST_FRAME), 2**24 - 1)
-        self._write(_frame(0, _SETTINGS, _ACK, 0))
+                self._frame_bytes = min(max(value, FIRST_FRAME), 2**24 - 1)
+        self._write(frame(0, SETTINGS, ACK, 0))
         if not self.ready.done():
             self.usable = True
             self.ready.set_result(None)
         self._send_stalled()
 
     def _take_window(self, flags: int, number: int, data: bytes) -> None:
-        more = int.from_bytes(data, "big") & _MOST
+        more = int.from_bytes(data, "big") & MOST
         if number == 0:
             self._window += more
             self._send_stalled()
@@ -414,14 +406,14 @@ class Http2(asyncio.BufferedProtocol):
         exchange = self._forget(number)
         if exchange is None:
             return
-        if why == _REFUSED_STREAM:
+        if why == REFUSED_STREAM:
             exchange.fail(Refused())
         else:
             exchange.end(failed(_RESET_CODES.get(why, Code.INTERNAL), f"the server ended the call with error {why}"))
 
     def _take_goaway(self, flags: int, stream: int, data: bytes) -> None:
         """No new calls; those after the last that the server has looked at may be made again."""
-        last = int.from_bytes(data[:4], "big") & _MOST
+        last = int.from_bytes(data[:4], "big") & MOST
         self.usable = False
         for number in [number for number in self._calls if number > last]:
             self._calls[number].fail(Refused())
@@ -429,9 +421,3 @@ class Http2(asyncio.BufferedProtocol):
         self._room.set()
         if not self._calls and self._transport is not None:
             self._transport.close()
-
-
-def _unpadded(data: bytes) -> bytes:
-    if not data or data[0] >= len(data):
-        raise _BadFrame("more padding than frame")
-    return data[1 : len(data) - data[0]]

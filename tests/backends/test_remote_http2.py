@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -312,3 +312,141 @@ async def test_a_connection_that_breaks_is_lost(name: str) -> None:
     pieces, closes = BROKEN[name]
     with pytest.raises(Lost):
         await said_by(*pieces, closes=closes)
+
+
+# ----------------------------------------------------------------------------------- a server that looks at frames
+
+
+class Watching:
+    """A server that keeps what it gets: `bodies` by connection and stream, in `frames` everything, as (connection, kind,
+    flags, stream). `settings` are its own; `answers` says what becomes of a stream whose request is whole.
+    """
+
+    def __init__(self, settings: bytes, answers: Callable[[Any, int, int], bytes]) -> None:
+        self.settings = settings
+        self.answers = answers
+        self.connections = 0
+        self.frames: list[tuple[int, int, int, int]] = []
+        self.sizes: list[int] = []
+        self.bodies: dict[tuple[int, int], bytes] = {}
+        self.writer: Any = None
+        self.serving: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving.add(task)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readexactly(24)
+            self.connections += 1
+            self.writer = writer
+            connection = self.connections
+            writer.write(frame(4, 0, 0, self.settings))
+            while True:
+                head = await reader.readexactly(9)
+                kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
+                body = await reader.readexactly(int.from_bytes(head[:3], "big"))
+                self.frames.append((connection, kind, flags, stream))
+                if kind != 0:
+                    continue
+                self.sizes.append(len(body))
+                whole = self.bodies[connection, stream] = self.bodies.get((connection, stream), b"") + body
+                if flags & 1:
+                    writer.write(self.answers(self, connection, stream))
+                elif whole:  # little by little
+                    writer.write(frame(8, 0, stream, (700).to_bytes(4, "big")))
+                    writer.write(frame(8, 0, 0, (700).to_bytes(4, "big")))
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def watched(settings: bytes, answers: Callable[[Any, int, int], bytes]) -> AsyncIterator[tuple[Watching, Any]]:
+    told = Watching(settings, answers)
+    server = await asyncio.start_server(told.serve, "127.0.0.1", 0)
+    lane = connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MOST_BYTES, "bidi")
+    try:
+        async with asyncio.timeout(10):
+            yield told, lane
+    finally:
+        await lane.close()
+        await asyncio.gather(*told.serving)
+        server.close()
+        await server.wait_closed()
+
+
+def echoed(told: Watching, connection: int, stream: int) -> bytes:
+    body = told.bodies[connection, stream]
+    return (
+        frame(1, 4, stream, OPENING[9:])
+        + b"".join(frame(0, 0, stream, body[at : at + 16_384]) for at in range(0, len(body), 16_384))
+        + frame(1, 5, stream, OK[9:])
+    )
+
+
+def setting(number: int, value: int) -> bytes:
+    return number.to_bytes(2, "big") + value.to_bytes(4, "big")
+
+
+async def test_a_server_says_how_much_it_takes_at_a_time() -> None:
+    body = text(100_000)
+    async with watched(setting(4, 1000), echoed) as (told, lane):
+        reply = await lane.call(ask("Echo", body[:30_000], body[30_000:]), None)
+        assert bytes(reply.body) == body
+        assert max(told.sizes) <= 1000
+    async with watched(setting(5, 20_000) + setting(4, 2**31 - 1), echoed) as (told, lane):
+        assert bytes((await lane.call(ask("Echo", body), None)).body) == body
+        assert max(told.sizes) == 20_000
+
+
+async def test_a_server_says_how_many_calls_it_takes_at_a_time() -> None:
+    waiting: list[int] = []
+    most = 0
+
+    def answers(told: Watching, connection: int, stream: int) -> bytes:
+        nonlocal most
+        waiting.append(stream)
+        most = max(most, len(waiting))
+        asyncio.get_running_loop().call_later(0.005, answer, told, connection, stream)
+        return b""
+
+    def answer(told: Watching, connection: int, stream: int) -> None:
+        waiting.remove(stream)
+        told.writer.write(echoed(told, connection, stream))
+
+    async with watched(setting(3, 2), answers) as (told, lane):
+        replies = await asyncio.gather(*(lane.call(ask("Echo", text(n * 300)), None) for n in range(20)))
+        assert [bytes(reply.body) for reply in replies] == [text(n * 300) for n in range(20)]
+        assert most == 2
+        assert told.connections == 1
+        late = await asyncio.gather(*(lane.call(ask("Echo", b"x"), 0.004) for _ in range(5)))
+        assert {reply.grpc_code for reply in late} == {Code.DEADLINE_EXCEEDED}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        frame(3, 0, 1, b"\0\0\0\7"),
+        frame(7, 0, 0, bytes(8)),
+        frame(7, 0, 0, b"\x7f\xff\xff\xff" + bytes(4)) + frame(7, 0, 0, bytes(8)),
+    ],
+    ids=["the call", "the connection", "the connection in two steps"],
+)
+async def test_what_a_server_refuses_to_look_at_is_asked_again(refusal: bytes) -> None:
+    refused: list[int] = []
+
+    def answers(told: Watching, connection: int, stream: int) -> bytes:
+        if not refused:
+            refused.append(stream)
+            return refusal
+        return echoed(told, connection, stream)
+
+    async with watched(b"", answers) as (told, lane):
+        assert bytes((await lane.call(ask("Echo", b"body"), None)).body) == b"body"
+        assert len(told.bodies) == 2
+
+
+async def test_a_server_that_refuses_time_and_again_is_not_reached() -> None:
+    async with watched(b"", lambda told, connection, stream: frame(3, 0, stream, b"\0\0\0\7")) as (told, lane):
+        with pytest.raises(NotReached):
+            await lane.call(ask("Echo", b"body"), None)
+        assert len(told.bodies) == 3
