@@ -318,8 +318,8 @@ async def test_a_connection_that_breaks_is_lost(name: str) -> None:
 
 
 class Watching:
-    """A server that keeps what it gets: `bodies` by connection and stream, in `frames` everything, as (connection, kind,
-    flags, stream). `settings` are its own; `answers` says what becomes of a stream whose request is whole.
+    """A server that keeps what it gets: `bodies` by connection and stream, in `frames` everything, as (connection,
+    kind, flags, stream). `settings` are its own; `answers` says what becomes of a stream whose request is whole.
     """
 
     def __init__(self, settings: bytes, answers: Callable[[Any, int, int], bytes]) -> None:
