@@ -50,6 +50,7 @@ class Exchange:
     def fail(self, error: Exception) -> None:
         if not self.reply.done():
             self.reply.set_exception(error)
+            self.reply.exception()  # whoever waits may be leaving, and then nobody looks at it
 
     def take(self, data: memoryview, most: int) -> Reply | None:
         """Part of the answer's message, which may have at most so many bytes. -> what is wrong with it, if anything."""

@@ -53,6 +53,7 @@ class LaneConnection:
         self._pause_s = _FIRST_PAUSE_S
         self._not_before = 0.0
         self._why = ""
+        self._closed = False
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
         block = self._block(ask, seconds)
@@ -108,6 +109,8 @@ class LaneConnection:
         error = opening.exception()
         if error is None:
             self._link, self._pause_s = opening.result(), _FIRST_PAUSE_S
+            if self._closed:
+                self._link.close()
             return
         self._why = str(error)
         self._not_before = time.monotonic() + self._pause_s
@@ -117,6 +120,7 @@ class LaneConnection:
         return self._aio.stream(ask, seconds)
 
     async def close(self) -> None:
+        self._closed = True
         if self._opening is not None:
             self._opening.cancel()
         if self._link is not None:

@@ -11,6 +11,7 @@ Source: RFC 9113; gRPC over HTTP/2.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ from gateway.ports import Buffer, Reply
 
 _GIVEN_BACK_BYTES: Final = 1 << 29
 _RESET_CODES: Final[Mapping[int, Code]] = {8: Code.CANCELLED, 11: Code.RESOURCE_EXHAUSTED, 12: Code.PERMISSION_DENIED}
+_GONE_AFTER_MS: Final = 20_000
 _SCRATCH_BYTES: Final = 128 << 10
 _DIRECT_BYTES: Final = 32 << 10
 """So much of a frame that is still to come goes straight to its place."""
@@ -199,6 +201,9 @@ class Http2(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        # A server that is gone without a word is noticed, for probes are sent all the time.
+        if (user_timeout := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, user_timeout, _GONE_AFTER_MS)
         transport.write(PREFACE)
 
     def connection_lost(self, error: Exception | None) -> None:

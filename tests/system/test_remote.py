@@ -150,6 +150,14 @@ def test_any_dialect_in_reaches_any_dialect_out(
 
 
 @pytest.mark.parametrize(("dialect", "transport"), WAYS)
+def test_large_tensors_travel_whole(dialect: str, transport: str, upstream: Gateway, relay: Gateway) -> None:
+    body = {"instances": [n / 4 for n in range(200_000)]}
+    there = upstream.post("/v1/models/half_plus_two:predict", body)
+    here = relay.post(f"/v1/models/half_plus_two-{dialect}-{transport}:predict", body)
+    assert (here.status, here.body == there.body) == (200, True)
+
+
+@pytest.mark.parametrize(("dialect", "transport"), WAYS)
 def test_what_the_upstream_says_of_a_request_keeps_its_kind_and_text(
     dialect: str, transport: str, relay: Gateway
 ) -> None:
