@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import AsyncGenerator
 from typing import Final, Literal
@@ -90,16 +91,31 @@ class LaneConnection:
         return await asyncio.shield(self._opening)
 
     async def _connect(self) -> Http2:
+        """To the first of the name's addresses that answers; each has its share of the time. Raises NotReached."""
         loop = asyncio.get_running_loop()
-        transport = None
+        why: Exception = Broken("it has no address")
         try:
             async with asyncio.timeout(CONNECTS_WITHIN_S):
-                transport, link = await loop.create_connection(lambda: Http2(self._max_bytes), self._host, self._port)
-                await link.ready
-        except (OSError, Broken, TimeoutError) as error:
-            if transport is not None:
-                transport.abort()
-            raise NotReached(f"{self._host}:{self._port}: {error or 'it took too long'}") from None
+                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except (OSError, TimeoutError) as error:
+            found, why = [], error
+        hosts = dict.fromkeys(str(info[4][0]) for info in found)
+        for host in hosts:
+            try:
+                async with asyncio.timeout(CONNECTS_WITHIN_S / len(hosts)):
+                    return await self._shake_hands(host)
+            except (OSError, Broken, TimeoutError) as error:
+                why = error
+        raise NotReached(f"{self._host}:{self._port}: {str(why) or 'it took too long'}")
+
+    async def _shake_hands(self, host: str) -> Http2:
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_connection(lambda: Http2(self._max_bytes), host, self._port)
+        try:
+            await link.ready
+        except BaseException:
+            link.close()
+            raise
         return link
 
     def _opened(self, opening: asyncio.Task[Http2]) -> None:

@@ -33,6 +33,7 @@ class Upstream:
     """What it saw of calls."""
 
     def __init__(self) -> None:
+        self.waiting = asyncio.Semaphore(0)
         self.cancelled = asyncio.Semaphore(0)
         self.metadata: dict[str, str] = {}
         self.remaining: float | None = None
@@ -47,6 +48,7 @@ class Upstream:
         return b""
 
     async def wait(self, body: bytes, context: Any) -> bytes:
+        self.waiting.release()
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
@@ -117,10 +119,12 @@ async def test_a_server_s_own_words_are_passed_on(upstream: tuple[Upstream, Lane
 
 async def test_who_leaves_or_is_late_ends_the_call(upstream: tuple[Upstream, LaneConnection]) -> None:
     told, lane = upstream
-    late = await lane.call(ask("Wait", b"x"), 0.1)
+    assert (await lane.call(ask("Echo", b"connected"), None)).body == b"connected"
+    late = await lane.call(ask("Wait", b"x"), 1)
     assert late.grpc_code == Code.DEADLINE_EXCEEDED
     waiting = asyncio.ensure_future(lane.call(ask("Wait", b"x"), None))
-    await asyncio.sleep(0.1)
+    await told.waiting.acquire()
+    await told.waiting.acquire()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -136,6 +140,17 @@ async def test_a_server_that_is_not_there_is_not_reached(upstream: tuple[Upstrea
         with pytest.raises(NotReached):
             await lane.call(ask("Echo", b""), None)
     await lane.close()
+
+
+async def test_another_address_of_a_name_is_tried(
+    upstream: tuple[Upstream, LaneConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def two(*args: Any, **options: Any) -> list[Any]:
+        return [(0, 0, 0, "", (host, 0)) for host in ("127.0.0.9", "127.0.0.1")]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", two)
+    _, lane = upstream
+    assert (await lane.call(ask("Echo", b"here"), None)).body == b"here"
 
 
 @pytest.mark.parametrize("address", ["dns:///localhost:1", "unix:/tmp/none", "localhost", "a b:1"])
