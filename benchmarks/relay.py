@@ -4,6 +4,10 @@ The upstream is a gateway with the identity; the relay is a gateway whose only m
 both in turns. The table has the time of a call (median of a turn), and the processor time that the servers took for it:
 the upstream alone for a direct call, both for a relayed one. Of each, the least of all turns counts, for others may use
 the machine. `added` is what the relay adds, in direct calls: at 1, a relayed call costs as much as two direct ones.
+`bare` is a relay by grpc.aio that does nothing but pass bytes on.
+
+Not all that is added is the relay's work: an upstream that waits between its calls, as it does here, needs more for
+each than one that is asked without a pause.
 """
 # ruff: noqa: T201 - a command speaks by print
 
@@ -30,6 +34,7 @@ from benchmarks.servers import HOST, Failed, Server, running
 SIZES = (16, 150_528)  # a row of features; an image of 3 x 224 x 224, 600 KB
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 RELAY_PORT = 18040
+BARE_PORT = 18041
 
 
 def relay_configuration(upstream_port: int) -> str:
@@ -76,7 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 running("upstream", [*serve, str(CONFIGURATION)], port, options.upstream_core, is_ready)
             )
             relay = stack.enter_context(running("relay", [*serve, str(file)], RELAY_PORT, options.relay_core, is_ready))
-            compare(stack, {"direct": (upstream,), "relay": (relay, upstream)}, options)
+            passing_on = [sys.executable, "-m", "benchmarks.bare_relay", str(BARE_PORT), str(port)]
+            bare = stack.enter_context(running("bare", passing_on, BARE_PORT, options.relay_core, is_ready))
+            ways = {"direct": (upstream,), "relay": (relay, upstream), "bare": (bare, upstream)}
+            compare(stack, ways, options)
     except Failed as failure:
         raise SystemExit(f"failed: {failure}") from None
 
@@ -90,7 +98,7 @@ def compare(stack: ExitStack, ways: dict[str, tuple[Server, ...]], options: argp
         ).unary_unary(METHOD)
         for name, servers in ways.items()
     }
-    print(f"{'floats':>8}  {'':<9}  {'direct us':>10}  {'relay us':>10}  added")
+    print(f"{'floats':>8}  {'':<9}  {'direct us':>10}  {'relay us':>10}  added  {'bare us':>10}  added")
     for size in SIZES:
         array = np.random.default_rng(1).standard_normal((1, size), np.float32)
         body = infer_request(array)
@@ -99,8 +107,9 @@ def compare(stack: ExitStack, ways: dict[str, tuple[Server, ...]], options: argp
             for name, ask in asks.items():
                 turns[name].append(measure(ask, body, array, options.seconds, ways[name]))
         for index, what in enumerate(Turn._fields):
-            direct, relay = (min(turn[index] for turn in turns[name]) for name in ("direct", "relay"))
-            print(f"{size:>8}  {what:<9}  {direct:>10.0f}  {relay:>10.0f}  {(relay - direct) / direct:.2f}")
+            direct, *others = (min(turn[index] for turn in turns[name]) for name in turns)
+            columns = [f"{other:>10.0f}  {(other - direct) / direct:>5.2f}" for other in others]
+            print(f"{size:>8}  {what:<9}  {direct:>10.0f}  {'  '.join(columns)}")
 
 
 if __name__ == "__main__":

@@ -403,16 +403,29 @@ class UpstreamModel:
     signature: str = ""
 
 
+class Cutter(Protocol):
+    """Cuts the body of an HTTP answer that has many messages into these, while it arrives."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """More of the body -> the messages that are whole now."""
+        ...
+
+    def end(self) -> list[bytes]:
+        """Nothing more comes: what is left, whole or not."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Ask:
     """One message to another server: `target` is an HTTP path, percent-encoded, or a full gRPC method. What comes back
-    is a Reply.
+    is a Reply; of a stream over HTTP several, with the messages that a new `cut` finds in the body.
     """
 
     target: str
     body: Sequence[Buffer] = ()
     method: str = "POST"
     headers: Mapping[str, str] = NOTHING
+    cut: Callable[[], Cutter] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
+from adapters.grps.documents import Documents
 from adapters.grps.tensors import BY_FIELD, NUMBERS, Tensor, array_of, row_of
 from adapters.upstream import broken, failure, http_failure, whole
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, InferResponse, Tensors, datatype_of
@@ -29,7 +30,7 @@ class HttpClient:
     """See Client."""
 
     transport: Final = "http"
-    streams: Final = "no"
+    streams: Final = "server"
     platform: Final = "grps"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -52,6 +53,8 @@ class HttpClient:
     ) -> Ask:
         written = [_written(name, array) for name, array in tensors.items()]
         body = orjson.dumps({"gtensors": {"tensors": written}}, option=orjson.OPT_SERIALIZE_NUMPY)
+        if stream:
+            return Ask(f"{self._path}&streaming=true", (body,), headers=_HEADERS, cut=Documents)
         return Ask(self._path, (body,), headers=_HEADERS)
 
     def decode(self, reply: Reply, description: Description) -> InferResponse:
@@ -72,7 +75,9 @@ class HttpClient:
             raise broken("grps message with tensors") from None
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return self.decode(reply, description)
+        """The end of the stream is the only word after the last answer."""
+        answer = self.decode(reply, description)
+        return InferResponse(answer.outputs, final=False)
 
 
 def model_name(model: UpstreamModel) -> str:

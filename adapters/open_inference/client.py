@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 
 from adapters.open_inference import raw
+from adapters.open_inference.generate_client import decode_event, encode_generate
 from adapters.open_inference.inputs import elements_of
 from adapters.open_inference.wire import HEADER_LENGTH
 from adapters.upstream import broken, http_failure, whole
@@ -40,7 +41,7 @@ class HttpClient:
     """See Client."""
 
     transport: Final = "http"
-    streams: Final = "no"
+    streams: Final = "server"
     platform: Final = "open_inference"
 
     def __init__(self, model: UpstreamModel) -> None:
@@ -79,6 +80,8 @@ class HttpClient:
     def encode(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
     ) -> Ask:
+        if stream:
+            return encode_generate(self._path, tensors, request, description)
         data = [raw.raw_of(array) for array in tensors.values()]
         parameters = parameters_of(request)
         document: dict[str, Any] = {
@@ -117,7 +120,7 @@ class HttpClient:
             raise broken(_ANSWER) from None
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return self.decode(reply, description)
+        return decode_event(reply, description)
 
 
 def parameters_of(request: InferRequest) -> dict[str, ParameterValue]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from adapters.open_inference.client import parameters_of, spec_of, tensor_of
+from adapters.open_inference.proto_answers import Answers
 from adapters.open_inference.proto_parameters import EMPTY_FINAL
 from adapters.open_inference.proto_response import ERROR_METADATA
 from adapters.open_inference.proto_wire import cut_out
@@ -67,6 +68,7 @@ class GrpcClient:
     def __init__(self, model: UpstreamModel) -> None:
         self._name = model.name
         self._version = "" if model.version is None else str(model.version)
+        self._answers = Answers()
         self._which = {"name": self._name, "version": self._version}
 
     def probe(self) -> Ask:
@@ -119,14 +121,14 @@ class GrpcClient:
     def decode(self, reply: Reply, description: Description) -> InferResponse:
         _check(reply)
         body = whole(reply)
-        if len(body) < _LARGE_BYTES:
-            answer = _parsed(_RESPONSE, reply)
-            return _response(answer, [memoryview(data) for data in answer.raw_output_contents])
-        try:
-            head, raw = cut_out(body, _RESPONSE, _RAW_OUTPUTS)
-            return _response(parse(_RESPONSE, head), raw)
-        except InvalidArgument:
-            raise broken("ModelInferResponse") from None
+        known = self._answers.read(body)
+        if known is not None:
+            return known
+        message, raw = _read(body)
+        response = _response(message, raw)
+        if raw and not message.id:
+            self._answers.learn(body, response)
+        return response
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
         answer = _parsed(_STREAM_RESPONSE, reply)
@@ -159,6 +161,18 @@ def _parameters(id: str, values: Mapping[str, ParameterValue]) -> bytes:
         setattr(request.parameters[name], _PARAMETER[type(value)], value)
     serialized: bytes = request.SerializeToString()
     return serialized
+
+
+def _read(body: Buffer) -> tuple[Any, Sequence[memoryview]]:
+    """The message of an answer, and its raw contents: of a large one, as views of the body. Raises ModelFailed."""
+    try:
+        if len(body) < _LARGE_BYTES:
+            answer = parse(_RESPONSE, body)
+            return answer, [memoryview(data) for data in answer.raw_output_contents]
+        head, raw = cut_out(body, _RESPONSE, _RAW_OUTPUTS)
+        return parse(_RESPONSE, head), raw
+    except InvalidArgument:
+        raise broken("ModelInferResponse") from None
 
 
 def _check(reply: Reply) -> None:

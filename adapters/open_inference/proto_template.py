@@ -23,11 +23,11 @@ from adapters.wire_format import varint
 from gateway.canonical import InferRequest, ModelRef, OutputRequest
 from gateway.ports import Buffer, Call, ModelView, Resolve
 
-_REMEMBERED: Final = 256
-_KEY_BYTES: Final = 32
+REMEMBERED: Final = 256
+KEY_BYTES: Final = 32
 _MOST_HEAD_BYTES: Final = 2 << 10
 _RAW_CONTENTS: Final = b"\x3a"
-_NUMBERS: Final = "iuf"
+NUMBERS: Final = "iuf"
 """Kinds of dtypes of which any bytes are right."""
 
 
@@ -60,7 +60,7 @@ class Templates:
     def read(self, call: Call, resolve: Resolve, *, stream: bool) -> InferRequest | None:
         """The request, if it has a template. Raises what `resolve` does."""
         body = call.body
-        known = self._known.get((len(body), bytes(body[:_KEY_BYTES])))
+        known = self._known.get((len(body), bytes(body[:KEY_BYTES])))
         if known is None:
             return None
         for at, common in known.common:
@@ -79,12 +79,12 @@ class Templates:
         arrays = list(request.inputs.items())
         if request.parameters or request.sequence or request.priority or request.queue_timeout_us:
             return
-        if not arrays or not all(array.size and array.dtype.kind in _NUMBERS for _, array in arrays):
+        if not arrays or not all(array.size and array.dtype.kind in NUMBERS for _, array in arrays):
             return
         common = _common(body, kind, [array.nbytes for _, array in arrays])
         if common is None:
             return
-        if len(self._known) >= _REMEMBERED:
+        if len(self._known) >= REMEMBERED:
             self._known.clear()
         tensors = tuple(
             [
@@ -92,19 +92,24 @@ class Templates:
                 for (name, array), (at, before) in zip(arrays, common, strict=True)
             ]
         )
-        key = (len(body), bytes(body[:_KEY_BYTES]))
+        key = (len(body), bytes(body[:KEY_BYTES]))
         self._known[key] = Template(common, tensors, ref, request.view, request.outputs, request.wire)
 
 
 def _common(body: Buffer, kind: str, sizes: Sequence[int]) -> tuple[tuple[int, bytes], ...] | None:
     """What stands before each tensor's bytes, if a message ends with its tensors as protobuf writes them."""
     head, raw = split(body, kind)
-    if [len(each) for each in raw] != sizes or len(head) > _MOST_HEAD_BYTES or body[: len(head)] != head:
+    return common_bytes(body, head, sizes, _RAW_CONTENTS) if [*map(len, raw)] == sizes else None
+
+
+def common_bytes(body: Buffer, head: bytes, sizes: Sequence[int], tag: bytes) -> tuple[tuple[int, bytes], ...] | None:
+    """The same of a message that is this head and, under that tag, data of these sizes: if that is their order."""
+    if len(head) > _MOST_HEAD_BYTES or body[: len(head)] != head:
         return None
     common: list[tuple[int, bytes]] = []
     at, before = 0, head
     for size in sizes:
-        before += _RAW_CONTENTS + varint(size)
+        before += tag + varint(size)
         common.append((at, before))
         at += len(before) + size
         before = b""

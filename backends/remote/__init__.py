@@ -5,6 +5,8 @@ backend.py       the backend: what the model takes and gives, requests there and
 naming.py        tensors that the server calls otherwise
 pool.py          the server's addresses: which of them are well, and who is asked next
 connection.py    one address over gRPC or HTTP: messages there and back
+grpc_lane.py     unary gRPC calls without TLS, by a connection of its own: http2.py, frames.py, exchange.py,
+                 hpack.py
 departure.py     what ends when the callers who wait for it have left
 
 What the messages say is for the dialect's Client to know (see ports), which the composition root hands over.

@@ -17,7 +17,8 @@ from typing import Final, Literal, cast
 
 from backends.completion import max_batch_size
 from backends.device import Device
-from backends.remote.connection import Connection, GrpcConnection, HttpConnection
+from backends.remote import grpc_lane
+from backends.remote.connection import Connection, HttpConnection
 from backends.remote.departure import Departure, Left
 from backends.remote.legs import leg
 from backends.remote.naming import Names
@@ -189,6 +190,8 @@ class RemoteBackend:
                         answer = self._client.decode_part(await departure.wait(anext(replies)), self._description)
                         if answer.outputs:
                             outputs = self._out.to_here(answer.outputs)
+                            if wanted:  # not every protocol has a word for that
+                                outputs = {name: array for name, array in outputs.items() if name in wanted}
                             yield InferResponse(self._part(outputs), answer.parameters, answer.final)
                         if answer.final:
                             return
@@ -252,7 +255,7 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
 async def _open(client: Client, upstream: UpstreamOptions, access: Access, model: str) -> Pool:
     def connect(address: str) -> Connection:
         if client.transport == "grpc":
-            return GrpcConnection(address, upstream.max_answer_bytes, client.streams, access)
+            return grpc_lane.connect(address, upstream.max_answer_bytes, client.streams, access)
         return HttpConnection(address, upstream.max_answer_bytes, access)
 
     return Pool(client, connect, upstream.addresses, model)

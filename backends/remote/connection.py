@@ -7,7 +7,7 @@ What never reached the server is `NotReached`, and may be sent to another one. O
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import aiohttp
@@ -16,12 +16,13 @@ from yarl import URL
 
 from backends.remote.options import Access
 from gateway.errors import Code
-from gateway.ports import Ask, Buffer, Reply
+from gateway.ports import Ask, Buffer, Cutter, Reply
 
 CONNECTS_WITHIN_S: Final = 1.0
 _TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 _LARGE_BYTES: Final = 256 << 10
 """Larger bodies are sent piece by piece over HTTP."""
+_SUCCESS: Final = 200
 _READ_BYTES: Final = 1 << 20
 _IDLE_S: Final = 15.0
 _NOT_REACHED: Final = (
@@ -164,6 +165,27 @@ class HttpConnection:
         )
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        try:
+            with _failures():
+                async with self._asked(ask, seconds) as answer:
+                    return Reply(await self._body(answer), answer.status, _headers_of(answer))
+        except TimeoutError:
+            return _late()
+
+    async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
+        try:
+            with _failures():
+                async with self._asked(ask, seconds) as answer:
+                    headers = _headers_of(answer)
+                    if ask.cut is None or answer.status != _SUCCESS:
+                        yield Reply(await self._body(answer), answer.status, headers)
+                        return
+                    async for message in self._messages(answer, ask.cut()):
+                        yield Reply(message, answer.status, headers)
+        except TimeoutError:
+            yield _late()
+
+    def _asked(self, ask: Ask, seconds: float | None) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
         headers = {**self._headers, **ask.headers}
         if seconds is not None:
             headers[_TIMEOUT_HEADER] = str(max(1, int(seconds * 1000)))
@@ -172,27 +194,16 @@ class HttpConnection:
             size = sum(map(len, ask.body))
             headers["Content-Length"] = str(size)
             data = b"".join(ask.body) if size < _LARGE_BYTES else _pieces(ask.body)
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECTS_WITHIN_S)
-        url = URL(self._base + ask.target, encoded=True)
-        try:
-            async with self._session.request(
-                ask.method,
-                url,
-                data=data,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-                ssl=self._tls,
-                server_hostname=self._server_name,
-            ) as answer:
-                body = await self._body(answer)
-                return Reply(body, answer.status, {name.lower(): value for name, value in answer.headers.items()})
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise NotReached(str(error)) from None
-        except TimeoutError:
-            return Reply(b"Deadline Exceeded", 504)
-        except aiohttp.ClientError as error:
-            raise Lost(f"{type(error).__name__} {error}") from None
+        return self._session.request(
+            ask.method,
+            URL(self._base + ask.target, encoded=True),
+            data=data,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECTS_WITHIN_S),
+            allow_redirects=False,
+            ssl=self._tls,
+            server_hostname=self._server_name,
+        )
 
     async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
         if (answer.content_length or 0) > self._max_bytes:
@@ -207,8 +218,19 @@ class HttpConnection:
             parts.append(part)
         return b"".join(parts)
 
-    async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
-        yield await self.call(ask, seconds)
+    async def _messages(self, answer: aiohttp.ClientResponse, cut: Cutter) -> AsyncIterator[bytes]:
+        size = 0
+        async for part in answer.content.iter_any():
+            size += len(part)
+            messages = cut.feed(part)
+            for message in messages:
+                yield message
+            if messages:
+                size = 0
+            elif size > self._max_bytes:
+                raise aiohttp.ClientPayloadError
+        for message in cut.end():
+            yield message
 
     async def close(self) -> None:
         await self._session.close()
@@ -217,3 +239,24 @@ class HttpConnection:
 async def _pieces(parts: Sequence[Buffer]) -> AsyncIterator[Buffer]:
     for part in parts:
         yield part
+
+
+@contextlib.contextmanager
+def _failures() -> Iterator[None]:
+    """aiohttp's words for what went wrong -> ours. Raises NotReached, Lost; TimeoutError once the time is over."""
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise NotReached(str(error)) from None
+    except TimeoutError:
+        raise
+    except aiohttp.ClientError as error:
+        raise Lost(f"{type(error).__name__} {error}") from None
+
+
+def _late() -> Reply:
+    return Reply(b"Deadline Exceeded", 504)
+
+
+def _headers_of(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.headers.items()}

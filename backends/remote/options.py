@@ -92,7 +92,9 @@ class RemoteOptions(Options):
     path: None = Field(None, description="A remote model has no file.")
     upstream: UpstreamOptions = Field(description="The server that computes it.")
     decoupled: bool | None = Field(
-        None, description="Whether it answers zero to many times; null: as the server says, else once."
+        None,
+        description="Whether it answers zero to many times; null: as the server says, else once. Not over tf_serving; "
+        "open_inference over http has generate_stream for it, where tensors have no shapes.",
     )
     in_flight: int = Field(128, ge=1, description="How many calls may be under way.")
     wait_seconds: float = Field(

@@ -341,3 +341,53 @@ def test_the_dialects_that_an_upstream_may_speak_are_those_with_clients() -> Non
 
     named = UpstreamOptions.model_json_schema()["properties"]
     assert {(d, t) for d in named["dialect"]["enum"] for t in named["transport"]["enum"]} == set(CLIENTS)
+
+
+ANSWER = message("inference.ModelInferResponse")
+TENSOR = {"name": "y", "datatype": "FP32", "shape": [2]}
+
+
+def v2_answer(*numbers: float, **fields: Any) -> bytes:
+    said = {"model_name": "m", "model_version": "1", "outputs": [TENSOR], **fields}
+    raw = np.array(numbers, np.float32).tobytes()
+    serialized: bytes = ANSWER(raw_output_contents=[raw], **said).SerializeToString()
+    return serialized
+
+
+def test_v2_answers_that_are_like_earlier_ones_are_read_alike_and_others_anew() -> None:
+    client = client_of(("open_inference", "grpc"))
+    description = Description((), (TensorSpec("y", DTYPES["FP32"], (-1,)),))
+
+    def read(body: bytes) -> InferResponse:
+        return client.decode(Reply(body), description)
+
+    for numbers in ((1.0, 2.0), (3.0, 4.0), (0.0, -0.0)):
+        assert read(v2_answer(*numbers)).outputs["y"].tolist() == list(numbers)
+    assert read(bytearray(v2_answer(5, 6))).outputs["y"].tolist() == [5, 6]  # type: ignore[arg-type]
+    other = TENSOR | {"datatype": "INT32"}
+    assert read(v2_answer(1, 2, outputs=[other | {"name": "yy"}])).outputs["yy"].dtype == np.int32
+    reshaped = TENSOR | {"shape": [1, 2]}
+    assert read(v2_answer(7, 8, outputs=[reshaped])).outputs["y"].shape == (1, 2)
+    assert read(v2_answer(7, 8)).outputs["y"].shape == (2,)
+    renamed = v2_answer(1, 2).replace(b"\x0a\x01y", b"\x0a\x01z")
+    assert [*read(renamed).outputs] == ["z"]
+    for _ in range(2):
+        told = read(v2_answer(1, 2, parameters={"p": {"int64_param": 7}}))
+        assert told.parameters == {"p": 7}
+        assert read(v2_answer(1, 2, id="7")).outputs["y"].tolist() == [1, 2]
+        with pytest.raises(ModelFailed):
+            read(v2_answer(1, 2)[:-1])
+        with pytest.raises(ModelFailed):
+            read(v2_answer(1, 2, 3))
+
+
+def test_v2_answers_of_several_outputs_are_told_apart() -> None:
+    client = client_of(("open_inference", "grpc"))
+    outputs = [TENSOR, {"name": "n", "datatype": "INT64", "shape": [1]}]
+    for first in (b"abcdefgh", b"ABCDEFGH"):
+        for second in (1, 2):
+            raw = [first, np.int64(second).tobytes()]
+            body = ANSWER(outputs=outputs, raw_output_contents=raw).SerializeToString()
+            answer = client.decode(Reply(body), Description())
+            assert answer.outputs["y"].tobytes() == first
+            assert answer.outputs["n"].tolist() == [second]

@@ -110,6 +110,8 @@ def relay(upstream: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         models[f"slow8-{dialect}-{transport}"] = behind(dialect, transport, upstream, "slow8", max_batch_size=8)
     grpc_address = address(upstream, "grpc")
     models["countdown"] = remote("open_inference", "grpc", grpc_address, "countdown")
+    for model in ("countdown", "writer"):
+        models[f"{model}-http"] = remote("open_inference", "http", address(upstream, "http"), model)
     models["running_sum"] = remote("open_inference", "grpc", grpc_address, "running_sum")
     file = tmp_path_factory.mktemp("relay") / "relay.yaml"
     file.write_text(front(models))
@@ -145,6 +147,14 @@ def test_any_dialect_in_reaches_any_dialect_out(
     gtensors = {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1, 3]}]}
     here = relay.post(f"/grps/v1/infer/predict?model=half_plus_two{suffix}-1", {"gtensors": gtensors})
     assert here.json["gtensors"]["tensors"][0]["flat_float32"] == [2.5, 3.5]
+
+
+@pytest.mark.parametrize(("dialect", "transport"), WAYS)
+def test_large_tensors_travel_whole(dialect: str, transport: str, upstream: Gateway, relay: Gateway) -> None:
+    body = {"instances": [n / 4 for n in range(200_000)]}
+    there = upstream.post("/v1/models/half_plus_two:predict", body)
+    here = relay.post(f"/v1/models/half_plus_two-{dialect}-{transport}:predict", body)
+    assert (here.status, here.body == there.body) == (200, True)
 
 
 @pytest.mark.parametrize(("dialect", "transport"), WAYS)
@@ -221,20 +231,44 @@ def test_a_caller_who_leaves_ends_the_call_upstream(
     eventually(lambda: seen.read_text() == "cancelled\n")
 
 
-def test_a_decoupled_model_streams_through(relay: Gateway) -> None:
-    assert relay.get("/v2/models/countdown/config").json["model_transaction_policy"] == {"decoupled": True}
+def streamed(gateway: Gateway, model: str, start: int, **parameters: bool) -> Iterator[Any]:
+    """The answers of a model that counts down, over a V2 stream; leaving it ends the call."""
     request = message("inference.ModelInferRequest")(
-        model_name="countdown",
+        model_name=model,
         id="c",
         inputs=[{"name": "start", "datatype": "INT32", "shape": [1]}],
-        raw_input_contents=[np.int32(3).tobytes()],
+        raw_input_contents=[np.int32(start).tobytes()],
+        parameters={name: {"bool_param": value} for name, value in parameters.items()},
     )
-    with grpc.insecure_channel(address(relay, "grpc")) as channel:
+    with grpc.insecure_channel(address(gateway, "grpc")) as channel:
         call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-        replies = call(iter([request.SerializeToString()]), timeout=10)
-        parsed = [message("inference.ModelStreamInferResponse").FromString(body) for body in replies]
-    assert [np.frombuffer(each.infer_response.raw_output_contents[0], np.int32)[0] for each in parsed] == [3, 2, 1, 0]
-    assert {each.infer_response.id for each in parsed} == {"c"}
+        for body in call(iter([request.SerializeToString()]), timeout=10):
+            yield message("inference.ModelStreamInferResponse").FromString(body)
+
+
+def number(answer: Any) -> int:
+    assert not answer.error_message, answer.error_message
+    return int(np.frombuffer(answer.infer_response.raw_output_contents[0], np.int32)[0])
+
+
+@pytest.mark.parametrize("model", ["countdown", "countdown-http"])
+def test_a_decoupled_model_streams_through(model: str, relay: Gateway) -> None:
+    assert relay.get(f"/v2/models/{model}/config").json["model_transaction_policy"] == {"decoupled": True}
+    answers = [*streamed(relay, model, 3)]
+    assert [*map(number, answers)] == [3, 2, 1, 0]
+    assert {each.infer_response.id for each in answers} == {"c"}
+    here = relay.post(f"/v2/models/{model}/generate_stream", {"start": 2})
+    assert [line for line in here.body.split(b"\n") if line] == [
+        b'data: {"model_name":"%b","model_version":"1","count":%d}' % (model.encode(), count) for count in (2, 1, 0)
+    ]
+
+
+def test_a_model_that_answers_once_is_streamed_over_http_too(relay: Gateway) -> None:
+    body = {"text_input": "to be", "max_tokens": 4, "seed": 1, "temperature": 0.5, "stream": True}
+    here = relay.post("/v2/models/writer-http/generate_stream", body)
+    assert here.status == 200, here.body
+    assert here.body.count(b"data: ") == 4
+    assert b'"error"' not in here.body
 
 
 def test_sequences_are_carried_on(relay: Gateway) -> None:
@@ -329,7 +363,7 @@ def test_it_stops_at_once_while_it_waits_for_a_server(tmp_path: Path) -> None:
         assert "Traceback" not in gateway.said, gateway.said
 
 
-@pytest.mark.parametrize("transport", ["grpc"])
+@pytest.mark.parametrize("transport", ["grpc", "http"])
 def test_grps_streams_through(transport: str, upstream: Gateway, tmp_path: Path) -> None:
     count = {"datatype": "INT32", "shape": [1]}
     model = remote(
@@ -344,19 +378,81 @@ def test_grps_streams_through(transport: str, upstream: Gateway, tmp_path: Path)
     )
     (tmp_path / "gw.yaml").write_text(front({"countdown": model}))
     with running(tmp_path / "gw.yaml") as gateway:
-        request = message("inference.ModelInferRequest")(
-            model_name="countdown",
-            inputs=[{"name": "start", "datatype": "INT32", "shape": [1]}],
-            raw_input_contents=[np.int32(2).tobytes()],
-            parameters={"triton_enable_empty_final_response": {"bool_param": True}},
-        )
-        with grpc.insecure_channel(address(gateway, "grpc")) as channel:
-            call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-            replies = call(iter([request.SerializeToString()]), timeout=10)
-            parsed = [message("inference.ModelStreamInferResponse").FromString(body).infer_response for body in replies]
-        assert [np.frombuffer(each.raw_output_contents[0], np.int32)[0] for each in parsed[:-1]] == [2, 1, 0]
-        assert parsed[-1].parameters["triton_final_response"].bool_param
+        answers = [*streamed(gateway, "countdown", 2, triton_enable_empty_final_response=True)]
+        assert [*map(number, answers[:-1])] == [2, 1, 0]
+        assert answers[-1].infer_response.parameters["triton_final_response"].bool_param
         assert gateway.stop() == 0
+
+
+TALKER = """
+import os, time
+import numpy as np
+from gateway.errors import InvalidArgument
+
+class Talker:
+    def __init__(self, context):
+        self.seen = context.parameters["seen"]
+
+    def infer(self, inputs, request):
+        start = int(inputs["start"][0])
+        if start < 0:
+            raise InvalidArgument("a negative number")
+        yield {"count": np.array([start], np.int32)}
+        if start == 666:
+            raise ValueError("too much")
+        if start == 9:
+            time.sleep(0.2)
+            os.kill(os.getpid(), 9)
+        for _ in range(500):
+            time.sleep(0.02)
+            if request.cancelled:
+                with open(self.seen, "a") as file:
+                    file.write("cancelled\\n")
+                return
+"""
+COUNT = {"datatype": "INT32", "shape": [1]}
+STREAMS = [("open_inference", "grpc"), ("open_inference", "http"), ("grps", "grpc"), ("grps", "http")]
+
+
+@pytest.mark.parametrize(("dialect", "transport"), STREAMS)
+def test_what_happens_in_mid_stream_is_carried_on(dialect: str, transport: str, tmp_path: Path) -> None:
+    (tmp_path / "talker.py").write_text(TALKER)
+    seen = tmp_path / "seen"
+    tensors = {"inputs": [{"name": "start", **COUNT}], "outputs": [{"name": "count", **COUNT}]}
+    talker = {"backend": "python", "path": "talker.py:Talker", "parameters": {"seen": str(seen)}, **tensors}
+    (tmp_path / "up.yaml").write_text(front({"talker": talker}))
+    with running(tmp_path / "up.yaml") as up:
+        where = address(up, transport)
+        there = remote(dialect, transport, where, "talker", upstream={"version": 1}, decoupled=True, **tensors)
+        (tmp_path / "gw.yaml").write_text(front({"talker": there}))
+        with running(tmp_path / "gw.yaml") as gateway:
+            failed = [*streamed(gateway, "talker", 666)]
+            assert number(failed[0]) == 666
+            assert [each.error_message for each in failed[1:]] == ["ValueError: too much"]
+            (refused,) = streamed(gateway, "talker", -1)
+            assert refused.error_message == "a negative number"
+            leaving = streamed(gateway, "talker", 5)
+            assert number(next(leaving)) == 5
+            leaving.close()
+            eventually(seen.exists)
+            assert seen.read_text() == "cancelled\n"
+            lost = [*streamed(gateway, "talker", 9)]
+            assert number(lost[0]) == 9
+            assert [each.error_message for each in lost[1:]] == ["the connection to the upstream server broke"]
+            assert gateway.stop() == 0
+            assert "Traceback" not in gateway.said, gateway.said
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http"])
+def test_a_dialect_without_streams_is_refused_when_the_model_is_loaded(
+    transport: str, upstream: Gateway, tmp_path: Path
+) -> None:
+    tensors = {"inputs": [{"name": "start", **COUNT}], "outputs": [{"name": "count", **COUNT}]}
+    model = remote("tf_serving", transport, address(upstream, transport), "countdown", decoupled=True, **tensors)
+    (tmp_path / "gw.yaml").write_text(front({"countdown": model}))
+    with started(tmp_path / "gw.log", str(tmp_path / "gw.yaml")) as gateway:
+        gateway.wait_until_said("FAILED countdown")
+        assert f"a decoupled model cannot be asked in tf_serving over {transport}" in gateway.said
 
 
 def _one_model(file: Path, folder: Path, **listen: Any) -> Path:

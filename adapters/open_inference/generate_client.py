@@ -1,0 +1,129 @@
+"""The client side of the generate extension, which is V2's only stream over HTTP: events -> answers.
+
+It carries values without shapes: a server fills what its model declares. So a request whose shape would become another
+one is refused here, and an answer has the shape that its declaration leaves: the innermost variable dimension is as
+long as needed, any other one is 1. Source: Triton's generate extension.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from adapters.open_inference.events import Events
+from adapters.open_inference.generate import filled_shape
+from adapters.open_inference.response import dumps, json_text
+from adapters.upstream import broken, http_failure, whole
+from gateway.canonical import BYTES, Array, InferRequest, InferResponse, ParameterValue, Tensors, TensorSpec
+from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed
+from gateway.ports import Ask, Description, Reply
+
+_HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+_ABOUT: Final = frozenset({"id", "model_name", "model_version"})
+_PARAMETERS: Final = "parameters"
+_ERROR: Final = "error"
+_KINDS: Final = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+"""A dtype's kind -> those of JSON's values that fit it."""
+_EVENT: Final = "generate event"
+
+
+def encode_generate(path: str, tensors: Tensors, request: InferRequest, description: Description) -> Ask:
+    """A question with any number of answers. Raises EncodingFailed for what the extension cannot carry."""
+    if request.sequence is not None:
+        raise EncodingFailed("a request of a sequence cannot be streamed over HTTP")
+    specs = {spec.name: spec for spec in description.inputs}
+    document: dict[str, Any] = {"id": request.id} if request.id else {}
+    for name, array in tensors.items():
+        document[name] = orjson.Fragment(_value(name, array, specs.get(name)))
+    if request.parameters:
+        for name in request.parameters:
+            if name in specs:
+                raise EncodingFailed(f"a parameter has the name of the input '{name}'")
+        document[_PARAMETERS] = dict(request.parameters)
+    return Ask(f"{path}/generate_stream", (dumps(document),), headers=_HEADERS, cut=Events)
+
+
+def _value(name: str, array: Array, spec: TensorSpec | None) -> bytes:
+    if name == _PARAMETERS:
+        raise EncodingFailed(f"an input cannot be called '{name}' in a stream over HTTP")
+    if spec is not None and not _is_filled(array.shape, array.size, spec):
+        raise EncodingFailed(
+            f"input '{name}' of shape {list(array.shape)} cannot be streamed over HTTP, where values have no shape"
+        )
+    try:
+        text = json_text(name, array)
+    except EncodingFailed:
+        raise EncodingFailed(
+            f"input '{name}' is {'no text' if array.dtype == BYTES else array.dtype}, which JSON cannot carry"
+        ) from None
+    return text[1:-1] if array.size == 1 else text
+
+
+def _is_filled(shape: tuple[int, ...], elements: int, spec: TensorSpec) -> bool:
+    """Whether a server makes this shape of so many values."""
+    try:
+        return filled_shape(spec, elements) == shape
+    except InvalidArgument:
+        return False
+
+
+def decode_event(reply: Reply, description: Description) -> InferResponse:
+    """One event, or what the server said in place of a stream. The end of the stream is the only word after the last.
+
+    Raises GatewayError.
+    """
+    if reply.http_status != 200:
+        raise http_failure(_unwrapped(reply))
+    document = _parsed(whole(reply))
+    specs = {spec.name: spec for spec in description.outputs}
+    if isinstance(document.get(_ERROR), str) and _ERROR not in specs:
+        raise ModelFailed(document[_ERROR])
+    outputs: dict[str, Array] = {}
+    parameters: dict[str, ParameterValue] = {}
+    for name, value in document.items():
+        if name in specs:
+            outputs[name] = _array(value, specs[name])
+        elif name not in _ABOUT and isinstance(value, (bool, int, float, str)):
+            parameters[name] = value
+    return InferResponse(outputs, parameters, final=False)
+
+
+def _unwrapped(reply: Reply) -> Reply:
+    """A model's failure is an event, also where it comes first, with a status that tells its kind."""
+    events = Events()
+    body = bytes(whole(reply))
+    found = [*events.feed(body), *events.end()]
+    return replace(reply, body=found[0]) if found else reply
+
+
+def _parsed(body: Any) -> Mapping[str, Any]:
+    try:
+        document = orjson.loads(body)
+    except ValueError:
+        try:
+            document = json.loads(bytes(body))  # it has NaN and Infinity, as Triton does
+        except (ValueError, RecursionError):
+            raise broken(_EVENT) from None
+    if not isinstance(document, dict):
+        raise broken(_EVENT)
+    return document
+
+
+def _array(value: Any, spec: TensorSpec) -> Array:
+    values = value if isinstance(value, list) else [value]
+    try:
+        shape = filled_shape(spec, len(values))
+        if spec.dtype == BYTES:
+            array = np.empty(len(values), object)
+            array[:] = [text.encode() for text in values]
+            return array.reshape(shape)
+        if values and np.array(values).dtype.kind not in _KINDS.get(spec.dtype.kind, ""):
+            raise broken(_EVENT)
+        return np.array(values, spec.dtype).reshape(shape)
+    except (InvalidArgument, AttributeError, TypeError, ValueError, OverflowError):
+        raise broken(_EVENT) from None
