@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
 that was missed.
 """
 NO_GPU = 2
-STARTED_BY_OTHERS = {"bare", "echo", "grpc_bare", "observed", "open_loop", "watched"}
+STARTED_BY_OTHERS = {"bare", "bare_relay", "echo", "grpc_bare", "observed", "open_loop", "watched"}
 PACKAGE = {"wrk": "wrk", "h2load": "nghttp2-client"}
 PORT = re.compile(r"\b180(\d\d)\b")
 
