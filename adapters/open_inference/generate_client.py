@@ -56,7 +56,7 @@ def _value(name: str, array: Array, spec: TensorSpec | None) -> bytes:
             f"input '{name}' of shape {list(array.shape)} cannot be streamed over HTTP, where values have no shape"
         )
     try:
-        text = json_text(name, array)
+        text = b"".join(json_text(name, array))
     except EncodingFailed:
         raise EncodingFailed(
             f"input '{name}' is {'no text' if array.dtype == BYTES else array.dtype}, which JSON cannot carry"
