@@ -22,10 +22,10 @@ class Observer:
 
     def begin(self, endpoint: Endpoint, call: Call, send: Send, begun: float) -> Send:
         """A call has begun, at that time. -> how its replies are to be sent"""
-        trail = call.trail = Trail(endpoint, call, begun)
+        trail = call.trail = Trail(endpoint, call, begun, send)
         if self._spans is not None:
             self._spans.begin(trail)
-        return trail.sending(send)
+        return trail.send
 
     def end(self, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
         """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""

@@ -186,7 +186,7 @@ def _attributes(trail: Trail, request_id: str, code: Code, kind: str) -> dict[st
         "http.request.method": call.method,
         "http.route": trail.endpoint.address.rpartition(" ")[2],
         "http.response.status_code": trail.status,
-        "http.request.body.size": trail.received,
+        "http.request.body.size": len(call.body),
         "http.response.body.size": trail.sent,
         "url.path": path,
         "url.scheme": "http",

@@ -53,11 +53,20 @@ class Trail:
     stages: list[Stage]
     make_leg: Callable[[str], Leg] | None = None
 
-    def __init__(self, endpoint: Endpoint, call: Call, begun: float) -> None:
+    def __init__(self, endpoint: Endpoint, call: Call, begun: float, sends: Send | None = None) -> None:
         self.begun = begun
         self.call = call
         self.endpoint = endpoint
-        self.received = len(call.body)
+        self._sends: Any = sends
+
+    def send(self, reply: Reply) -> Awaitable[None]:
+        """Send a reply as the call's transport does, but seen."""
+        body = reply.body
+        self.status = reply.http_status
+        self.told = reply.grpc_code
+        self.sent += len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum(map(len, body))
+        sent: Awaitable[None] = self._sends(reply)
+        return sent
 
     def follow(self, request: InferRequest) -> None:
         """Note what becomes of a request, which is about to be submitted."""
@@ -66,12 +75,15 @@ class Trail:
 
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
         """See Traced. Of several requests in a call, rows add up, and the longest times count."""
-        self.rows += rows
-        if batch_rows > self.batch_rows:
+        if self.rows:
+            self.rows += rows
+            self.batch_rows = max(self.batch_rows, batch_rows)
+            self.queue_s = max(self.queue_s, started - submitted)
+            self.compute_s = max(self.compute_s, ended - started)
+        else:
+            self.rows = rows
             self.batch_rows = batch_rows
-        if started - submitted > self.queue_s:
             self.queue_s = started - submitted
-        if ended - started > self.compute_s:
             self.compute_s = ended - started
         if self.span is not None:
             self.stages += (("queue", submitted, started), ("infer", started, ended))
@@ -86,18 +98,6 @@ class Trail:
     def upstream(self, target: str) -> Leg:
         """See Traced."""
         return NO_LEG if self.make_leg is None else self.make_leg(target)
-
-    def sending(self, send: Send) -> Send:
-        """The same as `send`, but seen."""
-
-        def seen(reply: Reply) -> Awaitable[None]:
-            body = reply.body
-            self.status = reply.http_status
-            self.told = reply.grpc_code
-            self.sent += len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum(map(len, body))
-            return send(reply)
-
-        return seen
 
     def observing(self, observe: Observe) -> Observe:
         """The same as `observe`, but kept if the call is traced."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway import access_log
-from gateway.access_log import AccessLog, LogFile, line_of
+from gateway.access_log import AccessLog, LogFile
 from gateway.config import AccessLogConfig
 from gateway.errors import Code
 from gateway.files import FileRef
@@ -41,16 +41,20 @@ class Lines(list[dict[str, Any]]):
 
     dropped = taken = 0
 
-    def write(self, facts: Any) -> None:
-        line = line_of(facts)
-        assert line.count(b"\n") == 1
-        assert line.endswith(b"\n")
-        self.append(json.loads(line))
+    def start(self) -> None:
+        """Nothing is written."""
+
+    def write(self, lines: bytes, count: int) -> None:
+        assert lines.count(b"\n") == count
+        assert lines.endswith(b"\n")
+        self.extend(map(json.loads, lines.splitlines()))
 
 
 def written(trail: Trail, code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any) -> Lines:
     lines = Lines()
-    AccessLog(AccessLogConfig(**config), lines).write(trail, "r-1", code, kind, seconds)  # type: ignore[arg-type]
+    log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
+    log.write(trail, "r-1", code, kind, seconds)
+    log.flush()
     return lines
 
 
