@@ -468,7 +468,7 @@ class App:
 
     def _pages(self) -> dict[str, Page]:
         pages = {
-            "/metrics": metrics_page(self.metrics.render),
+            "/metrics": metrics_page(self.metrics.render, self.metrics.settle),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
             "/admin/reload": admin_page(self._check_admin, self._reload),

@@ -482,10 +482,11 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def metrics_page(render: Callable[[], bytes]) -> Page:
-    """/metrics, rendered off the loop: it takes milliseconds."""
+def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
+    """/metrics, rendered off the loop: it takes milliseconds. `settle` goes before, on the loop."""
 
     async def page() -> Reply:
+        settle()
         text = await asyncio.to_thread(render)
         return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 

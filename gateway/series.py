@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
+import numpy as np
 from prometheus_client.core import HistogramMetricFamily
 
 
@@ -38,6 +42,45 @@ class Histogram:
         bounds = (*map(str, self.bounds), "+Inf")
         buckets = [(bound, float(count)) for bound, count in zip(bounds, self.buckets(), strict=True)]
         family.add_metric(list(labels), buckets, self.sum)
+
+
+class Gathered:
+    """A histogram for what is observed with each call: `observe` only notes a number, and many are sorted at a time, by
+    `settle`, at the latest when somebody reads. Whoever has one settles it now and then, for it grows until then.
+
+    `observe` is for one thread, all else for any.
+    """
+
+    __slots__ = ("_histogram", "_waiting", "observe")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._histogram = Histogram(bounds)
+        self._waiting = array("d")
+        self.observe: Callable[[float], None] = self._waiting.append
+
+    def settle(self) -> Any:
+        """-> what was observed since the last time, as an array."""
+        with _settling:
+            waiting = self._waiting
+            count = len(waiting)
+            values = np.frombuffer(waiting[:count])  # more may come meanwhile, but none may go
+            del waiting[:count]
+            if count:
+                histogram = self._histogram
+                places = np.searchsorted(histogram.bounds, values)
+                found = np.bincount(places, minlength=len(histogram.counts)).tolist()
+                histogram.counts = [had + new for had, new in zip(histogram.counts, found, strict=True)]
+                histogram.sum += float(values.sum())
+        return values
+
+    @property
+    def histogram(self) -> Histogram:
+        """All of it so far."""
+        self.settle()
+        return self._histogram
+
+
+_settling: Final = threading.Lock()
 
 
 def label_text(**values: str) -> str:

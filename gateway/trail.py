@@ -6,14 +6,13 @@ A trail is kept only where one of the two wants it; the rest of the house then p
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.canonical import NOTHING, InferRequest, Leg
+from gateway.canonical import NOTHING, Leg
 from gateway.errors import Code
-from gateway.ports import Call, Endpoint, ModelView, Observe, Reply
+from gateway.ports import Buffer, ModelView, Reply
 
-Send = Callable[[Reply], Awaitable[None]]
 Stage = tuple[str, float, float]
 """(name, begun, ended), in seconds of time.monotonic()"""
 
@@ -34,13 +33,13 @@ NO_LEG: Final = NoLeg()
 
 
 class Trail:
-    """One call. `begun` is when it was read, in seconds of time.monotonic(). `view` is the model version that was
-    asked last; `rows` are its own, `batch_rows` those of the batch that it ran in; `sent` are bytes of bodies;
-    `status` and `told` are those of the last reply, over HTTP and over gRPC. `span` is None unless the call is
-    traced; `stages` are then what it went through.
+    """One call. `view` is the model version that was asked last; `rows` are its own, `batch_rows` those of the batch
+    that it ran in; `sent` are bytes of bodies; `status` and `told` are those of the last reply, over HTTP and over
+    gRPC. `span` is None unless the call is traced; `stages` are then what it went through since it had
+    `begun`, in seconds of time.monotonic().
     """
 
-    # Values of the class until something is known: a call that is not traced sets few of them.
+    # Values of the class until something is known, and no __init__: a trail is made for each call.
     view: ModelView | None = None
     rows = 0
     batch_rows = 0
@@ -50,28 +49,23 @@ class Trail:
     status = 0
     told = Code.CANCELLED
     span: Any = None
+    begun = 0.0
     stages: list[Stage]
     make_leg: Callable[[str], Leg] | None = None
 
-    def __init__(self, endpoint: Endpoint, call: Call, begun: float, sends: Send | None = None) -> None:
-        self.begun = begun
-        self.call = call
-        self.endpoint = endpoint
-        self._sends: Any = sends
+    def decoded(self) -> None:
+        """Its first request is about to be submitted. For calls that are traced."""
+        if not self.stages:
+            self.stages.append(("decode", self.begun, time.monotonic()))
 
-    def send(self, reply: Reply) -> Awaitable[None]:
-        """Send a reply as the call's transport does, but seen."""
+    def replied(self, reply: Reply, begun: float = 0.0) -> None:
+        """A reply is about to be sent; it was begun to be encoded at that time."""
+        if begun and self.span is not None:
+            self.stages.append(("encode", begun, time.monotonic()))
         body = reply.body
         self.status = reply.http_status
         self.told = reply.grpc_code
-        self.sent += len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum(map(len, body))
-        sent: Awaitable[None] = self._sends(reply)
-        return sent
-
-    def follow(self, request: InferRequest) -> None:
-        """Note what becomes of a request, which is about to be submitted."""
-        self.view = request.view
-        request.lifeline.trail = self
+        self.sent += len(body) if type(body) is bytes else _size(body)
 
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
         """See Traced. Of several requests in a call, rows add up, and the longest times count."""
@@ -99,14 +93,6 @@ class Trail:
         """See Traced."""
         return NO_LEG if self.make_leg is None else self.make_leg(target)
 
-    def observing(self, observe: Observe) -> Observe:
-        """The same as `observe`, but kept if the call is traced."""
-        if self.span is None:
-            return observe
 
-        def seen(stage: str, seconds: float) -> None:
-            now = time.monotonic()
-            self.stages.append((stage, now - seconds, now))
-            observe(stage, seconds)
-
-        return seen
+def _size(body: Buffer | Sequence[Buffer]) -> int:
+    return len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum([len(part) for part in body])

@@ -27,13 +27,13 @@ class Address:
         return "10.0.0.7"
 
 
-def trail_of(view: ModelView | None = None, **about: Any) -> Trail:
+def trail_of(view: ModelView | None = None, **about: Any) -> tuple[Call, Trail]:
     call = Call(b"12345", "POST", TARGET, {}, "http", dialect="plain", listener=("front", "0.0.0.0:1"), peer=Address())
     for name, value in about.items():
         setattr(call, name, value)
-    trail = Trail(INFER, call, 0.0)
+    trail = Trail()
     trail.view = view
-    return trail
+    return call, trail
 
 
 class Lines(list[dict[str, Any]]):
@@ -50,20 +50,22 @@ class Lines(list[dict[str, Any]]):
         self.extend(map(json.loads, lines.splitlines()))
 
 
-def written(trail: Trail, code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any) -> Lines:
+def written(
+    called: tuple[Call, Trail], code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any
+) -> Lines:
     lines = Lines()
     log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
-    log.write(trail, "r-1", code, kind, seconds)
+    log.write(INFER, *called, "r-1", code, kind, seconds)
     log.flush()
     return lines
 
 
 def test_a_line_says_what_became_of_a_call(make_model: Callable[..., ModelView]) -> None:
     view = make_model("public", {}, {}, handle=SimpleNamespace(name="m"), route=SimpleNamespace(name="public"))
-    trail = trail_of(view)
+    call, trail = trail_of(view)
     trail.ran(2, 8, 1.0, 1.5, 1.75)
     trail.sent, trail.status = 99, 200
-    (line,) = written(trail)
+    (line,) = written((call, trail))
     assert line.pop("time").endswith("Z")
     assert line == {
         "request_id": "r-1",
