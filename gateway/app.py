@@ -474,7 +474,7 @@ class App:
             "/admin/reload": admin_page(self._check_admin, self._reload),
         }
         if path := self.config.metrics.tf_serving_path:
-            pages[path] = tf_serving_metrics_page(path, self._tf_serving.render)
+            pages[path] = tf_serving_metrics_page(path, self._tf_serving.render, self.metrics.settle)
         return pages
 
     def _guarded(self, pages: Iterable[str]) -> dict[str, str]:

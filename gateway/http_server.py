@@ -493,13 +493,14 @@ def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambd
     return read_only(page)
 
 
-def tf_serving_metrics_page(path: str, render: Callable[[], bytes]) -> Page:
+def tf_serving_metrics_page(path: str, render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
     """The same as TensorFlow Serving has it: for any method, and for no query."""
 
     async def page(exchange: Exchange) -> Reply:
         if exchange.target != path:
             text = f"Unexpected path: {exchange.target}. Should be {path}"
             return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
+        settle()
         return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
 
     return page

@@ -48,6 +48,10 @@ CallsKey = tuple[str, str, str, int | str, str]
 """The same, the version perhaps as a number"""
 
 
+Tell = Callable[[Any, Any], None]
+"""Takes arrays: how many seconds calls took, and for how many of these their model ran"""
+
+
 class Watch(Protocol):
     """Counts the calls of one dialect once more, in that dialect's own way."""
 
@@ -55,6 +59,10 @@ class Watch(Protocol):
         """One call is over, after so many seconds, of which its model took `ran`. `question` is None if it could not
         be read, `code` is what the caller was told.
         """
+        ...
+
+    def teller(self, model: str, method: str, transport: str) -> Tell | None:
+        """What is told of such inferences that went well, many at a time, in place of `ended`; None: `ended` is."""
         ...
 
     def forget(self, model: str) -> None:
@@ -85,15 +93,18 @@ class Stages:
 
 
 class Calls:
-    """Those of one kind. When a call is over, `took` is told how long it was if it went well, and `failed` if not;
-    `decoded` and `encoded` are told how long that took. All are for the event loop to call, and all but `failed` cost
-    next to nothing.
+    """Those of one kind. When a call is over, `took` is told how long it was and `ran` how long its model if it went
+    well, and `failed` if not; `decoded` and `encoded` are told how long that took. All are for the event loop to call,
+    and all but `failed` cost next to nothing. `tell`, where there is one, is told the same, many at a time.
     """
 
-    __slots__ = ("_failed", "_failures", "_recent", "_took", "decoded", "encoded", "took")
+    __slots__ = ("_failed", "_failures", "_ran", "_recent", "_took", "decoded", "encoded", "ran", "tell", "took")
 
-    def __init__(self, stages: Stages) -> None:
+    def __init__(self, stages: Stages, tell: Tell | None = None) -> None:
         self._took = Gathered(SECONDS)
+        self._ran = Gathered(())
+        self.tell = tell
+        self.ran = _ignored if tell is None else self._ran.observe
         self._failed = Histogram(SECONDS)
         self._failures: dict[Code, int] = {}
         self._recent: deque[float] = deque(maxlen=MOST_RECENT)
@@ -108,7 +119,10 @@ class Calls:
 
     def settle(self) -> None:
         """See Gathered."""
-        self._recent.extend(self._took.settle()[-MOST_RECENT:].tolist())
+        seconds = self._took.settle()
+        self._recent.extend(seconds[-MOST_RECENT:].tolist())
+        if self.tell is not None:
+            self.tell(seconds, self._ran.settle())
 
     def seconds(self) -> Histogram:
         """How long they took."""
@@ -128,6 +142,9 @@ class Calls:
         """How long those took that ended since this was last asked, the last ones if that is long ago."""
         self.settle()
         return [self._recent.popleft() for _ in range(len(self._recent))]
+
+
+_ignored: Final = deque[float](maxlen=0).append
 
 
 class CallsTable(dict[CallsKey, Calls]):
@@ -193,7 +210,10 @@ class Metrics(Collector):
     def _calls(self, key: RequestKey) -> Calls:
         calls = self._requests.get(key)
         if calls is None:
-            calls = self._requests[key] = Calls(self.stages(key[2], key[3]))
+            dialect, transport, model, version, method = key
+            watch = self.watches.get(dialect) if model else None
+            tell = None if watch is None else watch.teller(model, method, transport)
+            calls = self._requests[key] = Calls(self.stages(model, version), tell)
         return calls
 
     @property

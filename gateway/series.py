@@ -26,6 +26,13 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def observe_all(self, values: Any) -> None:
+        """All numbers of an array."""
+        up_to = np.searchsorted(np.sort(values), self.bounds, "right").tolist()  # a third of the time of the other way
+        found = [end - begin for begin, end in zip((0, *up_to), (*up_to, len(values)), strict=True)]
+        self.counts = [had + new for had, new in zip(self.counts, found, strict=True)]
+        self.sum += float(values.sum())
+
     def add(self, other: Histogram) -> None:
         """What another of the same bounds has observed."""
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
@@ -66,12 +73,13 @@ class Gathered:
             values = np.frombuffer(waiting[:count])  # more may come meanwhile, but none may go
             del waiting[:count]
             if count:
-                histogram = self._histogram
-                places = np.searchsorted(histogram.bounds, values)
-                found = np.bincount(places, minlength=len(histogram.counts)).tolist()
-                histogram.counts = [had + new for had, new in zip(histogram.counts, found, strict=True)]
-                histogram.sum += float(values.sum())
+                self._histogram.observe_all(values)
         return values
+
+    def observe_all(self, values: Any) -> None:
+        """All numbers of an array. In any thread."""
+        with _settling:
+            self._histogram.observe_all(values)
 
     @property
     def histogram(self) -> Histogram:

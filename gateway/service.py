@@ -213,7 +213,9 @@ class Service:
                 calls.failed(code, seconds)
             else:
                 calls.took(seconds)
-            if (watch := self._metrics.watches.get(dialect)) is not None:
+                calls.ran(ran)
+            watch = self._metrics.watches.get(dialect)
+            if watch is not None and (code or calls.tell is None):
                 watch.ended(endpoint, call, question, told, seconds, ran)
             if self.observer is not None:
                 self.observer.end(endpoint, call, question, code, kind, seconds)

@@ -51,7 +51,9 @@ class _Calls:
 
 
 class TfServingMetrics:
-    """Counts the calls of the dialect, on the event loop. `is_public` tells the names of models from any others."""
+    """Counts the calls of the dialect, one by one or many at a time. `is_public` tells the names of models from any
+    others.
+    """
 
     def __init__(self, is_public: Callable[[str], bool]) -> None:
         self._is_public = is_public
@@ -63,10 +65,7 @@ class TfServingMetrics:
             name = question.view.name
         else:
             name = self._named(call, question)
-        key = (name, endpoint.method, call.transport)
-        calls = self._calls.get(key)
-        if calls is None:
-            calls = self._calls[key] = _Calls(endpoint.method)
+        calls = self._of(name, endpoint.method, call.transport)
         if code:
             calls.failures[code] = calls.failures.get(code, 0) + 1
             return
@@ -75,6 +74,26 @@ class TfServingMetrics:
             calls.runtime.observe(ran * _US)
             if calls.with_examples:
                 calls.examples.observe(_rows(question))
+
+    def teller(self, model: str, method: str, transport: str) -> Callable[[Any, Any], None] | None:
+        """See metrics.Watch."""
+        if method in _WITH_EXAMPLES:
+            return None
+
+        def tell(seconds: Any, ran: Any) -> None:
+            if len(seconds) or len(ran):
+                calls = self._of(model, method, transport)
+                calls.latency.observe_all(seconds * _US)
+                calls.runtime.observe_all(ran * _US)
+
+        return tell
+
+    def _of(self, model: str, method: str, transport: str) -> _Calls:
+        key = (model, method, transport)
+        calls = self._calls.get(key)
+        if calls is None:
+            calls = self._calls[key] = _Calls(method)
+        return calls
 
     def _named(self, call: Call, question: Any) -> str:
         """The model that a call is about, if it says one that exists."""
@@ -88,12 +107,12 @@ class TfServingMetrics:
 
     def forget(self, model: str) -> None:
         """See metrics.Watch."""
-        for key in [key for key in self._calls if key[0] == model]:
+        for key in [key for key in list(self._calls) if key[0] == model]:
             del self._calls[key]
 
     def settle(self) -> None:
         """See metrics.Watch."""
-        for calls in self._calls.values():
+        for calls in list(self._calls.values()):
             for gathered in (calls.latency, calls.runtime, calls.examples):
                 gathered.settle()
 

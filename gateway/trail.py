@@ -32,6 +32,9 @@ class NoLeg:
 NO_LEG: Final = NoLeg()
 
 
+_UNTOLD: Final = Code.CANCELLED
+
+
 class Trail:
     """One call. `view` is the model version that was asked last; `rows` are its own, `batch_rows` those of the batch
     that it ran in; `sent` are bytes of bodies; `status` and `told` are those of the last reply, over HTTP and over
@@ -39,19 +42,30 @@ class Trail:
     `begun`, in seconds of time.monotonic().
     """
 
-    # Values of the class until something is known, and no __init__: a trail is made for each call.
-    view: ModelView | None = None
-    rows = 0
-    batch_rows = 0
-    queue_s = 0.0
-    compute_s = 0.0
-    sent = 0
-    status = 0
-    told = Code.CANCELLED
-    span: Any = None
-    begun = 0.0
+    __slots__ = (
+        "batch_rows",
+        "begun",
+        "compute_s",
+        "make_leg",
+        "queue_s",
+        "rows",
+        "sent",
+        "span",
+        "stages",
+        "status",
+        "told",
+        "view",
+    )
+    begun: float
     stages: list[Stage]
-    make_leg: Callable[[str], Leg] | None = None
+
+    def __init__(self) -> None:
+        self.view: ModelView | None = None
+        self.rows = self.batch_rows = self.sent = self.status = 0
+        self.queue_s = self.compute_s = 0.0
+        self.told = _UNTOLD
+        self.span: Any = None
+        self.make_leg: Callable[[str], Leg] | None = None
 
     def decoded(self) -> None:
         """Its first request is about to be submitted. For calls that are traced."""
@@ -70,15 +84,13 @@ class Trail:
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
         """See Traced. Of several requests in a call, rows add up, and the longest times count."""
         if self.rows:
-            self.rows += rows
-            self.batch_rows = max(self.batch_rows, batch_rows)
-            self.queue_s = max(self.queue_s, started - submitted)
-            self.compute_s = max(self.compute_s, ended - started)
-        else:
-            self.rows = rows
-            self.batch_rows = batch_rows
-            self.queue_s = started - submitted
-            self.compute_s = ended - started
+            batch_rows = max(self.batch_rows, batch_rows)
+            submitted = min(submitted, started - self.queue_s)
+            ended = max(ended, started + self.compute_s)
+        self.rows += rows
+        self.batch_rows = batch_rows
+        self.queue_s = started - submitted
+        self.compute_s = ended - started
         if self.span is not None:
             self.stages += (("queue", submitted, started), ("infer", started, ended))
 
