@@ -2,8 +2,8 @@
 OpenTelemetry for calls that are not sampled.
 
 Each contender is a gateway on one core; wrk presses it from another. They take turns within each round, and the table
-has medians over rounds. `/ off` is requests per second divided by those of `off` in the same round, `CPU / off` the same
-of processor time per request, the steadier figure on a machine that does other things too.
+has medians over rounds. `/ off` is requests per second divided by those of `off` in the same round, `CPU / off` the
+same of processor time per request: the steadier figure on a machine that does other things too.
 
 The log and metrics together may cost a tenth: where they take more processor time, it says so.
 """

@@ -181,6 +181,8 @@ def test_a_full_pipe_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     begun = time.monotonic()
     for _ in range(100):
         file.write(bytes(100_000))  # more than a pipe takes
+    thread = file._thread
+    assert thread is not None
     file.close()
     assert time.monotonic() - begun < 2
     assert file.dropped >= 80
@@ -190,7 +192,7 @@ def test_a_full_pipe_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             left = os.read(read, 1 << 20)
         except BlockingIOError:
             time.sleep(0.01)
-            if file._thread is None and not file._waiting:
+            if not thread.is_alive():
                 break
     os.close(read)
 
@@ -209,3 +211,39 @@ def test_a_file_that_cannot_be_written_drops_lines_and_says_so_once(
 
 def test_the_default_is_the_standard_output() -> None:
     assert AccessLogConfig().file == FileRef("stdout", Path("stdout"))
+
+
+def test_what_is_noted_becomes_lines_in_order_though_nobody_waits_for_them(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    log = AccessLog(AccessLogConfig(), LogFile("access.log", path))
+    for number in range(3 * access_log.LINES_AT_ONCE + 1):
+        log.write(INFER, *trail_of(), str(number), Code.OK, "", 0.001)
+    assert log.written == 3 * access_log.LINES_AT_ONCE + 1
+    wait(lambda: content(path).count(b"\n") == 3 * access_log.LINES_AT_ONCE + 1)
+    assert [int(json.loads(line)["request_id"]) for line in content(path).splitlines()] == [*range(193)]
+    log.write(INFER, *trail_of(), "last", Code.OK, "", 0.001)
+    log._file.close()  # at the end of the process
+    assert json.loads(content(path).splitlines()[-1])["request_id"] == "last"
+
+
+def test_lines_that_wait_for_the_disk_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_log, "MOST_WAITING", 100)
+    file = LogFile("access.log", tmp_path / "access.log")
+    monkeypatch.setattr(file, "start", lambda: None)  # a disk that takes nothing
+    log = AccessLog(AccessLogConfig(), file)
+    for _ in range(1000):
+        log.write(INFER, *trail_of(), "x", Code.OK, "", 0.001)
+    assert len(log._facts) < access_log.LINES_AT_ONCE
+    assert 100 <= log.written < 100 + access_log.LINES_AT_ONCE
+    assert log.written + log.dropped == 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0, "0.000"), (0.0009996, "1.000"), (0.00999999, "10.000"), (0.01, "10.000"), (61.5, "61500.000")],
+)
+def test_times_have_three_digits_of_a_millisecond(seconds: float, expected: str) -> None:
+    line = access_log.Format().lines(
+        [(None, (), "", "", "", Code.OK, "", 0, "", None, 1.5, "x", 0, 0, 0.0, 0.0, 5, 0, seconds, None)]
+    )
+    assert f'"total_ms":{expected}}}'.encode() in line
