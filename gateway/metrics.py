@@ -213,7 +213,8 @@ class Metrics(Collector):
             dialect, transport, model, version, method = key
             watch = self.watches.get(dialect) if model else None
             tell = None if watch is None else watch.teller(model, method, transport)
-            calls = self._requests[key] = Calls(self.stages(model, version), tell)
+            stages = self.stages(model, version) if model else Stages()  # what reached no model has none to be shown
+            calls = self._requests[key] = Calls(stages, tell)
         return calls
 
     @property

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 from gateway.errors import Code
-from gateway.metrics import SECONDS, Calls, Stages
+from gateway.metrics import SECONDS, Calls, Metrics, Stages
 from gateway.series import Gathered, Histogram
 
 
@@ -50,3 +50,11 @@ def test_calls_that_fail_are_no_others() -> None:
     assert calls.seconds().sum == 3.5
     assert sorted(calls.recent()) == [0.5, 0.5, 0.5, 2.0]
     assert calls.recent() == []
+
+
+def test_what_reached_no_model_has_no_stages() -> None:
+    metrics = Metrics(lambda: ())
+    metrics.request(("plain", "http", "", "", "ready"), Code.OK, 0.1)
+    text = metrics.render().decode()
+    assert 'tensorgate_request_seconds_count{dialect="plain"' in text
+    assert "tensorgate_stage_seconds_count" not in text
