@@ -49,7 +49,7 @@ class Case(Protocol):
 @dataclass(frozen=True, slots=True)
 class Contest:
     """`commands` maps a contender to its port and how to start it; the first `usual` take part unless others are
-    named.
+    named. `verdict` has a last word on the results.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Contest:
     cases: Mapping[str, Case]
     usual: int = 2
     find_load: Callable[[], object] = field(default=find_wrk)
+    verdict: Callable[[report.Rounds], str] = field(default=lambda results: "")
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser = argparse.ArgumentParser(
@@ -116,6 +117,8 @@ class Contest:
         except Failed as failure:
             raise SystemExit(f"failed: {failure}") from None
         print(report.table(results))
+        if word := self.verdict(results):
+            print(word)
         print(f"all rounds: {report.save(self.name, results, vars(options))}")
 
 

@@ -19,6 +19,8 @@ from benchmarks.wrk import Round
 LEFT = 2  # columns of words
 RESULTS = Path(__file__).parent / "results"
 BASES = ("bare", "precomputed", "echo", "off")  # contenders that the others are divided by
+BY_CPU = ("off",)
+"""Those to which one compares processor time, too."""
 HEAD = ("case", "contender", "requests/s", "p50 ms", "p99 ms", "CPU us/request")
 
 Rounds = Mapping[str, Mapping[str, Sequence[Round]]]
@@ -33,11 +35,13 @@ def middle(rounds: Sequence[Round]) -> Round:
 
 def table(results: Rounds) -> str:
     bases = [base for base in BASES if any(base in contenders for contenders in results.values())]
-    lines: list[tuple[str, ...]] = [(*HEAD, *(f"/ {base}" for base in bases))]
+    by_cpu = [base for base in bases if base in BY_CPU]
+    lines: list[tuple[str, ...]] = [(*HEAD, *(f"/ {base}" for base in bases), *(f"CPU / {base}" for base in by_cpu))]
     for case, contenders in results.items():
         for name, rounds in contenders.items():
             ratios = [_ratio(rounds, contenders.get(base)) for base in bases]
-            lines.append((case, name, *_figures(middle(rounds)), *ratios))
+            costs = [cost(rounds, contenders[base]) for base in by_cpu if base in contenders]
+            lines.append((case, name, *_figures(middle(rounds)), *ratios, *(f"{one:.2f}" for one in costs)))
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(_align(line, widths) for line in lines)
 
@@ -53,6 +57,12 @@ def _ratio(rounds: Sequence[Round], base: Sequence[Round] | None) -> str:
         return "-"
     pairs = zip(rounds, base, strict=True)
     return f"{median(one.requests_per_s / other.requests_per_s for one, other in pairs):.2f}"
+
+
+def cost(rounds: Sequence[Round], base: Sequence[Round]) -> float:
+    """The same of processor time per request: what else the machine does shows less in it."""
+    pairs = zip(rounds, base, strict=True)
+    return median(one.cpu_us_per_request / other.cpu_us_per_request for one, other in pairs)
 
 
 def _align(line: Sequence[str], widths: Sequence[int]) -> str:

@@ -30,7 +30,7 @@ from backends.failures import free_pools, on_lost_device
 from backends.fitting import make_ops
 from backends.gpu import read_gpu
 from backends.ops import OPS
-from gateway.access_log import AccessLog, LogFile, line_of
+from gateway.access_log import AccessLog, LogFile
 from gateway.admin import AdminKey
 from gateway.canonical import NOTHING, ModelRef
 from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
@@ -468,13 +468,13 @@ class App:
 
     def _pages(self) -> dict[str, Page]:
         pages = {
-            "/metrics": metrics_page(self.metrics.render),
+            "/metrics": metrics_page(self.metrics.render, self.metrics.settle),
             "/healthz": probe_page(lambda: True),
             "/readyz": probe_page(lambda: self.service.ready),
             "/admin/reload": admin_page(self._check_admin, self._reload),
         }
         if path := self.config.metrics.tf_serving_path:
-            pages[path] = tf_serving_metrics_page(path, self._tf_serving.render)
+            pages[path] = tf_serving_metrics_page(path, self._tf_serving.render, self.metrics.settle)
         return pages
 
     def _guarded(self, pages: Iterable[str]) -> dict[str, str]:
@@ -582,7 +582,7 @@ def _tracing(config: Config) -> Tracing:
 def _observer(config: Config) -> Observer | None:
     """Raises ImportError where OpenTelemetry is wanted, and not installed."""
     log, wanted = None, config.access_log
-    file = LogFile(wanted.file.written, wanted.file.path, line_of) if wanted is not None else None
+    file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None
     if wanted is not None and file is not None:
         log = AccessLog(wanted, file)
     spans = Spans(config.opentelemetry, version()) if config.opentelemetry is not None else None

@@ -482,23 +482,25 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def metrics_page(render: Callable[[], bytes]) -> Page:
-    """/metrics, rendered off the loop: it takes milliseconds."""
+def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
+    """/metrics, rendered off the loop: it takes milliseconds. `settle` goes before, on the loop."""
 
     async def page() -> Reply:
+        settle()
         text = await asyncio.to_thread(render)
         return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     return read_only(page)
 
 
-def tf_serving_metrics_page(path: str, render: Callable[[], bytes]) -> Page:
+def tf_serving_metrics_page(path: str, render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
     """The same as TensorFlow Serving has it: for any method, and for no query."""
 
     async def page(exchange: Exchange) -> Reply:
         if exchange.target != path:
             text = f"Unexpected path: {exchange.target}. Should be {path}"
             return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
+        settle()
         return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
 
     return page

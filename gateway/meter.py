@@ -9,18 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import GatewayError
 from gateway.job import Job
 from gateway.ports import Observe
 from gateway.slot import Batch
-from gateway.statistics import Compute, Counters, Timings, compute_of, reason_of
+from gateway.statistics import Compute, Counters, Timings, Took, compute_of, reason_of
 from gateway.tracing import Tracer
-
-Took: TypeAlias = tuple[float, float]
-"""When something began (time.monotonic), and for how many seconds it ran"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +37,16 @@ class Meter:
             observe(stage, seconds)
         observe("queue", 0.0)
         self.batch(rows)
-        began, seconds = took
         if (trail := request.lifeline.trail) is not None:
+            began, seconds = took
             trail.ran(rows, rows, began, began, began + seconds)
         if isinstance(outcome, GatewayError):
-            self._failed(request, began, seconds, reason_of(outcome))
+            self._failed(request, *took, reason_of(outcome))
             return
-        compute = compute_of(timings)
-        self.counters.ran(rows, compute)
-        self.counters.succeeded(rows, began, seconds, 0.0, compute)
+        self.counters.ran_alone(rows, took, timings)
         if self.tracer.on:
-            self.tracer.note(request, began, began, compute, began + seconds)
+            began, seconds = took
+            self.tracer.note(request, began, began, compute_of(timings), began + seconds)
 
     def hit(self, request: InferRequest, began: float, seconds: float) -> None:
         """A request that `began` then (time.monotonic) was answered by the response cache, in so many seconds."""

@@ -1,14 +1,13 @@
 """Every Prometheus instrument. The rest of the house knows only `Meter` and `Metrics.request`.
 
-The request path counts in plain Python lists and dictionaries on the event loop, ten times as cheap as a labelled
-look-up in the client library; the library renders them when Prometheus asks. Label values are names of the
-configuration and of our own code, never a caller's text: a request that named an unknown model is counted under
-model="".
+The request path only notes numbers, on the event loop: a labelled look-up in the client library would cost twenty times
+as much. They are sorted into histograms once a second, and the library renders those when Prometheus asks.
+Label values are names of the configuration and of our own code, never a caller's text: a request that named an unknown
+model is counted under model="".
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
@@ -25,7 +24,7 @@ from gateway.ports import Call, Endpoint
 from gateway.refusals import REFUSALS, refusal_of
 from gateway.response_cache import ResponseCache
 from gateway.route import Route
-from gateway.series import Histogram
+from gateway.series import Gathered, Histogram
 from gateway.shadow_metrics import shadow_families
 from gateway.statistics import Counters
 from gateway.tracing import Tracing
@@ -45,6 +44,12 @@ ModelKey = tuple[str, str]
 """(model, version); ("", "") where a request reached no model"""
 RequestKey = tuple[str, str, str, str, str]
 """(dialect, transport, model, version, method)"""
+CallsKey = tuple[str, str, str, int | str, str]
+"""The same, the version perhaps as a number"""
+
+
+Tell = Callable[[Any, Any], None]
+"""Takes arrays: how many seconds calls took, and for how many of these their model ran"""
 
 
 class Watch(Protocol):
@@ -56,44 +61,110 @@ class Watch(Protocol):
         """
         ...
 
+    def teller(self, model: str, method: str, transport: str) -> Tell | None:
+        """What is told of such inferences that went well, many at a time, in place of `ended`; None: `ended` is."""
+        ...
+
     def forget(self, model: str) -> None:
         """A model has no loaded version any more."""
+        ...
+
+    def settle(self) -> None:
+        """See Gathered."""
         ...
 
 
 class Stages:
     """Time in each stage of one model version's requests."""
 
-    __slots__ = ("by_stage",)
+    __slots__ = ("_observe", "by_stage")
 
     def __init__(self) -> None:
-        self.by_stage = {stage: Histogram(SECONDS) for stage in STAGES}
+        self.by_stage = {stage: Gathered(SECONDS) for stage in STAGES}
+        self._observe = {stage: gathered.observe for stage, gathered in self.by_stage.items()}
 
     def observe(self, stage: str, seconds: float) -> None:
-        histogram = self.by_stage[stage]  # not histogram.observe: this is called several times a request
-        histogram.counts[bisect_left(SECONDS, seconds)] += 1
-        histogram.sum += seconds
+        self._observe[stage](seconds)
+
+    def settle(self) -> None:
+        """See Gathered."""
+        for gathered in self.by_stage.values():
+            gathered.settle()
 
 
-class Requests:
-    """Calls of one kind: how long they took, and how many ended with which code. `recent` are times that the monitor
-    has not seen yet, the last ones if it looks too seldom.
+class Calls:
+    """Those of one kind. When a call is over, `took` is told how long it was and `ran` how long its model if it went
+    well, and `failed` if not; `decoded` and `encoded` are told how long that took. All are for the event loop to call,
+    and all but `failed` cost next to nothing. `tell`, where there is one, is told the same, many at a time.
     """
 
-    __slots__ = ("codes", "recent", "seconds")
+    __slots__ = ("_failed", "_failures", "_ran", "_recent", "_took", "decoded", "encoded", "ran", "tell", "took")
 
-    def __init__(self) -> None:
-        self.seconds = Histogram(SECONDS)
-        self.codes: dict[Code, int] = {}
-        self.recent: deque[float] = deque(maxlen=MOST_RECENT)
+    def __init__(self, stages: Stages, tell: Tell | None = None) -> None:
+        self._took = Gathered(SECONDS)
+        self._ran = Gathered(())
+        self.tell = tell
+        self.ran = _ignored if tell is None else self._ran.observe
+        self._failed = Histogram(SECONDS)
+        self._failures: dict[Code, int] = {}
+        self._recent: deque[float] = deque(maxlen=MOST_RECENT)
+        self.took = self._took.observe
+        self.decoded = stages.by_stage["decode"].observe
+        self.encoded = stages.by_stage["encode"].observe
+
+    def failed(self, code: Code, seconds: float) -> None:
+        self._failed.observe(seconds)
+        self._failures[code] = self._failures.get(code, 0) + 1
+        self._recent.append(seconds)
+
+    def settle(self) -> None:
+        """See Gathered."""
+        seconds = self._took.settle()
+        self._recent.extend(seconds[-MOST_RECENT:].tolist())
+        if self.tell is not None:
+            self.tell(seconds, self._ran.settle())
+
+    def seconds(self) -> Histogram:
+        """How long they took."""
+        self.settle()
+        both = Histogram(SECONDS)
+        both.add(self._took.histogram)
+        both.add(self._failed)
+        return both
+
+    def codes(self) -> dict[Code, int]:
+        """How many ended with which."""
+        self.settle()
+        well = sum(self._took.histogram.counts)
+        return {Code.OK: well, **self._failures} if well else dict(self._failures)
+
+    def recent(self) -> list[float]:
+        """How long those took that ended since this was last asked, the last ones if that is long ago."""
+        self.settle()
+        return [self._recent.popleft() for _ in range(len(self._recent))]
+
+
+_ignored: Final = deque[float](maxlen=0).append
+
+
+class CallsTable(dict[CallsKey, Calls]):
+    """Calls by their kind, of which the version may be a number. Found without a call of ours."""
+
+    def __init__(self, make: Callable[[RequestKey], Calls]) -> None:
+        self._make = make
+
+    def __missing__(self, key: CallsKey) -> Calls:
+        dialect, transport, model, version, method = key
+        calls = self[key] = self._make((dialect, transport, model, str(version), method))
+        return calls
 
 
 class Metrics(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
     `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
-    `more` gives what models count themselves. `watches` are those of single dialects. `inferences` is how many calls
-    have reached a model, ever. `cache` is what answers again, `routes` are those that lead to models; `restarts` is how
+    `more` gives what models count themselves. `watches` are those of single dialects. `calls` finds those of a
+    kind. `cache` is what answers again, `routes` are those that lead to models; `restarts` is how
     often this process was replaced, by reason, where somebody watches.
     """
 
@@ -109,7 +180,8 @@ class Metrics(Collector):
         restarts: Mapping[str, int] = NOTHING,
     ) -> None:
         self.watches = watches
-        self.inferences = 0
+        self.calls = CallsTable(self._calls)
+        self._gone = 0
         self._models = models
         self._tracing = tracing or Tracing()
         self._triton = triton
@@ -117,10 +189,11 @@ class Metrics(Collector):
         self._cache = cache or ResponseCache()
         self._routes = routes
         self._restarts = restarts
-        self._requests: dict[RequestKey, Requests] = {}
+        self._requests: dict[RequestKey, Calls] = {}
         self._refused = dict.fromkeys(REFUSALS, 0)
         self._stages: dict[ModelKey, Stages] = {}
-        self._batches: dict[ModelKey, Histogram] = {}
+        self._counters: dict[ModelKey, Counters] = {}
+        self._batches: dict[ModelKey, Gathered] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -128,27 +201,38 @@ class Metrics(Collector):
 
     def request(self, key: RequestKey, code: Code, seconds: float) -> None:
         """One call is over."""
-        if key[2]:
-            self.inferences += 1
-        requests = self._requests.get(key)
-        if requests is None:
-            requests = self._requests[key] = Requests()
-        requests.seconds.observe(seconds)
-        requests.recent.append(seconds)
-        requests.codes[code] = requests.codes.get(code, 0) + 1
+        calls = self.calls[key]
+        if code:
+            calls.failed(code, seconds)
+        else:
+            calls.took(seconds)
+
+    def _calls(self, key: RequestKey) -> Calls:
+        calls = self._requests.get(key)
+        if calls is None:
+            dialect, transport, model, version, method = key
+            watch = self.watches.get(dialect) if model else None
+            tell = None if watch is None else watch.teller(model, method, transport)
+            stages = self.stages(model, version) if model else Stages()  # what reached no model has none to be shown
+            calls = self._requests[key] = Calls(stages, tell)
+        return calls
+
+    @property
+    def inferences(self) -> int:
+        """How many calls have reached a model, ever."""
+        return self._gone + sum(sum(calls.codes().values()) for key, calls in self._requests.items() if key[2])
 
     def recent(self) -> Iterator[tuple[RequestKey, Mapping[Code, int], list[float]]]:
         """Of each kind of calls: how many ended with which code so far, and the times of those that
         ended since this was last asked, which are then forgotten.
         """
-        for key, requests in self._requests.items():
-            times = list(requests.recent)
-            requests.recent.clear()
-            yield key, requests.codes, times
+        self.settle()
+        for key, calls in self._requests.items():
+            yield key, calls.codes(), calls.recent()
 
     def batches(self) -> Mapping[ModelKey, Histogram]:
         """Rows of the batches that ran, by model and version."""
-        return self._batches
+        return {key: gathered.histogram for key, gathered in self._batches.items()}
 
     def stages(self, model: str, version: str) -> Stages:
         """The stage times of one model version, under the public name that the caller used."""
@@ -160,20 +244,29 @@ class Metrics(Collector):
 
     def meter(self, model: str, version: int) -> Meter:
         """What the scheduler of a version that is being loaded reports to. Series exist from here on, at 0."""
-        batches = self._batches.setdefault((model, str(version)), Histogram(ROWS))
+        batches = self._batches.setdefault((model, str(version)), Gathered(ROWS))
         observe = self.stages(model, str(version)).observe
-        return Meter(observe, batches.observe, Counters(), self._tracing.tracer(model))
+        counters = self._counters[model, str(version)] = Counters()
+        return Meter(observe, batches.observe, counters, self._tracing.tracer(model))
 
     def forget(self, model: str, version: int) -> None:
         """A version was unloaded: its series end. They start at 0 should it come back, as after a restart."""
         key = (model, str(version))
         self._stages.pop(key, None)
         self._batches.pop(key, None)
+        self._counters.pop(key, None)
         for each in [each for each in self._requests if each[2:4] == key]:
-            del self._requests[each]
+            self._gone += sum(self._requests.pop(each).codes().values())
+        self.calls.clear()
         if not any(name == model for name, _ in self._batches):
             for watch in self.watches.values():
                 watch.forget(model)
+
+    def settle(self) -> None:
+        """Sort what was noted of calls, on the loop: once a second, so that it does not grow, and before `render`."""
+        noted: list[Gathered | Stages | Calls | Watch | Counters] = [*self._batches.values(), *self._stages.values()]
+        for each in (*noted, *self._counters.values(), *self._requests.values(), *self.watches.values()):
+            each.settle()
 
     def refused(self, error: GatewayError, *, draining: bool) -> None:
         """A call ends with this error: count it, if it is one with which callers are turned away."""
@@ -182,7 +275,7 @@ class Metrics(Collector):
             self._refused[reason] += 1
 
     def render(self) -> bytes:
-        """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop."""
+        """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop, after `settle`."""
         text = generate_latest(self._registry)
         return text + self._triton.render() if self._triton else text
 
@@ -211,9 +304,9 @@ class Metrics(Collector):
         timed = HistogramMetricFamily(
             "tensorgate_request_seconds", "Time from the whole request read to the last answer sent.", labels=labels
         )
-        for key, requests in list(self._requests.items()):
-            requests.seconds.add_to(timed, key)
-            for code, count in list(requests.codes.items()):
+        for key, calls in list(self._requests.items()):
+            calls.seconds().add_to(timed, key)
+            for code, count in calls.codes().items():
                 counted.add_metric([*key, code.name], count)
         refused = CounterMetricFamily(
             "tensorgate_rejected_requests",
@@ -233,10 +326,10 @@ class Metrics(Collector):
         queued = GaugeMetricFamily("tensorgate_queued_requests", "Requests that wait for a batch.", labels=labels)
         running = GaugeMetricFamily("tensorgate_running_requests", "Requests in batches that run.", labels=labels)
         for key, times in list(self._stages.items()):
-            for stage, histogram in times.by_stage.items():
-                histogram.add_to(stages, (*key, stage))
-        for key, histogram in list(self._batches.items()):
-            histogram.add_to(batches, key)
+            for stage, gathered in times.by_stage.items():
+                gathered.histogram.add_to(stages, (*key, stage))
+        for key, gathered in list(self._batches.items()):
+            gathered.histogram.add_to(batches, key)
         loads = GaugeMetricFamily("tensorgate_model_load_seconds", "How long loading took.", labels=labels)
         for model in self._models():
             loads.add_metric([model.name, str(model.version)], model.load_seconds)

@@ -9,7 +9,7 @@ from gateway.errors import Code
 from gateway.ports import Call, Endpoint
 from gateway.request_id import new
 from gateway.spans import Spans
-from gateway.trail import Send, Trail
+from gateway.trail import Trail
 
 
 class Observer:
@@ -20,14 +20,13 @@ class Observer:
         self._file = file
         self._spans = spans
 
-    def begin(self, endpoint: Endpoint, call: Call, send: Send, begun: float) -> Send:
-        """A call has begun, at that time. -> how its replies are to be sent"""
-        trail = call.trail = Trail(endpoint, call, begun)
+    def begin(self, endpoint: Endpoint, call: Call, begun: float) -> None:
+        """A call has begun, at that time in seconds of time.monotonic()."""
+        call.trail = Trail()
         if self._spans is not None:
-            self._spans.begin(trail)
-        return trail.sending(send)
+            self._spans.begin(call.trail, endpoint, call, begun)
 
-    def end(self, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
+    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
         """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""
         trail: Trail = call.trail
         call.trail = None  # no cycle: the body is to go at once, and not when Python's collector comes by
@@ -36,13 +35,14 @@ class Observer:
         request_id = call.request_id
         if self.access_log is not None:
             request_id = request_id or new()
-            self.access_log.write(trail, request_id, code, kind, seconds)
+            self.access_log.write(endpoint, call, trail, request_id, code, kind, seconds)
         if trail.span is not None and self._spans is not None:
             self._spans.end(trail, request_id, code, kind)
 
     def reopen(self) -> None:
         """The log's file was renamed."""
-        if self._file is not None:
+        if self.access_log is not None and self._file is not None:
+            self.access_log.flush()
             self._file.reopen()
 
     def close(self) -> None:

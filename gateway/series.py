@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
+import numpy as np
 from prometheus_client.core import HistogramMetricFamily
 
 
@@ -22,6 +26,13 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def observe_all(self, values: Any) -> None:
+        """All numbers of an array."""
+        up_to = np.searchsorted(np.sort(values), self.bounds, "right").tolist()  # a third of the time of the other way
+        found = [end - begin for begin, end in zip((0, *up_to), (*up_to, len(values)), strict=True)]
+        self.counts = [had + new for had, new in zip(self.counts, found, strict=True)]
+        self.sum += float(values.sum())
+
     def add(self, other: Histogram) -> None:
         """What another of the same bounds has observed."""
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
@@ -38,6 +49,46 @@ class Histogram:
         bounds = (*map(str, self.bounds), "+Inf")
         buckets = [(bound, float(count)) for bound, count in zip(bounds, self.buckets(), strict=True)]
         family.add_metric(list(labels), buckets, self.sum)
+
+
+class Gathered:
+    """A histogram for what is observed with each call: `observe` only notes a number, and many are sorted at a time, by
+    `settle`, at the latest when somebody reads. Whoever has one settles it now and then, for it grows until then.
+
+    `observe` is for one thread, all else for any.
+    """
+
+    __slots__ = ("_histogram", "_waiting", "observe")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._histogram = Histogram(bounds)
+        self._waiting = array("d")
+        self.observe: Callable[[float], None] = self._waiting.append
+
+    def settle(self) -> Any:
+        """-> what was observed since the last time, as an array."""
+        with _settling:
+            waiting = self._waiting
+            count = len(waiting)
+            values = np.frombuffer(waiting[:count])  # more may come meanwhile, but none may go
+            del waiting[:count]
+            if count:
+                self._histogram.observe_all(values)
+        return values
+
+    def observe_all(self, values: Any) -> None:
+        """All numbers of an array. In any thread."""
+        with _settling:
+            self._histogram.observe_all(values)
+
+    @property
+    def histogram(self) -> Histogram:
+        """All of it so far."""
+        self.settle()
+        return self._histogram
+
+
+_settling: Final = threading.Lock()
 
 
 def label_text(**values: str) -> str:

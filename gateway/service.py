@@ -46,10 +46,10 @@ from gateway.errors import (
 from gateway.gate import Gate
 from gateway.job import Answered
 from gateway.logs import Logs
-from gateway.metrics import Metrics
+from gateway.metrics import Calls, Metrics
 from gateway.monitor import Monitor
 from gateway.observer import Observer
-from gateway.ports import Answers, Call, Endpoint, NeedsThread, Observe, Reply, Resolve
+from gateway.ports import Answers, Call, Endpoint, NeedsThread, Reply, Resolve
 from gateway.questions import (
     IndexEntry,
     InferTogether,
@@ -174,15 +174,14 @@ class Service:
         Raises nothing but what ends a call from outside: its cancellation, or `send`'s word that the client has left.
         """
         begun = time.perf_counter()
-        model = version = ""
-        question = None
+        calls = question = None
         ran = 0.0
         code = told = Code.CANCELLED
         call.regions = self._memory
         call.dialect = dialect
         kind = ""
         if self.observer is not None:
-            send = self.observer.begin(endpoint, call, send, begun)
+            self.observer.begin(endpoint, call, begun)
         resolve = self._router.resolver(call)
         try:
             self._enter(endpoint, call)
@@ -192,42 +191,43 @@ class Service:
             if self.gate is not None:
                 self.gate.admit(call, question)
             if type(question) is InferRequest:
-                model, version = question.view.name, str(question.view.version)
-                observe = self._observe(call, model, version)
-                observe("decode", time.perf_counter() - begun)
-                routed = question.view.route is not None and type(resolve) is Resolution
+                view = question.view
+                calls = self._metrics.calls[dialect, call.transport, view.name, view.version, endpoint.method]
+                calls.decoded(time.perf_counter() - begun)
+                routed = view.route is not None and type(resolve) is Resolution
                 infer = self._infer_by_route if routed else self._infer
-                ran = await infer(endpoint, call, question, resolve, observe, send, accepted)
+                ran = await infer(endpoint, call, question, resolve, calls, send, accepted)
             else:
-                await send(await self._answer(endpoint, call, question))
+                await send(_seen(call, await self._answer(endpoint, call, question)))
             code = told = Code.OK
-        except GatewayError as error:
-            code, kind = error.code, type(error).__name__
-            self._metrics.refused(error, draining=self.draining)
-            reply = _refusal(error, endpoint.encode_error(error, call))
-            told = reply.grpc_code
-            await send(reply)
         except ConnectionError:
             raise
-        except Exception:
-            code = told = Code.INTERNAL
-            kind = Internal.__name__
-            log.exception("%s %s failed unexpectedly", dialect, endpoint.address)
-            await send(endpoint.encode_error(Internal(), call))
+        except Exception as error:
+            code, told, kind, reply = self._failed(endpoint, call, error)
+            await send(_seen(call, reply))
         finally:
             call.end()
-            key = (dialect, call.transport, model, version, endpoint.method)
+            calls = calls or self._metrics.calls[dialect, call.transport, "", "", endpoint.method]
             seconds = time.perf_counter() - begun
-            self._metrics.request(key, code, seconds)
-            if (watch := self._metrics.watches.get(dialect)) is not None:
+            if code:
+                calls.failed(code, seconds)
+            else:
+                calls.took(seconds)
+                calls.ran(ran)
+            watch = self._metrics.watches.get(dialect)
+            if watch is not None and (code or calls.tell is None):
                 watch.ended(endpoint, call, question, told, seconds, ran)
             if self.observer is not None:
-                self.observer.end(call, question, code, kind, seconds)
+                self.observer.end(endpoint, call, question, code, kind, seconds)
 
-    def _observe(self, call: Call, model: str, version: str) -> Observe:
-        """What is told of the stages of a call."""
-        observe = self._metrics.stages(model, version).observe
-        return observe if call.trail is None else call.trail.observing(observe)
+    def _failed(self, endpoint: Endpoint, call: Call, error: Exception) -> tuple[Code, Code, str, Reply]:
+        """A call ends with an error -> its code, what the caller is told, the error's name, and the answer."""
+        if isinstance(error, GatewayError):
+            self._metrics.refused(error, draining=self.draining)
+            reply = _refusal(error, endpoint.encode_error(error, call))
+            return error.code, reply.grpc_code, type(error).__name__, reply
+        log.error("%s %s failed unexpectedly", call.dialect, endpoint.address, exc_info=error)
+        return Code.INTERNAL, Code.INTERNAL, Internal.__name__, endpoint.encode_error(Internal(), call)
 
     def _enter(self, endpoint: Endpoint, call: Call) -> None:
         """Past the gate, or past the administrator's key where there is none. Raises what refuses the call."""
@@ -240,7 +240,8 @@ class Service:
         """What is looked up, or done, for a question that is no inference of one model."""
         if call.trail is not None and type(question) is InferTogether:
             for request in question.requests:
-                call.trail.follow(request)
+                call.trail.view = request.view
+                request.lifeline.trail = call.trail
         answer = self._answers[type(question)](question)
         if isawaitable(answer):
             answer = await answer
@@ -257,7 +258,7 @@ class Service:
         call: Call,
         request: InferRequest,
         resolve: Resolve,
-        observe: Observe,
+        calls: Calls,
         send: Send,
         accepted: Accepted | None,
         copy: Copy | None = None,
@@ -277,19 +278,19 @@ class Service:
         answer = None
         if type(answers) is Answered:  # the usual way of small requests, spared an iteration
             answer = answers.take()
-            answered = await self._send_answer(endpoint, answer, request, observe, send)
+            answered = await self._send_answer(endpoint, call, answer, request, calls, send)
             if copy is not None:
                 copy.heard(answer)
         else:
             try:
                 async for answer in answers:
-                    answered = await self._send_answer(endpoint, answer, request, observe, send)
+                    answered = await self._send_answer(endpoint, call, answer, request, calls, send)
                     if copy is not None:
                         copy.heard(answer)
             finally:
                 answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
-            await send(end)
+            await send(_seen(call, end))
         return answered - submitted
 
     async def _infer_by_route(
@@ -298,7 +299,7 @@ class Service:
         call: Call,
         request: InferRequest,
         resolve: Any,
-        observe: Observe,
+        calls: Calls,
         send: Send,
         accepted: Accepted | None,
     ) -> float:
@@ -327,7 +328,7 @@ class Service:
                 tell = None if call.accepted else accepted  # its place in a stream it has once
                 infer = self._infer if route.mirror is None else partial(self._infer_mirrored, route.mirror)
                 try:
-                    return await infer(endpoint, call, request, again or resolve, observe, send_once, tell)
+                    return await infer(endpoint, call, request, again or resolve, calls, send_once, tell)
                 except GatewayError as error:
                     again = None if has_sent else resolve.instead(request, error)
                     if again is None:
@@ -342,20 +343,26 @@ class Service:
         call: Call,
         request: InferRequest,
         resolve: Resolve,
-        observe: Observe,
+        calls: Calls,
         send: Send,
         accepted: Accepted | None,
     ) -> float:
         """The same as `_infer`; afterwards, other models may get the request, too."""
         copy = shadow.copy(request, self._router.target)
         if copy is None:
-            return await self._infer(endpoint, call, request, resolve, observe, send, accepted)
+            return await self._infer(endpoint, call, request, resolve, calls, send, accepted)
         with copy:
-            seconds = copy.seconds = await self._infer(endpoint, call, request, resolve, observe, send, accepted, copy)
+            seconds = copy.seconds = await self._infer(endpoint, call, request, resolve, calls, send, accepted, copy)
         return seconds
 
     async def _send_answer(
-        self, endpoint: Endpoint, answer: InferResponse, request: InferRequest, observe: Observe, send: Send
+        self,
+        endpoint: Endpoint,
+        call: Call,
+        answer: InferResponse,
+        request: InferRequest,
+        calls: Calls,
+        send: Send,
     ) -> float:
         """-> when the model had given it."""
         begun = time.perf_counter()
@@ -363,7 +370,9 @@ class Service:
             reply = await self._in_thread(endpoint.encode, answer, request)
         else:
             reply = endpoint.encode(answer, request)
-        observe("encode", time.perf_counter() - begun)
+        calls.encoded(time.perf_counter() - begun)
+        if call.trail is not None:
+            call.trail.replied(reply, begun)
         await send(reply)
         return begun
 
@@ -385,8 +394,12 @@ class Service:
 
     def _submit(self, endpoint: Endpoint, call: Call, request: InferRequest) -> Answers:
         view = request.view
-        if call.trail is not None:
-            call.trail.follow(request)
+        trail = call.trail
+        if trail is not None:
+            trail.view = view
+            request.lifeline.trail = trail
+            if trail.span is not None:
+                trail.decoded()
         if view.decoupled and endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)
@@ -486,6 +499,13 @@ class Service:
     def _log_settings(self, question: LogSettings) -> Mapping[str, bool | int | str]:
         self._logs.change(question.changes)
         return self._logs.settings()
+
+
+def _seen(call: Call, reply: Reply) -> Reply:
+    """A reply that is about to be sent."""
+    if call.trail is not None:
+        call.trail.replied(reply)
+    return reply
 
 
 def _is_any_long(endpoint: Endpoint, answers: tuple[InferResponse, ...], question: InferTogether) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from gateway.canonical import Leg
 from gateway.config import OpenTelemetryConfig
 from gateway.errors import Code
+from gateway.ports import Call, Endpoint
 from gateway.trace_context import Parent, is_sampled, parent_of, untraced
 from gateway.trail import NoLeg, Trail
 
@@ -63,12 +64,13 @@ class Spans:
         self._provider.add_span_processor(BatchSpanProcessor(sender, config.max_waiting, 1000, batch))
         self._tracer = self._provider.get_tracer("tensorgate", version)
 
-    def begin(self, trail: Trail) -> None:
+    def begin(self, trail: Trail, endpoint: Endpoint, call: Call, begun: float) -> None:
         """A call begins: decide whether it is traced."""
-        parent = parent_of(trail.call.headers)
+        parent = parent_of(call.headers)
         if is_sampled(parent, self._ratio):
+            trail.begun = begun
             trail.stages = []
-            trail.span = CallSpan(self._trace, self._tracer, parent, trail)
+            trail.span = CallSpan(self._trace, self._tracer, parent, trail, endpoint, call, begun)
             trail.make_leg = trail.span.leg
         else:
             trail.make_leg = lambda target: NoLeg((parent or untraced()).headers())
@@ -87,16 +89,38 @@ class Spans:
 class CallSpan:
     """The spans of one call."""
 
-    __slots__ = ("_context", "_offset_ns", "_span", "_state", "_trace", "_tracer", "_trail", "trace_id")
+    __slots__ = (
+        "_call",
+        "_context",
+        "_endpoint",
+        "_offset_ns",
+        "_span",
+        "_state",
+        "_trace",
+        "_tracer",
+        "_trail",
+        "trace_id",
+    )
 
-    def __init__(self, trace: Any, tracer: Any, parent: Parent | None, trail: Trail) -> None:
+    def __init__(
+        self,
+        trace: Any,
+        tracer: Any,
+        parent: Parent | None,
+        trail: Trail,
+        endpoint: Endpoint,
+        call: Call,
+        begun: float,
+    ) -> None:
+        self._call = call
+        self._endpoint = endpoint
         self._trace = trace
         self._tracer = tracer
         self._trail = trail
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._state = parent.state if parent is not None else ""
         self._span = tracer.start_span(
-            _name(trail), _context(trace, parent), trace.SpanKind.SERVER, start_time=self._ns(trail.begun)
+            _name(endpoint, call), _context(trace, parent), trace.SpanKind.SERVER, start_time=self._ns(begun)
         )
         self._context = trace.set_span_in_context(self._span)
         self.trace_id = format(self._span.get_span_context().trace_id, "032x")
@@ -108,12 +132,12 @@ class CallSpan:
         )
 
     def end(self, request_id: str, code: Code, kind: str) -> None:
-        trail = self._trail
+        trail, call = self._trail, self._call
         for name, begun, ended in trail.stages:
             stage = self._tracer.start_span(name, self._context, start_time=self._ns(begun))
             stage.end(self._ns(ended))
-        self._span.set_attributes(_attributes(trail, request_id, code, kind))
-        failed = trail.status >= 500 if trail.call.transport == "http" else trail.told in _OUR_FAULT
+        self._span.set_attributes(_attributes(self._endpoint, call, trail, request_id, code, kind))
+        failed = trail.status >= 500 if call.transport == "http" else trail.told in _OUR_FAULT
         if failed:
             self._span.set_status(self._trace.StatusCode.ERROR)
         self._span.end(time.monotonic_ns() + self._offset_ns)
@@ -151,16 +175,15 @@ def _context(trace: Any, parent: Parent | None) -> Any:
     return trace.set_span_in_context(trace.NonRecordingSpan(context), Context())
 
 
-def _name(trail: Trail) -> str:
-    call = trail.call
-    return call.raw_target.lstrip("/") if call.transport == "grpc" else trail.endpoint.address or call.method
+def _name(endpoint: Endpoint, call: Call) -> str:
+    return call.raw_target.lstrip("/") if call.transport == "grpc" else endpoint.address or call.method
 
 
-def _attributes(trail: Trail, request_id: str, code: Code, kind: str) -> dict[str, Any]:
-    call, view = trail.call, trail.view
+def _attributes(endpoint: Endpoint, call: Call, trail: Trail, request_id: str, code: Code, kind: str) -> dict[str, Any]:
+    view = trail.view
     found: dict[str, Any] = {
         "tensorgate.dialect": call.dialect,
-        "tensorgate.method": trail.endpoint.method,
+        "tensorgate.method": endpoint.method,
         "tensorgate.code": code.name,
         "client.address": call.peer.address(),
     }
@@ -184,9 +207,9 @@ def _attributes(trail: Trail, request_id: str, code: Code, kind: str) -> dict[st
     path = call.raw_target.partition("?")[0][:_LONGEST_TEXT].encode("utf-8", "replace").decode()
     return found | {
         "http.request.method": call.method,
-        "http.route": trail.endpoint.address.rpartition(" ")[2],
+        "http.route": endpoint.address.rpartition(" ")[2],
         "http.response.status_code": trail.status,
-        "http.request.body.size": trail.received,
+        "http.request.body.size": len(call.body),
         "http.response.body.size": trail.sent,
         "url.path": path,
         "url.scheme": "http",

@@ -46,9 +46,15 @@ _REASONS: Final[Mapping[type[GatewayError], str]] = {
 
 Timings: TypeAlias = Sequence[tuple[str, float]]
 """(stage, seconds), in order"""
+Took: TypeAlias = tuple[float, float]
+"""When something began (time.monotonic), and for how many seconds it ran"""
 Compute: TypeAlias = tuple[float, float, float]
 """Seconds of input, inference and output"""
 _ANSWER_KEYS: Final = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
+
+
+_MOST_NOTED: Final = 256
+"""Runs that wait to be added up."""
 
 
 def reason_of(error: GatewayError) -> str:
@@ -99,9 +105,14 @@ class Runs:
 
 
 class Counters:
-    """All numbers of one loaded version; `model.Model` keeps them. Seconds are floats."""
+    """All numbers of one loaded version; `model.Model` keeps them. Seconds are floats.
+
+    Of small requests that run alone there are many: they are noted, and added up together by `settle`, which goes
+    before each reading.
+    """
 
     __slots__ = (
+        "_noted",
         "answers",
         "batches",
         "failed_by",
@@ -130,12 +141,51 @@ class Counters:
         self.last: float | None = None
         self.batches: dict[int, Runs] = {}
         self.answers: list[dict[str, Tally]] = []
+        self._noted: list[tuple[int, Took, Timings]] = []
 
-    def ran(self, rows: int, compute: Compute) -> None:
-        """The model has given answers to a batch."""
+    def ran_alone(self, rows: int, took: Took, timings: Timings) -> None:
+        """A request that had not to wait has its only answer, after a run of its own."""
+        self._noted.append((rows, took, timings))
+        if len(self._noted) >= _MOST_NOTED:
+            self.settle()
+
+    def settle(self) -> None:
+        """Add up what was noted. On the loop, as everything that counts."""
+        noted, self._noted = self._noted, []
+        for rows in {each[0] for each in noted}:
+            self._add_up([each for each in noted if each[0] == rows], rows)
+
+    def _add_up(self, noted: Sequence[tuple[int, Took, Timings]], rows: int) -> None:
+        """Runs alone of so many rows each."""
+        seconds = dict.fromkeys(("preprocess", "infer", "postprocess"), 0.0)
+        for _, _, timings in noted:
+            for stage, spent in timings:
+                seconds[stage] += spent
+        before, infer, after = seconds.values()
+        batch = self._batch(rows)
+        count = len(noted)
+        batch.count += count
+        batch.input += before
+        batch.infer += infer
+        batch.output += after
+        self.runs += count
+        self.successes.count += count
+        self.successes.seconds += sum([took[1] for _, took, _ in noted])
+        self.rows += rows * count
+        self.input += before
+        self.infer += infer
+        self.output += after
+        self.last = noted[-1][1][0]
+
+    def _batch(self, rows: int) -> Runs:
         batch = self.batches.get(rows)
         if batch is None:
             batch = self.batches[rows] = Runs()
+        return batch
+
+    def ran(self, rows: int, compute: Compute) -> None:
+        """The model has given answers to a batch."""
+        batch = self._batch(rows)
         before, infer, after = compute
         batch.count += 1
         batch.input += before
@@ -200,6 +250,7 @@ class Counters:
 
     def statistics(self, name: str, version: int) -> Statistics:
         """All of it, under the name that the caller uses."""
+        self.settle()
         count = self.successes.count
         computed = count - self.hits.count
         stages = {

@@ -16,7 +16,7 @@ from gateway.canonical import InferRequest
 from gateway.errors import Code
 from gateway.ports import Call, Endpoint
 from gateway.questions import ModelMetadata, ModelStatus
-from gateway.series import Histogram, label_text
+from gateway.series import Gathered, Histogram, label_text
 
 LATENCY_US: Final = tuple(10 * 1.8**power for power in range(33))
 EXAMPLES: Final = tuple(2.0**power for power in range(15))
@@ -35,17 +35,25 @@ _Key: TypeAlias = tuple[str, str, str]
 class _Calls:
     """Those of one kind to one model."""
 
-    __slots__ = ("codes", "examples", "latency", "runtime")
+    __slots__ = ("examples", "failures", "latency", "runtime", "with_examples")
 
-    def __init__(self) -> None:
-        self.codes: dict[Code, int] = {}
-        self.latency = Histogram(LATENCY_US)
-        self.runtime = Histogram(LATENCY_US)
-        self.examples = Histogram(EXAMPLES)
+    def __init__(self, method: str) -> None:
+        self.failures: dict[Code, int] = {}
+        self.latency = Gathered(LATENCY_US)
+        self.runtime = Gathered(LATENCY_US)
+        self.examples = Gathered(EXAMPLES)
+        self.with_examples = method in _WITH_EXAMPLES
+
+    def codes(self) -> dict[Code, int]:
+        """How many ended with which."""
+        well = sum(self.latency.histogram.counts)
+        return {Code.OK: well, **self.failures} if well else dict(self.failures)
 
 
 class TfServingMetrics:
-    """Counts the calls of the dialect, on the event loop. `is_public` tells the names of models from any others."""
+    """Counts the calls of the dialect, one by one or many at a time. `is_public` tells the names of models from any
+    others.
+    """
 
     def __init__(self, is_public: Callable[[str], bool]) -> None:
         self._is_public = is_public
@@ -57,17 +65,35 @@ class TfServingMetrics:
             name = question.view.name
         else:
             name = self._named(call, question)
-        key = (name, endpoint.method, call.transport)
+        calls = self._of(name, endpoint.method, call.transport)
+        if code:
+            calls.failures[code] = calls.failures.get(code, 0) + 1
+            return
+        calls.latency.observe(seconds * _US)
+        if type(question) is InferRequest:
+            calls.runtime.observe(ran * _US)
+            if calls.with_examples:
+                calls.examples.observe(_rows(question))
+
+    def teller(self, model: str, method: str, transport: str) -> Callable[[Any, Any], None] | None:
+        """See metrics.Watch."""
+        if method in _WITH_EXAMPLES:
+            return None
+
+        def tell(seconds: Any, ran: Any) -> None:
+            if len(seconds) or len(ran):
+                calls = self._of(model, method, transport)
+                calls.latency.observe_all(seconds * _US)
+                calls.runtime.observe_all(ran * _US)
+
+        return tell
+
+    def _of(self, model: str, method: str, transport: str) -> _Calls:
+        key = (model, method, transport)
         calls = self._calls.get(key)
         if calls is None:
-            calls = self._calls[key] = _Calls()
-        calls.codes[code] = calls.codes.get(code, 0) + 1
-        if code is Code.OK:
-            calls.latency.observe(seconds * _US)
-            if type(question) is InferRequest:
-                calls.runtime.observe(ran * _US)
-                if endpoint.method in _WITH_EXAMPLES:
-                    calls.examples.observe(_rows(question))
+            calls = self._calls[key] = _Calls(method)
+        return calls
 
     def _named(self, call: Call, question: Any) -> str:
         """The model that a call is about, if it says one that exists."""
@@ -81,8 +107,14 @@ class TfServingMetrics:
 
     def forget(self, model: str) -> None:
         """See metrics.Watch."""
-        for key in [key for key in self._calls if key[0] == model]:
+        for key in [key for key in list(self._calls) if key[0] == model]:
             del self._calls[key]
+
+    def settle(self) -> None:
+        """See metrics.Watch."""
+        for calls in list(self._calls.values()):
+            for gathered in (calls.latency, calls.runtime, calls.examples):
+                gathered.settle()
 
     def render(self) -> bytes:
         """The text. Off the event loop: numbers are read while they change, each of them whole."""
@@ -93,16 +125,18 @@ class TfServingMetrics:
         for (model, method, transport), calls in list(self._calls.items()):
             api = _APIS.get(method, "")
             if transport == "http":
-                _add(latencies, label_text(model_name=model, API=api, entrypoint="REST"), calls.latency)
+                _add(latencies, label_text(model_name=model, API=api, entrypoint="REST"), calls.latency.histogram)
             elif api:
-                _add(latencies, label_text(model_name=model, API=api.title(), entrypoint="GRPC"), calls.latency)
+                _add(
+                    latencies, label_text(model_name=model, API=api.title(), entrypoint="GRPC"), calls.latency.histogram
+                )
             else:
                 continue  # the original counts no other methods of gRPC
-            for code, count in list(calls.codes.items()):
+            for code, count in calls.codes().items():
                 of_code = label_text(model_name=model, status=code.name)
                 counts[of_code] = counts.get(of_code, 0) + count
-            _add(runtimes, label_text(model_name=model, API=api.title(), runtime=_RUNTIME), calls.runtime)
-            _add(examples, label_text(model=model), calls.examples)
+            _add(runtimes, label_text(model_name=model, API=api.title(), runtime=_RUNTIME), calls.runtime.histogram)
+            _add(examples, label_text(model=model), calls.examples.histogram)
         totals = {of_model: int(histogram.sum) for of_model, histogram in examples.items()}
         families = (
             _counters("request_count", counts),

@@ -6,14 +6,13 @@ A trail is kept only where one of the two wants it; the rest of the house then p
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.canonical import NOTHING, InferRequest, Leg
+from gateway.canonical import NOTHING, Leg
 from gateway.errors import Code
-from gateway.ports import Call, Endpoint, ModelView, Observe, Reply
+from gateway.ports import Buffer, ModelView, Reply
 
-Send = Callable[[Reply], Awaitable[None]]
 Stage = tuple[str, float, float]
 """(name, begun, ended), in seconds of time.monotonic()"""
 
@@ -33,46 +32,65 @@ class NoLeg:
 NO_LEG: Final = NoLeg()
 
 
+_UNTOLD: Final = Code.CANCELLED
+
+
 class Trail:
-    """One call. `begun` is when it was read, in seconds of time.monotonic(). `view` is the model version that was
-    asked last; `rows` are its own, `batch_rows` those of the batch that it ran in; `sent` are bytes of bodies;
-    `status` and `told` are those of the last reply, over HTTP and over gRPC. `span` is None unless the call is
-    traced; `stages` are then what it went through.
+    """One call. `view` is the model version that was asked last; `rows` are its own, `batch_rows` those of the batch
+    that it ran in; `sent` are bytes of bodies; `status` and `told` are those of the last reply, over HTTP and over
+    gRPC. `span` is None unless the call is traced; `stages` are then what it went through since it had
+    `begun`, in seconds of time.monotonic().
     """
 
-    # Values of the class until something is known: a call that is not traced sets few of them.
-    view: ModelView | None = None
-    rows = 0
-    batch_rows = 0
-    queue_s = 0.0
-    compute_s = 0.0
-    sent = 0
-    status = 0
-    told = Code.CANCELLED
-    span: Any = None
+    __slots__ = (
+        "batch_rows",
+        "begun",
+        "compute_s",
+        "make_leg",
+        "queue_s",
+        "rows",
+        "sent",
+        "span",
+        "stages",
+        "status",
+        "told",
+        "view",
+    )
+    begun: float
     stages: list[Stage]
-    make_leg: Callable[[str], Leg] | None = None
 
-    def __init__(self, endpoint: Endpoint, call: Call, begun: float) -> None:
-        self.begun = begun
-        self.call = call
-        self.endpoint = endpoint
-        self.received = len(call.body)
+    def __init__(self) -> None:
+        self.view: ModelView | None = None
+        self.rows = self.batch_rows = self.sent = self.status = 0
+        self.queue_s = self.compute_s = 0.0
+        self.told = _UNTOLD
+        self.span: Any = None
+        self.make_leg: Callable[[str], Leg] | None = None
 
-    def follow(self, request: InferRequest) -> None:
-        """Note what becomes of a request, which is about to be submitted."""
-        self.view = request.view
-        request.lifeline.trail = self
+    def decoded(self) -> None:
+        """Its first request is about to be submitted. For calls that are traced."""
+        if not self.stages:
+            self.stages.append(("decode", self.begun, time.monotonic()))
+
+    def replied(self, reply: Reply, begun: float = 0.0) -> None:
+        """A reply is about to be sent; it was begun to be encoded at that time."""
+        if begun and self.span is not None:
+            self.stages.append(("encode", begun, time.monotonic()))
+        body = reply.body
+        self.status = reply.http_status
+        self.told = reply.grpc_code
+        self.sent += len(body) if type(body) is bytes else _size(body)
 
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
         """See Traced. Of several requests in a call, rows add up, and the longest times count."""
+        if self.rows:
+            batch_rows = max(self.batch_rows, batch_rows)
+            submitted = min(submitted, started - self.queue_s)
+            ended = max(ended, started + self.compute_s)
         self.rows += rows
-        if batch_rows > self.batch_rows:
-            self.batch_rows = batch_rows
-        if started - submitted > self.queue_s:
-            self.queue_s = started - submitted
-        if ended - started > self.compute_s:
-            self.compute_s = ended - started
+        self.batch_rows = batch_rows
+        self.queue_s = started - submitted
+        self.compute_s = ended - started
         if self.span is not None:
             self.stages += (("queue", submitted, started), ("infer", started, ended))
 
@@ -87,26 +105,6 @@ class Trail:
         """See Traced."""
         return NO_LEG if self.make_leg is None else self.make_leg(target)
 
-    def sending(self, send: Send) -> Send:
-        """The same as `send`, but seen."""
 
-        def seen(reply: Reply) -> Awaitable[None]:
-            body = reply.body
-            self.status = reply.http_status
-            self.told = reply.grpc_code
-            self.sent += len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum(map(len, body))
-            return send(reply)
-
-        return seen
-
-    def observing(self, observe: Observe) -> Observe:
-        """The same as `observe`, but kept if the call is traced."""
-        if self.span is None:
-            return observe
-
-        def seen(stage: str, seconds: float) -> None:
-            now = time.monotonic()
-            self.stages.append((stage, now - seconds, now))
-            observe(stage, seconds)
-
-        return seen
+def _size(body: Buffer | Sequence[Buffer]) -> int:
+    return len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum([len(part) for part in body])

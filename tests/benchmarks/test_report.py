@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks import report
+from benchmarks.observability import verdict
 from benchmarks.wrk import Round
 
 
@@ -32,3 +33,12 @@ def test_columns_line_up() -> None:
 def test_rounds_that_do_not_pair_are_an_error() -> None:
     with pytest.raises(ValueError, match="shorter"):
         report.table({"v2/16": {"gateway": rounds(1, 2), "bare": rounds(1)}})
+
+
+def test_processor_time_stands_beside_the_rate_of_who_is_off() -> None:
+    results = {"v2/16": {"off": [Round(100, 1, 1, 50)] * 3, "log": [Round(80, 1, 1, cpu) for cpu in (55, 57, 90)]}}
+    head, off, log = report.table(results).splitlines()
+    assert head.endswith("/ off  CPU / off")
+    assert (off.split()[-2:], log.split()[-2:]) == (["1.00", "1.00"], ["0.80", "1.14"])
+    assert verdict(results) == "missed, more than 1.10 times the processor time of off: v2/16 1.14"
+    assert verdict({"v2/16": {"off": results["v2/16"]["off"], "log": results["v2/16"]["off"]}}) == ""

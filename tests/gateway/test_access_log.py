@@ -1,6 +1,5 @@
 """The access log from a call to the file: what a line says, who leaves one, and what becomes of the file."""
 
-import contextlib
 import json
 import os
 import time
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway import access_log
-from gateway.access_log import AccessLog, LogFile, line_of
+from gateway.access_log import AccessLog, LogFile
 from gateway.config import AccessLogConfig
 from gateway.errors import Code
 from gateway.files import FileRef
@@ -28,13 +27,13 @@ class Address:
         return "10.0.0.7"
 
 
-def trail_of(view: ModelView | None = None, **about: Any) -> Trail:
+def trail_of(view: ModelView | None = None, **about: Any) -> tuple[Call, Trail]:
     call = Call(b"12345", "POST", TARGET, {}, "http", dialect="plain", listener=("front", "0.0.0.0:1"), peer=Address())
     for name, value in about.items():
         setattr(call, name, value)
-    trail = Trail(INFER, call, 0.0)
+    trail = Trail()
     trail.view = view
-    return trail
+    return call, trail
 
 
 class Lines(list[dict[str, Any]]):
@@ -42,25 +41,31 @@ class Lines(list[dict[str, Any]]):
 
     dropped = taken = 0
 
-    def write(self, facts: Any) -> None:
-        line = line_of(facts)
-        assert line.count(b"\n") == 1
-        assert line.endswith(b"\n")
-        self.append(json.loads(line))
+    def start(self) -> None:
+        """Nothing is written."""
+
+    def write(self, lines: bytes, count: int) -> None:
+        assert lines.count(b"\n") == count
+        assert lines.endswith(b"\n")
+        self.extend(map(json.loads, lines.splitlines()))
 
 
-def written(trail: Trail, code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any) -> Lines:
+def written(
+    called: tuple[Call, Trail], code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any
+) -> Lines:
     lines = Lines()
-    AccessLog(AccessLogConfig(**config), lines).write(trail, "r-1", code, kind, seconds)  # type: ignore[arg-type]
+    log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
+    log.write(INFER, *called, "r-1", code, kind, seconds)
+    log.flush()
     return lines
 
 
 def test_a_line_says_what_became_of_a_call(make_model: Callable[..., ModelView]) -> None:
     view = make_model("public", {}, {}, handle=SimpleNamespace(name="m"), route=SimpleNamespace(name="public"))
-    trail = trail_of(view)
+    call, trail = trail_of(view)
     trail.ran(2, 8, 1.0, 1.5, 1.75)
     trail.sent, trail.status = 99, 200
-    (line,) = written(trail)
+    (line,) = written((call, trail))
     assert line.pop("time").endswith("Z")
     assert line == {
         "request_id": "r-1",
@@ -181,10 +186,14 @@ def test_a_full_pipe_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.close()
     assert time.monotonic() - begun < 2
     assert file.dropped >= 80
-    while thread.is_alive():  # it ends once somebody reads
-        with contextlib.suppress(BlockingIOError):
-            os.read(read, 1 << 20)
-        time.sleep(0.001)
+    left = b"x"
+    while left:  # so that its thread can end
+        try:
+            left = os.read(read, 1 << 20)
+        except BlockingIOError:
+            time.sleep(0.01)
+            if not thread.is_alive():
+                break
     os.close(read)
 
 
@@ -202,3 +211,39 @@ def test_a_file_that_cannot_be_written_drops_lines_and_says_so_once(
 
 def test_the_default_is_the_standard_output() -> None:
     assert AccessLogConfig().file == FileRef("stdout", Path("stdout"))
+
+
+def test_what_is_noted_becomes_lines_in_order_though_nobody_waits_for_them(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    log = AccessLog(AccessLogConfig(), LogFile("access.log", path))
+    for number in range(3 * access_log.LINES_AT_ONCE + 1):
+        log.write(INFER, *trail_of(), str(number), Code.OK, "", 0.001)
+    assert log.written == 3 * access_log.LINES_AT_ONCE + 1
+    wait(lambda: content(path).count(b"\n") == 3 * access_log.LINES_AT_ONCE + 1)
+    assert [int(json.loads(line)["request_id"]) for line in content(path).splitlines()] == [*range(193)]
+    log.write(INFER, *trail_of(), "last", Code.OK, "", 0.001)
+    log._file.close()  # at the end of the process
+    assert json.loads(content(path).splitlines()[-1])["request_id"] == "last"
+
+
+def test_lines_that_wait_for_the_disk_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_log, "MOST_WAITING", 100)
+    file = LogFile("access.log", tmp_path / "access.log")
+    monkeypatch.setattr(file, "start", lambda: None)  # a disk that takes nothing
+    log = AccessLog(AccessLogConfig(), file)
+    for _ in range(1000):
+        log.write(INFER, *trail_of(), "x", Code.OK, "", 0.001)
+    assert len(log._facts) < access_log.LINES_AT_ONCE
+    assert 100 <= log.written < 100 + access_log.LINES_AT_ONCE
+    assert log.written + log.dropped == 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0, "0.000"), (0.0009996, "1.000"), (0.00999999, "10.000"), (0.01, "10.000"), (61.5, "61500.000")],
+)
+def test_times_have_three_digits_of_a_millisecond(seconds: float, expected: str) -> None:
+    line = access_log.Format().lines(
+        [(None, (), "", "", "", Code.OK, "", 0, "", None, 1.5, "x", 0, 0, 0.0, 0.0, 5, 0, seconds, None)]
+    )
+    assert f'"total_ms":{expected}}}'.encode() in line

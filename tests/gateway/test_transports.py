@@ -151,6 +151,12 @@ class Watching:
     def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
         self.told.append((endpoint.method, type(question), code, 0 < ran < seconds))
 
+    def teller(self, model: str, method: str, transport: str) -> None:
+        """None: one by one."""
+
+    def settle(self) -> None:
+        """Nothing waits."""
+
     def forget(self, model: str) -> None:
         raise AssertionError("nothing is unloaded here")
 
