@@ -296,8 +296,10 @@ def test_garbage_beside_the_methods(channel: Any, method: str) -> None:
 
 def test_grpc_streams_that_leave(gateway: Gateway, channel: Any) -> None:
     ask = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")
-    calls = [ask(iter([ENDLESS] * 3)) for _ in range(90)]  # a connection takes 100 at a time
-    next(calls[0])
+    calls = [ask(iter([ENDLESS] * 3))]
+    next(calls[0])  # the model is its own now, and no other's turn comes
+    calls += [ask(iter([ENDLESS] * 3)) for _ in range(89)]  # a connection takes 100 at a time
+    until(lambda: gateway.metrics().total("tensorgate_queued_requests") >= 89)
     for call in calls:
         call.cancel()
     until(lambda: nothing_waits(gateway))
