@@ -58,6 +58,7 @@ _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
 _WALK_LIMIT: Final = 512
 _COUNT_LIMIT: Final = 4096
+_SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
 _FEW_STRINGS: Final = 256
 _INT64: Final = np.iinfo(np.int64)
@@ -223,18 +224,21 @@ def is_deeper(text: bytes, limit: int) -> bool:
 
 def _opens_more_than(text: bytes, limit: int, brackets: bytes) -> bool:
     """Whether there are more than `limit` of these bytes: found by memchr, which stops early; bytes.count looks at
-    every byte, ten times as slowly, and wins where they are few.
+    every byte, ten times as slowly, and wins where they are few. Long texts are searched in parts, between which others
+    have the interpreter.
     """
     if len(text) < _COUNT_LIMIT:
         return sum(map(text.count, brackets)) > limit
     found = 0
     for bracket in brackets:
-        at = text.find(bracket)
-        while at >= 0:
-            found += 1
-            if found > limit:
-                return True
-            at = text.find(bracket, at + 1)
+        for begin in range(0, len(text), _SEARCHED_BYTES):
+            end = begin + _SEARCHED_BYTES
+            at = text.find(bracket, begin, end)
+            while at >= 0:
+                found += 1
+                if found > limit:
+                    return True
+                at = text.find(bracket, at + 1, end)
     return False
 
 

@@ -9,7 +9,7 @@ several times as fast; without it, everything works.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -43,7 +43,7 @@ def pieces(array: Array) -> Iterator[list[bytes]]:
         yield flat[at : at + PIECE].tolist()
 
 
-def array_of(texts: list[bytes]) -> Texts:
+def array_of(texts: Sequence[bytes]) -> Texts:
     """-> array of one dimension."""
     flat: Texts = np.empty(len(texts), BYTES)
     for at in range(0, len(texts), PIECE):

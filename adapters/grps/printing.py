@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from adapters.grps.number_text import joined
+from adapters.texts import PIECE
 from gateway.ports import Buffer
 
 JSON: Final = "application/json;charset=utf-8"
@@ -96,8 +97,12 @@ def numbers(flat: Array, level: int, indent: int, *, quoted: bool = False) -> Pr
 def strings(values: Sequence[str], level: int, indent: int) -> Printed:
     """A list of strings, one or more."""
     inner = newline(level + 1, indent)
-    printed = json.dumps(values, separators=("," + inner.decode(), ": "))
-    return [b"[" + inner, printed[1:-1].encode(), newline(level, indent) + b"]"]
+    separators = ("," + inner.decode(), ": ")
+    printed: Printed = [b"[" + inner]
+    for at in range(0, len(values), PIECE):
+        some = json.dumps(values[at : at + PIECE], separators=separators)[1:-1].encode()
+        printed += (b"," + inner, some) if at else (some,)
+    return [*printed, newline(level, indent) + b"]"]
 
 
 def nested(array: Array, level: int, indent: int) -> Printed:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from adapters import texts
 from adapters.open_inference.errors import shape_text
 from adapters.open_inference.inputs import MAX_RANK, Declared, Inputs, elements_of
 from adapters.open_inference.proto_parameters import region_of
@@ -118,9 +119,7 @@ class MessageInputs(Inputs):
     def _strings(self, values: Sequence[bytes], declared: Declared) -> Array:
         if len(values) != declared.elements:
             return self._miscounted(declared, len(values))
-        array = np.empty(len(values), object)
-        array[:] = list(values)
-        return array.reshape(declared.shape)
+        return texts.array_of(values).reshape(declared.shape)
 
     def _unexpected(self, declared: Declared) -> str:
         return f"unexpected explicit tensor data for input tensor '{declared.name}' for model '{self._model}'"

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 
 from adapters import varints
+from adapters.texts import array_of
 from adapters.tf_serving.proto_types import BY_NUMBER, FOREIGN_BYTES, WIDTHS, WireType
 from adapters.tf_serving.proto_wire import NOTHING_CUT, Cut, Unusual
 from adapters.tf_serving.tensors import MAX_RANK, Shape, Tensor
@@ -166,7 +167,7 @@ def _values(message: Any, cut: Cut, wire: WireType) -> Tensor:
     """The values of the dtype's own field, of which there may be any number."""
     single = getattr(message, wire.field_name)
     if wire.dtype == BYTES:
-        return _objects(cut.strings or single[:])
+        return array_of(cut.strings or single[:])
     runs = [run for field, run in cut.numbers if field == wire.field and len(run)]
     if not runs:
         return _narrow(np.array(single[:], _FIELD_DTYPES[wire.field_name]), wire)
@@ -207,11 +208,5 @@ def _flags(numbers: Tensor) -> Tensor:
     return np.not_equal(numbers, 0)
 
 
-def _objects(strings: list[bytes]) -> Tensor:
-    flat = np.empty(len(strings), np.object_)
-    flat[:] = strings
-    return flat
-
-
 def _nothing(dtype: np.dtype[Any]) -> Tensor:
-    return _objects([b""]) if dtype == BYTES else np.zeros(1, dtype)
+    return array_of([b""]) if dtype == BYTES else np.zeros(1, dtype)

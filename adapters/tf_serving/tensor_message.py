@@ -13,6 +13,7 @@ import numpy as np
 
 from adapters import varints
 from adapters.pb import message
+from adapters.texts import pieces
 from adapters.tf_serving.proto_types import BY_DTYPE, CONTENT, STRINGS, WIDTHS, WireType
 from adapters.tf_serving.tensors import Tensor
 from adapters.wire_format import varint
@@ -33,7 +34,7 @@ def tensor_parts(array: Tensor, *, content: bool = False) -> list[Buffer]:
         data = _content(array)
         parts += _field(CONTENT, sum(map(len, data))), *data
     elif wire.dtype == BYTES:
-        parts.append(_string_fields(array))
+        parts += _string_fields(array)
     elif WIDTHS[wire.field]:
         parts += _field(wire.field, array.nbytes), _memory(array)
     else:
@@ -69,13 +70,15 @@ def _varints(array: Tensor, wire: WireType) -> list[Buffer]:
     return [_field(wire.field, len(data)), data]
 
 
-def _string_fields(array: Tensor) -> bytes:
-    return b"".join([part for text in array.reshape(-1).tolist() for part in (_STRING_TAG, varint(len(text)), text)])
+def _string_fields(array: Tensor) -> list[Buffer]:
+    return [
+        b"".join([part for text in texts for part in (_STRING_TAG, varint(len(text)), text)]) for texts in pieces(array)
+    ]
 
 
 def _content(array: Tensor) -> list[Buffer]:
     """The elements as bytes; of strings all lengths, then what they are."""
     if array.dtype != BYTES:
         return [_memory(array)]
-    strings = array.reshape(-1).tolist()
-    return [b"".join([varint(len(text)) for text in strings]), *strings]
+    lengths: list[Buffer] = [b"".join([varint(len(text)) for text in texts]) for texts in pieces(array)]
+    return [*lengths, *[b"".join(texts) for texts in pieces(array)]]

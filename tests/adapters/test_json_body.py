@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from adapters import json_body
 from adapters.json_body import ARRAY, OBJECT, OutOfRange, Ragged, WrongLeaf, length, members, numbers, read, rectangle
 from gateway.canonical import DTYPES
 from gateway.errors import MalformedJson
@@ -51,6 +52,15 @@ def test_depth_counts_brackets_outside_strings() -> None:
     assert len(read(text, 100)["b"]) == 1
     with pytest.raises(MalformedJson):
         read(text, 99)
+
+
+@pytest.mark.parametrize("part", [1, 7, 1 << 20])
+def test_brackets_are_counted_in_parts(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_body, "_SEARCHED_BYTES", part)
+    text = b"[1,{" * 1100 + b"x" * 5000
+    assert json_body._opens_more_than(text, 2199, b"[{")
+    assert not json_body._opens_more_than(text, 2200, b"[{")
+    assert not json_body._opens_more_than(text, 1100, b"[")
 
 
 def test_text_after_the_document_may_be_ignored() -> None:

@@ -14,8 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters import json_body, texts
+from adapters.grps import printing
+from adapters.open_inference.classification import class_texts
+from adapters.pb import message
 from adapters.tf_serving.json_text import quote
-from gateway.canonical import BYTES
+from adapters.tf_serving.tensor_message import tensor_parts
+from gateway.canonical import BYTES, TopK
 from gateway.errors import MalformedJson
 
 WAYS = ["helper", "python"]
@@ -291,3 +295,38 @@ def test_others_run_while_much_is_written_and_read() -> None:
     finally:
         done.set()
         thread.join()
+
+
+# ------------------------------------------------------------------------------------------------- what dialects write
+
+SEVEN = [b"a", b"", b"bc", b"\xff", b"d", b"e" * 200, b"f"]
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_tensors_of_strings_are_messages(content: bool) -> None:
+    parts = tensor_parts(array(SEVEN).reshape(7, 1), content=content)
+    tensor = message("tensorflow.TensorProto").FromString(b"".join(parts))
+    if content:
+        lengths = b"\1\0\2\1\1\xc8\1\1"
+        assert tensor.tensor_content == lengths + b"".join(SEVEN)
+    else:
+        assert tensor.string_val == SEVEN
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_lists_of_strings_are_printed(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "PIECE", 3)
+    values = ["é", '"', "c", "d", "e", "f", "g"][:count]
+    printed = b"".join(printing.strings(values, 0, 1))
+    assert printed.decode() == json.dumps(values, indent=1)
+
+
+@pytest.mark.parametrize("labels", [(), ("no", "", "yes")])
+def test_class_texts_in_pieces(labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.arange(8, dtype=np.float32).reshape(2, 4) / 3
+    best = TopK(values, np.arange(8).reshape(2, 4))
+    whole = class_texts(best, labels)
+    monkeypatch.setattr("adapters.open_inference.classification.PIECE", 3)
+    found = class_texts(best, labels)
+    assert (found.shape, found.tolist()) == (whole.shape, whole.tolist())
+    assert found[0, 2] == (b"0.666667:2:yes" if labels else b"0.666667:2")
