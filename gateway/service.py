@@ -8,9 +8,9 @@
 stages, and counts the call when it is over.
 
 Large bodies must not make small ones wait. Whatever is read or written for more than some tenths of a millisecond is
-read or written in a thread, and the long steps of that give the interpreter away: digits, strings and tf.Examples in the
-compiled helpers, copies in NumPy, compression in zlib. What is left keeps the loop for less than 2 ms, mostly for less
-than one; for longer only gRPC's own copies of messages as large as 64 MB, and large documents of many small values
+read or written in a thread, and the long steps of that give the interpreter away: digits, strings and tf.Examples in
+the compiled helpers, copies in NumPy, compression in zlib. What is left keeps the loop for less than 2 ms, mostly for
+less than one; for longer only gRPC's own copies of messages as large as 64 MB, and large documents of many small values
 (`benchmarks.mix` has figures).
 
 Processes in front of the engine would stall each other less still. But the way to another process and back costs each
