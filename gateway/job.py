@@ -115,12 +115,14 @@ class Job(AsyncIterator[InferResponse]):
 
     def __anext__(self) -> asyncio.Future[InferResponse]:
         """No coroutine: whoever has the answer wakes whoever waits for it, and nobody in between."""
-        self._reader = reader = asyncio.get_running_loop().create_future()
+        reader = asyncio.get_running_loop().create_future()
         if self._answers:
             _resolve(reader, self._answers.popleft())
             self._make_room()
         elif self.finished:
             _resolve(reader, StopAsyncIteration())
+        else:
+            self._reader = reader
         return reader
 
     def abandon(self) -> None:
@@ -146,8 +148,8 @@ class Job(AsyncIterator[InferResponse]):
         elif last is not None:
             self._on_failure(self, reason_of(cast("GatewayError", last)))
             self._give(last)
-        elif self._reader is not None and not self._reader.done():
-            _resolve(self._reader, StopAsyncIteration())
+        elif (reader := self._take_reader()) is not None:
+            _resolve(reader, StopAsyncIteration())
         if self._timer is not None:
             self._timer.cancel()
         if not self.started:
@@ -162,8 +164,8 @@ class Job(AsyncIterator[InferResponse]):
 
     def _give(self, answer: InferResponse | GatewayError) -> None:
         """To its reader, if he waits for it already."""
-        reader = self._reader
-        if reader is not None and not reader.done():
+        reader = self._take_reader()
+        if reader is not None:
             if type(answer) is InferResponse:
                 reader.set_result(answer)
             else:
@@ -174,6 +176,13 @@ class Job(AsyncIterator[InferResponse]):
             self._answers = deque((answer,))
         else:
             self._answers.append(answer)
+
+    def _take_reader(self) -> asyncio.Future[InferResponse] | None:
+        """Who waits, to be told now. He is not kept: an error knows by its traceback who was told of it, he knows the
+        job, and if the job knew the error, all its tensors would stay until somebody looks for such circles.
+        """
+        reader, self._reader = self._reader, None
+        return None if reader is None or reader.done() else reader
 
     # Back-pressure of decoupled models: the producer takes one place per answer, the reader gives it back.
 

@@ -1,8 +1,11 @@
 """The scheduler against an executor that is held, fails or streams at the test's command."""
 
 import asyncio
+import contextlib
+import gc
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -158,6 +161,27 @@ async def until(condition: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.001)
     raise AssertionError("never")
+
+
+@pytest.mark.parametrize("numbers", [(1,), (-1,), (2, 3)])
+async def test_nothing_is_kept_of_what_is_over(bench: Any, ask: Any, numbers: tuple[float, ...]) -> None:
+    """Neither answers nor errors make circles, which only a collector would find."""
+    b = bench(Echo(), max_batch_size=4)
+    gc.collect()
+    gc.disable()
+    try:
+        requests = [ask(number) for number in numbers]
+        inputs = [weakref.ref(request.inputs["x"]) for request in requests]
+        jobs = [b.scheduler.submit(request) for request in requests]
+        del requests
+        for job in jobs:
+            with contextlib.suppress(InvalidArgument):
+                await answer(job)
+        jobs.clear()
+        del job
+        await until(lambda: not any(each() is not None for each in inputs))
+    finally:
+        gc.enable()
 
 
 async def test_what_piles_up_behind_a_busy_device_is_the_next_batch(bench: Any, ask: Any) -> None:
