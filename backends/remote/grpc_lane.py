@@ -44,10 +44,8 @@ class LaneConnection:
         self._max_bytes = max_bytes
         self._aio = aio
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._common = [
-            *((":method", "POST"), (":scheme", "http"), (":authority", authority), ("te", "trailers")),
-            *(("content-type", "application/grpc"), *access.headers),
-        ]
+        self._first = [(":method", "POST"), (":scheme", "http"), (":authority", authority)]
+        self._common = [("te", "trailers"), ("content-type", "application/grpc"), *access.headers]
         self._blocks: dict[str, bytes] = {}
         self._link: Http2 | None = None
         self._opening: asyncio.Task[Http2] | None = None
@@ -76,7 +74,7 @@ class LaneConnection:
     def _block(self, ask: Ask, seconds: float | None) -> bytes:
         block = self._blocks.get(ask.target)
         if block is None:
-            block = self._blocks[ask.target] = hpack.encode([*self._common, (":path", ask.target)])
+            block = self._blocks[ask.target] = hpack.encode([*self._first, (":path", ask.target), *self._common])
         if seconds is not None:
             block += hpack.encode([("grpc-timeout", f"{max(1, min(int(seconds * 1e3), 99_999_999))}m")])
         return block + hpack.encode(ask.headers.items()) if ask.headers else block

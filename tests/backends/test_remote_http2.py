@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from backends.remote import hpack
 from backends.remote.connection import GrpcConnection, Lost, NotReached
 from backends.remote.grpc_lane import LaneConnection, connect
 from backends.remote.options import Access
@@ -101,6 +102,16 @@ async def test_headers_and_the_time_that_is_left_go_along(upstream: tuple[Upstre
     await lane.call(ask("Echo", b""), None)
     assert "traceparent" not in told.metadata
     assert told.remaining is None
+
+
+async def test_what_http_2_itself_reads_comes_first() -> None:
+    """Not every server minds, but HAProxy does. Source: RFC 9113, 8.3."""
+    lane = connect("localhost:1", MOST_BYTES, "bidi", Access((("authorization", "Bearer 7"),)))
+    assert isinstance(lane, LaneConnection)
+    names = [*hpack.decode(lane._block(ask("Echo", b"", traceparent="00-1-2-01"), 5))]
+    assert names[:4] == [":method", ":scheme", ":authority", ":path"]
+    assert names[4:] == ["te", "content-type", "authorization", "grpc-timeout", "traceparent"]
+    await lane.close()
 
 
 async def test_a_server_s_own_words_are_passed_on(upstream: tuple[Upstream, LaneConnection]) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import subprocess
 import sysconfig
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from client_scripts import environment
-from serving import ROOT
+from serving import HOST, ROOT
 
 TOOLS = ROOT / ".tools-heavy"
 NUMPY = TOOLS / "numpy"
+STARTS_WITHIN_S = 120.0
+STOPS_WITHIN_S = 40.0
 
 
 def program(path: str) -> Path:
@@ -26,3 +36,54 @@ def surroundings(**more: str) -> dict[str, str]:
     """The environment variables of such a program: it finds its libraries, and no proxy."""
     libraries = os.pathsep.join((str(TOOLS / "nvidia_pytriton.libs"), sysconfig.get_config_var("LIBDIR")))
     return environment() | {"LD_LIBRARY_PATH": libraries} | more
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextmanager
+def triton(repository: Path, log: Path) -> Iterator[tuple[int, int]]:
+    """A real Triton that serves the repository: the ports of its servers for HTTP and gRPC."""
+    server = program("pytriton/tritonserver/bin/tritonserver")
+    ports = free_ports(3)
+    options = {"model-repository": repository, "backend-directory": server.parents[1] / "backends"}
+    for name, port in zip(("http", "grpc", "metrics"), ports, strict=True):
+        options |= {f"{name}-address": HOST, f"{name}-port": port}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [server, *(f"--{name}={value}" for name, value in options.items()), "--exit-on-error=false"],
+            cwd=NUMPY,  # where its Python models find a NumPy that they can use
+            env=surroundings(PYTHONPATH=str(NUMPY)),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # its Python models are processes of their own, and end with it
+        )
+    try:
+        wait_until_ready(process, ports[0], log)
+        yield ports[0], ports[1]
+        process.terminate()
+        process.wait(STOPS_WITHIN_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    give_up = time.monotonic() + STARTS_WITHIN_S
+    while not is_ready(port):
+        assert process.poll() is None, log.read_text(errors="replace")
+        assert time.monotonic() < give_up, log.read_text(errors="replace")
+        time.sleep(0.2)
+
+
+def is_ready(port: int) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(f"http://{HOST}:{port}/v2/health/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
