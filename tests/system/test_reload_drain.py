@@ -92,6 +92,7 @@ async def test_reloads_and_shifts_under_load(folder: Path, stack: ExitStack) -> 
             load.allowed.add(2.0)
             house.write(routes={"m": [{"model": "a", "weight": 100 - weight}, {"model": "b", "weight": weight}]})
             await house.applied(count)
+            await asyncio.sleep(0.1)  # who had asked before is answered as before
             load.since()
             await asyncio.sleep(0.5)
             seen = load.since()
