@@ -32,6 +32,16 @@ _NOT_REACHED: Final = (
     "connections to all backends failing",
 )
 """How grpc's own words begin where it could not even connect."""
+_BROKEN: Final = (
+    "Stream removed (",
+    "Socket closed",
+    "recvmsg:",
+    "sendmsg:",
+    "Connection reset",
+    "Broken pipe",
+    "GOAWAY",
+)
+"""How they begin where a connection ended, of which its own state may tell a moment later than the call."""
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -135,7 +145,7 @@ class GrpcConnection:
         if code == Code.UNAVAILABLE:
             if text.startswith(_NOT_REACHED):
                 raise NotReached(text) from None
-            if self._channel.get_state() != grpc.ChannelConnectivity.READY:
+            if text.startswith(_BROKEN) or self._channel.get_state() != grpc.ChannelConnectivity.READY:
                 raise Lost(text) from None
         return Reply(b"", grpc_code=code, message=text)
 

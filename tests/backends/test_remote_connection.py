@@ -1,5 +1,7 @@
 """Connections to other servers: TLS both ways, and headers that go with every call."""
 
+import asyncio
+import contextlib
 import json
 import ssl
 import subprocess
@@ -12,8 +14,9 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from backends.remote.connection import Connection, GrpcConnection, HttpConnection, NotReached
+from backends.remote.connection import Connection, GrpcConnection, HttpConnection, Lost, NotReached
 from backends.remote.options import Access, UpstreamOptions, access_of
+from gateway.errors import Code
 from gateway.ports import Ask
 
 ECHO = Ask("/echo.Echo/Echo", (b"hello",), headers={"x-own": "1"})
@@ -143,3 +146,40 @@ def test_files_that_cannot_be_used_are_told_when_the_model_is_loaded(certificate
         access(certificates, tls={"ca": "client.key"})
     with pytest.raises(ValueError, match=r"upstream\.tls"):
         access(certificates, tls={"certificate": "client.crt", "key": "ca.key"})
+
+
+async def test_a_connection_that_breaks_in_mid_stream_is_lost_however_soon_that_is_read() -> None:
+    async def talk(body: bytes, context: Any) -> None:
+        await context.write(body)
+        await asyncio.sleep(60)
+
+    aio = grpc.aio.server()
+    handler = grpc.unary_stream_rpc_method_handler(talk)
+    aio.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo.Echo", {"Echo": handler}),))
+    port = aio.add_insecure_port("127.0.0.1:0")
+    await aio.start()
+    between: list[asyncio.StreamWriter] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        between.append(writer)
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(carry(reader, there[1]), carry(there[0], writer))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as relay:
+        connection = GrpcConnection(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}", 1 << 20, "server")
+        for _ in range(20):
+            replies = connection.stream(ECHO, 10)
+            assert (await anext(replies)).grpc_code is Code.OK
+            for writer in between:
+                writer.transport.abort()
+            between.clear()
+            with pytest.raises(Lost):
+                await anext(replies)
+        await connection.close()
+    await aio.stop(0)
