@@ -12,10 +12,10 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Final, Literal
 
-from backends.remote import hpack
 from backends.remote.connection import CONNECTS_WITHIN_S, OPEN, Connection, GrpcConnection, Lost, NotReached
 from backends.remote.http2 import Broken, Http2, Refused
 from backends.remote.options import Access
+from gateway import hpack
 from gateway.errors import Code
 from gateway.ports import Ask, Reply
 

@@ -15,9 +15,10 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from backends.remote import hpack
 from backends.remote.exchange import PREFIX_BYTES, Exchange, failed
-from backends.remote.frames import (
+from gateway import hpack
+from gateway.errors import Code
+from gateway.http2_frames import (
     ACK,
     CANCEL,
     CONTINUATION,
@@ -45,7 +46,6 @@ from backends.remote.frames import (
     frame,
     unpadded,
 )
-from gateway.errors import Code
 from gateway.ports import Buffer, Reply
 
 _GIVEN_BACK_BYTES: Final = 1 << 29

@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
-from backends.remote import hpack
 from backends.remote.connection import GrpcConnection, Lost, NotReached
 from backends.remote.grpc_lane import LaneConnection, connect
 from backends.remote.options import Access
+from gateway import hpack
 from gateway.errors import Code
 from gateway.ports import Ask, Reply
 

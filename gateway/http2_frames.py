@@ -1,4 +1,4 @@
-"""HTTP/2's frames, as far as a client of gRPC needs them. Source: RFC 9113."""
+"""HTTP/2's frames, as far as gRPC needs them. Source: RFC 9113."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.remote.hpack import BadBlock, decode, encode
+from gateway.hpack import BadBlock, decode, encode
 
 EXAMPLES = {
     "828684410f7777772e6578616d706c652e636f6d": {
