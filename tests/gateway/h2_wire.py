@@ -182,6 +182,7 @@ class Wire:
         self.acks = 0
         self.closed = False
         self.acknowledges = True
+        self.hung_up = False
         self._block = b""
         self._window = FIRST_WINDOW
         self._windows: dict[int, int] = {}
@@ -198,8 +199,13 @@ class Wire:
     # ------------------------------------------------------------------------------------------------------- to send
 
     def send(self, *parts: bytes) -> None:
-        if not self.writer.is_closing():
+        if not self.writer.is_closing() and not self.hung_up:
             self.writer.write(b"".join(parts))
+
+    def hang_up(self) -> None:
+        """Say no more, and go on hearing."""
+        self.hung_up = True
+        self.writer.write_eof()
 
     def take(self) -> int:
         """The next number of a stream."""
