@@ -325,8 +325,6 @@ class Connection(Http2["LaneRpc"]):
     def _begin(self, rpc: LaneRpc, head: Head) -> None:
         if head.handler is None:
             self._turn_down(rpc, head)
-        elif head.handler.stream == "bidi":
-            self._start(rpc, b"")
         elif rpc.ended:
             self._take_end(rpc)
 
@@ -361,9 +359,8 @@ class Connection(Http2["LaneRpc"]):
         self.finish(rpc)
 
     def _take_messages(self, stream: LaneRpc, messages: list[tuple[bytes, bool]]) -> None:
-        handler = cast("Handler", stream.head.handler)
-        if handler.stream == "bidi":
-            stream.heard(messages)
+        if not stream.is_unary:
+            self._hear(stream, messages)
         elif not stream.is_asked:
             stream.is_asked = True
             ((body, is_compressed), *_) = messages
@@ -372,10 +369,19 @@ class Connection(Http2["LaneRpc"]):
     def _take_end(self, stream: LaneRpc) -> None:
         if stream.incoming.has_begun:
             self._fail(stream, Code.INTERNAL, "The message is not whole")
-        elif stream.head.handler is not None and stream.head.handler.stream == "bidi":
-            stream.heard([])
+        elif not stream.is_unary:
+            self._hear(stream, [])
         elif not stream.is_asked:
             self._fail(stream, Code.INTERNAL, "Missing request message")
+
+    def _hear(self, rpc: LaneRpc, messages: list[tuple[bytes, bool]]) -> None:
+        """More of many messages, or that there are no more. The flow begins with the first: some clients are not told
+        why a call has failed that ends before they have asked anything.
+        """
+        rpc.hear(messages)
+        if not rpc.is_asked:
+            rpc.is_asked = True
+            self._start(rpc, b"")
 
     def _take_reset(self, stream: LaneRpc, code: int) -> None:
         self._leave(stream)
@@ -467,7 +473,7 @@ class Connection(Http2["LaneRpc"]):
         if self._forget(rpc.number) is not None:
             if rpc.unsent:
                 self._write(short_frame(RST_STREAM, rpc.number, CANCEL))
-            elif not rpc.ended and not rpc.is_asked:
+            elif not rpc.ended and not (rpc.is_asked and rpc.is_unary):
                 self._write(short_frame(RST_STREAM, rpc.number, NO_ERROR))
         self._close_if_over()
 
@@ -504,7 +510,7 @@ class Connection(Http2["LaneRpc"]):
 
 
 class LaneRpc(Stream):
-    """See Rpc. `is_asked`: its only message has come; `is_answered`: its last word has been said; `is_left`: nobody
+    """See Rpc. `is_asked`: its flow has begun; `is_answered`: its last word has been said; `is_left`: nobody
     waits for it. `waiting` is how many bytes of messages wait to be read.
     """
 
@@ -541,10 +547,15 @@ class LaneRpc(Stream):
         self._writers: list[asyncio.Future[None]] = []
 
     @property
+    def is_unary(self) -> bool:
+        """Whether there is one message, behind which the client has nothing to say."""
+        handler = self.head.handler
+        return handler is not None and handler.stream != "bidi"
+
+    @property
     def is_waited_for(self) -> bool:
         """Whether there is a part of a message, or a call without the one that it is to have."""
-        handler = self.head.handler
-        return self.incoming.has_begun or (not self.is_asked and handler is not None and handler.stream != "bidi")
+        return self.incoming.has_begun or (self.is_unary and not self.is_asked)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -567,7 +578,7 @@ class LaneRpc(Stream):
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
-    def heard(self, messages: list[tuple[bytes, bool]]) -> None:
+    def hear(self, messages: list[tuple[bytes, bool]]) -> None:
         """More messages of many, or that there are no more."""
         if self._queue is None:
             self._queue = deque()
