@@ -13,23 +13,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import socket
 import time
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn, cast
-from urllib.parse import quote_from_bytes
+from typing import Any, Final, cast
 
 from gateway import hpack
-from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.first_step import begin
+from gateway.grpc_call import WINDOW_BYTES, LaneRpc
 from gateway.grpc_exchange import Bounds, Handler, Handlers
-from gateway.grpc_messages import CODINGS, PREFIX_BYTES, Garbled, TooLarge, inflate, prefix
-from gateway.grpc_streams import short_detail
-from gateway.http2 import Http2, Stream, new_scratch
+from gateway.grpc_head import MALFORMED, Head, read_head
+from gateway.grpc_messages import TooLarge, prefix
+from gateway.http2 import Http2, new_scratch
 from gateway.http2_frames import (
     CANCEL,
     END_HEADERS,
@@ -40,7 +36,6 @@ from gateway.http2_frames import (
     LIST_SIZE,
     MAGIC,
     MOST,
-    MOST_CONTROL_BYTES,
     MOST_STREAMS,
     NO_ERROR,
     PING,
@@ -60,32 +55,19 @@ from gateway.http2_frames import (
 from gateway.patience import Patience
 from gateway.peers import HttpPeer
 from gateway.ports import Buffer, Peer, Reply
-from gateway.request_id import REQUEST_ID
 from gateway.traffic import Counts, Traffic
 
 log: Final = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 FRAME_BYTES: Final = 1 << 20
-WINDOW_BYTES: Final = 4 << 20
-"""Of a stream's messages, so much may wait for their reader, beside one that is larger."""
-INFLATED_IN_THREAD_BYTES: Final = 64 << 10
+_LONG_HEADERS_BYTES: Final = 256 << 10
+"""Longer headers end the connection, and not only the call: they cannot be refused before they have been read."""
 _PONG_WITHIN_S: Final = 1.0
 _FAREWELL: Final = b"farewell"
 _MOST_HEADS: Final = 64
 _NO_LIMIT: Final = 1 << 62
-
-_HEADERS_BLOCK: Final = b"\x88" + hpack.encode([("content-type", "application/grpc")])
-_OK: Final = hpack.encode([("grpc-status", "0")])
-_TIMEOUT: Final = re.compile("([0-9]{1,8})([HMSmun])")
-_UNITS: Final[Mapping[str, float]] = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_OF_THE_TRANSPORT: Final = frozenset({"te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"})
-_NOT_HTTP2: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
-_UPPER: Final = re.compile("[A-Z]")
-
-
-class Over(ConnectionError):
-    """The call has been answered: its flow is to end as if the client had left."""
+_GOOD: Final = Reply(b"")
 
 
 # ------------------------------------------------------------------------------------------------------------- the port
@@ -173,24 +155,12 @@ class _TurnedAway(asyncio.Protocol):
 # ------------------------------------------------------------------------------------------------------ one connection
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What the headers of a call say. `refusal` answers one that cannot be taken, `status` one that is not gRPC's."""
-
-    handler: Handler | None
-    metadata: Mapping[str, str]
-    timeout: float | None = None
-    coding: str = ""
-    refusal: Reply | None = None
-    status: str = "200"
-
-
-class Connection(Http2["LaneRpc"]):
+class Connection(Http2[LaneRpc]):
     """One client. `_last` is the stream that it has begun last, `_leaving` are the tasks of calls that it has left."""
 
     def __init__(self, lane: GrpcLane) -> None:
         metadata = lane.bounds.metadata
-        super().__init__(FRAME_BYTES, MAGIC, lane.scratch, max(MOST_CONTROL_BYTES, 2 * metadata))
+        super().__init__(FRAME_BYTES, MAGIC, lane.scratch, max(_LONG_HEADERS_BYTES, 2 * metadata))
         self.lane = lane
         self.peer: Peer = HttpPeer(None)
         self._decoder = hpack.Decoder(metadata)
@@ -313,7 +283,7 @@ class Connection(Http2["LaneRpc"]):
         if not number & 1:
             raise BadFrame("a stream with a server's number")
         self._last = number
-        if head is _MALFORMED:
+        if head is MALFORMED:
             self._answer(short_frame(RST_STREAM, number, PROTOCOL_ERROR))
         elif len(self._streams) + len(self._leaving) >= self.lane.most_streams:
             self._answer(short_frame(RST_STREAM, number, REFUSED_STREAM))
@@ -342,7 +312,7 @@ class Connection(Http2["LaneRpc"]):
         """Raises BadBlock."""
         before = self._decoder.changes
         said = self._decoder.read(block)
-        head = _head(said, self.lane.handlers, self.lane.bounds.metadata)
+        head = read_head(said, self.lane.handlers, self.lane.bounds.metadata)
         if self._decoder.changes != before or len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
         if self._decoder.changes == before:
@@ -431,17 +401,15 @@ class Connection(Http2["LaneRpc"]):
     def done(self, rpc: LaneRpc, task: asyncio.Task[None]) -> None:
         """A call's task is over."""
         rpc.stop_timer()
-        if task.cancelled() or rpc.is_left:
+        if task.cancelled():
             if not rpc.is_left:
                 self._leave(rpc)
                 self._reset(rpc, CANCEL)
             self._close_if_over()
-            return
-        error = task.exception()
-        if error is None:
-            self._over(rpc)
-        else:
+        elif (error := task.exception()) is not None:
             self._failed(rpc, error)
+        else:
+            self._over(rpc)
 
     def _over(self, rpc: LaneRpc) -> None:
         if not rpc.is_answered and not rpc.is_left:
@@ -449,12 +417,10 @@ class Connection(Http2["LaneRpc"]):
         self.finish(rpc)
 
     def _failed(self, rpc: LaneRpc, error: BaseException) -> None:
-        if rpc.is_left or isinstance(error, ConnectionError):
-            self.finish(rpc)
-            return
-        log.error("a call failed unexpectedly", exc_info=error)
-        if not rpc.is_answered:
-            rpc.say(Reply(b"", grpc_code=Code.INTERNAL, message="Internal error"))
+        if not isinstance(error, ConnectionError):
+            log.error("a call failed unexpectedly", exc_info=error)
+            if not rpc.is_answered and not rpc.is_left:
+                rpc.say(Reply(b"", grpc_code=Code.INTERNAL, message="Internal error"))
         self.finish(rpc)
 
     def _expire(self, rpc: LaneRpc) -> None:
@@ -504,219 +470,3 @@ class Connection(Http2["LaneRpc"]):
         super().resume_writing()
         for rpc in [*self._streams.values()]:
             rpc.has_sent()
-
-
-# ------------------------------------------------------------------------------------------------------------- one call
-
-
-class LaneRpc(Stream):
-    """See Rpc. `is_asked`: its flow has begun; `is_answered`: its last word has been said; `is_left`: nobody
-    waits for it. `waiting` is how many bytes of messages wait to be read.
-    """
-
-    __slots__ = (
-        "_connection",
-        "_has_headers",
-        "_queue",
-        "_reader",
-        "_request_id",
-        "_writers",
-        "deadline",
-        "head",
-        "is_answered",
-        "is_asked",
-        "is_left",
-        "task",
-        "timer",
-        "waiting",
-    )
-
-    def __init__(self, connection: Connection, number: int, window: int, head: Head) -> None:
-        super().__init__(number, window, WINDOW_BYTES, connection.lane.bounds.message)
-        self._connection = connection
-        self.head = head
-        self.deadline = None if head.timeout is None else time.monotonic() + head.timeout
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.waiting = 0
-        self.is_asked = self.is_answered = self.is_left = False
-        self._has_headers = False
-        self._request_id = ""
-        self._queue: deque[tuple[bytes, bool]] | None = None
-        self._reader: asyncio.Future[None] | None = None
-        self._writers: list[asyncio.Future[None]] = []
-
-    @property
-    def is_unary(self) -> bool:
-        """Whether there is one message, behind which the client has nothing to say."""
-        handler = self.head.handler
-        return handler is not None and handler.stream != "bidi"
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether there is a part of a message, or a call without the one that it is to have."""
-        return self.incoming.has_begun or (self.is_unary and not self.is_asked)
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.head.metadata
-
-    @property
-    def peer(self) -> Peer:
-        return self._connection.peer
-
-    def name(self, request_id: str) -> None:
-        self._request_id = request_id
-
-    def done(self, task: asyncio.Task[None]) -> None:
-        self._connection.done(self, task)
-
-    def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-    # ---------------------------------------------------------------------------------------------------------- reading
-
-    def hear(self, messages: list[tuple[bytes, bool]]) -> None:
-        """More messages of many, or that there are no more."""
-        if self._queue is None:
-            self._queue = deque()
-        self._queue.extend(messages)
-        self.waiting += sum(len(body) + PREFIX_BYTES for body, _ in messages)
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    async def read(self) -> bytes | None:
-        while not self._queue:
-            if self.ended and not self.incoming.has_begun:
-                return None
-            self._reader = self._connection.lane.loop.create_future()
-            await self._reader
-        body, is_compressed = self._queue.popleft()
-        self.waiting -= len(body) + PREFIX_BYTES
-        self._connection.take_back(self)
-        return await self._inflated(body) if is_compressed else body
-
-    async def run_inflated(self, body: bytes) -> None:
-        """The flow, for a message that is compressed."""
-        await cast("Handler", self.head.handler).run(self, await self._inflated(body))
-
-    async def _inflated(self, body: bytes) -> bytes:
-        most = self._connection.lane.bounds.message
-        try:
-            if len(body) < INFLATED_IN_THREAD_BYTES:
-                return inflate(body, self.head.coding, most)
-            return await asyncio.to_thread(inflate, body, self.head.coding, most)
-        except Garbled as error:
-            await self.fail(Reply(b"", grpc_code=Code.INTERNAL, message=str(error)))
-        except TooLarge as error:
-            text = f"Received message larger than max ({error.most} bytes once it is inflated)"
-            await self.fail(Reply(b"", grpc_code=Code.RESOURCE_EXHAUSTED, message=text))
-
-    # ---------------------------------------------------------------------------------------------------------- writing
-
-    async def send(self, reply: Reply) -> None:
-        if self.is_left:
-            raise ConnectionResetError("the client has left")
-        if reply.grpc_code is not Code.OK:
-            self.say(reply)
-            return
-        self.is_answered = True
-        self.after = self._trailers(_OK)
-        self._say_message(reply)
-        if self.unsent or self._connection.is_paused:
-            await self._drain()
-
-    async def write(self, reply: Reply) -> None:
-        if self.is_left:
-            raise ConnectionResetError("the client has left")
-        self._say_message(reply)
-        if self.unsent or self._connection.is_paused:
-            await self._drain()
-
-    async def fail(self, reply: Reply) -> NoReturn:
-        if not self.is_left:
-            self.say(reply)
-        raise Over
-
-    def say(self, reply: Reply) -> None:
-        """The last word: a status."""
-        self.is_answered = True
-        if reply.grpc_code is Code.OK:
-            block = _OK
-        else:
-            text = quote_from_bytes(short_detail(reply.message), safe=_PLAIN)
-            block = hpack.encode([("grpc-status", str(reply.grpc_code.value)), ("grpc-message", text)])
-        head = b"" if self._has_headers else _HEADERS_BLOCK
-        self._connection.say_last(self, self._trailers(head + block))
-
-    def _trailers(self, block: bytes) -> bytes:
-        if self._request_id:
-            block += hpack.encode([(REQUEST_ID, self._request_id)])
-        return frame(len(block), HEADERS, END_HEADERS | END_STREAM, self.number) + block
-
-    def _say_message(self, reply: Reply) -> None:
-        body = reply.body
-        parts = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else tuple(body)
-        head = b""
-        if not self._has_headers:
-            self._has_headers = True
-            head = frame(len(_HEADERS_BLOCK), HEADERS, END_HEADERS, self.number) + _HEADERS_BLOCK
-        self._connection.send(self, head, parts, sum(map(len, parts)))
-
-    def has_sent(self) -> None:
-        if self.unsent:
-            return
-        writers, self._writers = self._writers, []
-        for writer in writers:
-            if not writer.done():
-                writer.set_result(None)
-        if self.is_answered and (self.task is None or self.task.done()):
-            self._connection.finish(self)
-
-    async def _drain(self) -> None:
-        """Until the client has room for more."""
-        writer = self._connection.lane.loop.create_future()
-        self._writers.append(writer)
-        await writer
-
-
-# ---------------------------------------------------------------------------------------------------------------- heads
-
-_GOOD: Final = Reply(b"")
-_PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-_MALFORMED: Final = Head(None, NOTHING)
-
-
-def _head(said: list[tuple[str, str]] | None, handlers: Handlers, most: int) -> Head:
-    """What a call's headers come to; None stands for too many of them."""
-    if said is None:
-        text = f"received metadata is larger than max ({most} bytes)"
-        return Head(None, NOTHING, refusal=Reply(b"", grpc_code=Code.RESOURCE_EXHAUSTED, message=text))
-    pseudo = {name: value for name, value in said if name.startswith(":")}
-    rest = [(name, value) for name, value in said if not name.startswith(":")]
-    all_once = len(pseudo) + len(rest) == len(said) and said[: len(pseudo)] == [*pseudo.items()]
-    if not all_once or not {":method", ":path", ":scheme"} <= pseudo.keys():
-        return _MALFORMED
-    if any(_UPPER.search(name) or name in _NOT_HTTP2 or not name for name, _ in rest):
-        return _MALFORMED
-    fields = dict(rest)
-    if pseudo[":method"] != "POST":
-        return Head(None, NOTHING, status="405")
-    if not fields.get("content-type", "").startswith("application/grpc"):
-        return Head(None, NOTHING, status="415")
-    handler = handlers.get(pseudo[":path"])
-    if handler is None:
-        return Head(None, NOTHING, refusal=Reply(b"", grpc_code=Code.UNIMPLEMENTED, message="Method not found!"))
-    coding = fields.get("grpc-encoding", "")
-    if coding not in CODINGS:
-        text = f"Compression algorithm '{coding}' is not supported"
-        return Head(None, NOTHING, refusal=Reply(b"", grpc_code=Code.UNIMPLEMENTED, message=text))
-    timeout = None
-    if (wanted := fields.get("grpc-timeout")) is not None:
-        if (found := _TIMEOUT.fullmatch(wanted)) is None:
-            return _MALFORMED
-        timeout = int(found[1]) * _UNITS[found[2]]
-    metadata = {name: value for name, value in rest if name not in _OF_THE_TRANSPORT and not name.endswith("-bin")}
-    return Head(handler, metadata, timeout, coding)

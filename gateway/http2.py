@@ -55,7 +55,7 @@ from gateway.http2_frames import (
 from gateway.ports import Buffer
 
 _GIVEN_BACK_BYTES: Final = 1 << 29
-_SCRATCH_BYTES: Final = 128 << 10
+_SCRATCH_BYTES: Final = 512 << 10
 _DIRECT_BYTES: Final = 32 << 10
 """So much of a frame that is still to come goes straight to its place."""
 _BEGINNING_BYTES: Final = 16 << 10
