@@ -1,0 +1,179 @@
+"""A gRPC port with a toy dialect behind it, for tests of the port alone: its model does what the method's name says."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.canonical import InferRequest, InferResponse, ModelRef
+from gateway.errors import Code, GatewayError, InvalidArgument
+from gateway.grpc_server import GrpcListener, grpc_bounds
+from gateway.metrics import Metrics
+from gateway.ports import Call, Dialect, Endpoint, Match, ModelView, Reply, Resolve
+from gateway.questions import ServerDescription
+from gateway.service import Service
+
+ECHO, TELL, BIG, FAIL, HOLD = (f"/toy.Toy/{name}" for name in ("Echo", "Tell", "Big", "Fail", "Hold"))
+COUNT, CHAT = "/toy.Toy/Count", "/toy.Toy/Chat"
+LIMIT = 6_000_000
+METADATA_BYTES = 16_384
+STREAMS = 100
+
+LANES = [True, False] if "lane" in inspect.signature(GrpcListener).parameters else [False]
+"""Everything holds with the gateway's own HTTP/2, and with that of grpc.aio, which is the oracle."""
+
+
+class Said(GatewayError):
+    """An error with any code and text."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass
+class Model:
+    """Knows which requests are open; those of Hold are answered once the test says go."""
+
+    open: set[int] = field(default_factory=set)
+    submitted: int = 0
+    abandoned: int = 0
+    made: int = 0
+    """Messages of Count."""
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def submit(self, request: InferRequest) -> Any:
+        self.submitted += 1
+        self.open.add(self.submitted)
+        return Answering(self, self.submitted, self._answers(request.wire))
+
+    async def _answers(self, call: Call) -> AsyncIterator[bytes]:
+        method, body = call.raw_target, bytes(call.body)
+        if method == TELL:
+            yield json.dumps(told(call)).encode()
+        elif method == BIG:
+            yield b"x" * int(body)
+        elif method == FAIL:
+            code, _, text = body.decode().partition(" ")
+            raise Said(Code(int(code)), text)
+        elif method == COUNT:
+            count, size = map(int, body.split())
+            for number in range(count):
+                self.made += 1
+                yield str(number).encode().ljust(size, b".")
+                await asyncio.sleep(0)
+        else:
+            if method == HOLD or body.startswith(b"hold"):
+                await self.go.wait()
+            yield body
+
+
+class Answering:
+    """A request's answers, until they end or nobody wants them any more."""
+
+    def __init__(self, model: Model, number: int, answers: AsyncIterator[bytes]) -> None:
+        self._model = model
+        self._number = number
+        self._answers = answers
+
+    def __aiter__(self) -> Answering:
+        return self
+
+    async def __anext__(self) -> InferResponse:
+        try:
+            return InferResponse({}, {"body": await anext(self._answers)})  # type: ignore[dict-item]
+        except (StopAsyncIteration, GatewayError):
+            self._model.open.discard(self._number)
+            raise
+
+    def abandon(self) -> None:
+        self._model.abandoned += self._number in self._model.open
+        self._model.open.discard(self._number)
+
+
+def told(call: Call) -> dict[str, Any]:
+    """What the transport has said of a call."""
+    left = None if call.deadline is None else call.deadline - time.monotonic()
+    return {"headers": dict(call.headers), "left": left, "peer": call.peer.address(), "size": len(call.body)}
+
+
+def make_dialect() -> Dialect:
+    def decode(call: Call, resolve: Resolve) -> InferRequest:
+        if call.body == b"bug":
+            raise ZeroDivisionError("secret")
+        if call.body.startswith(b"wrong"):
+            raise InvalidArgument("this is wrong")
+        return InferRequest(resolve(ModelRef("toy")), {}, deadline=call.deadline, wire=call)
+
+    def encode(answer: InferResponse, request: InferRequest) -> Reply:
+        body: Any = answer.parameters["body"]
+        return Reply([body[:5], memoryview(body)[5:]], streamed=True)
+
+    def encode_error(error: GatewayError, call: Call) -> Reply:
+        return Reply(b"", grpc_code=error.code, message=str(error))
+
+    streams = {COUNT: "server", CHAT: "bidi"}
+    methods: dict[str, Any] = {
+        name: Endpoint(name, name, decode, encode, encode_error, stream=streams.get(name, "unary"))  # type: ignore[arg-type]
+        for name in (ECHO, TELL, BIG, FAIL, HOLD, COUNT, CHAT)
+    }
+    return Dialect("toy", "Toy", "/toy", lambda method, target: Match(methods[ECHO]), lambda view: None, methods)
+
+
+@dataclass
+class Toy:
+    """A running port."""
+
+    model: Model
+    service: Service
+    listener: GrpcListener
+    lane: bool
+    port: int = 0
+
+    async def until(self, happened: Callable[[], object]) -> None:
+        for _ in range(6000):
+            if happened():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError("it did not happen within thirty seconds")
+
+
+@asynccontextmanager
+async def toy_port(
+    view: ModelView,
+    *,
+    lane: bool,
+    metadata: int = METADATA_BYTES,
+    streams: int | None = STREAMS,
+    connections: int | None = None,
+    **options: Any,
+) -> AsyncIterator[Toy]:
+    """`view` has a Model for its handle."""
+    model: Any = view.handle
+    config: Any = SimpleNamespace(readiness="strict", routes={}, models={"toy": None})
+
+    def resolve(ref: ModelRef) -> ModelView:
+        return view
+
+    router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: ())
+    repository: Any = SimpleNamespace(all_available=lambda: True)
+    service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
+    service.started = True
+    bounds: Sequence[tuple[str, int]] = grpc_bounds(metadata, streams, connections)
+    if len(LANES) > 1:
+        options["lane"] = lane
+    listener = GrpcListener(service, [make_dialect()], LIMIT, options=bounds, **options)
+    toy = Toy(model, service, listener, lane)
+    toy.port = await listener.start("127.0.0.1:0")
+    try:
+        yield toy
+    finally:
+        model.go.set()
+        await listener.stop(0)
