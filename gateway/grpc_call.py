@@ -16,7 +16,7 @@ from gateway.grpc_head import Head
 from gateway.grpc_messages import PREFIX_BYTES, Garbled, TooLarge, inflate
 from gateway.grpc_streams import short_detail
 from gateway.http2 import Stream
-from gateway.http2_frames import END_HEADERS, END_STREAM, HEADERS, frame
+from gateway.http2_frames import END_HEADERS, END_STREAM
 from gateway.ports import Peer, Reply
 from gateway.request_id import REQUEST_ID
 
@@ -27,6 +27,7 @@ WINDOW_BYTES: Final = 4 << 20
 """Of a call's messages, so much may wait for their reader, beside one that is larger."""
 _INFLATED_IN_THREAD_BYTES: Final = 64 << 10
 _HEADERS_BLOCK: Final = b"\x88" + hpack.encode([("content-type", "application/grpc")])
+_ONLY_BLOCK: Final = _HEADERS_BLOCK + hpack.encode([("grpc-accept-encoding", "identity, deflate, gzip")])
 _OK: Final = hpack.encode([("grpc-status", "0")])
 _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
@@ -82,6 +83,12 @@ class LaneRpc(Stream):
     def is_waited_for(self) -> bool:
         """Whether there is a part of a message, or a call without the one that it is to have."""
         return self.incoming.has_begun or (self.is_unary and not self.is_asked)
+
+    @property
+    def has_said_length(self) -> bool:
+        """Whether its data is as long as its headers said, if they did."""
+        length = self.head.length
+        return length is None or self.taken == length or (self.taken < length and not (self.ended or self.is_unary))
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -151,8 +158,6 @@ class LaneRpc(Stream):
         self.is_answered = True
         self.after = self._trailers(_OK)
         self._say_message(reply)
-        if self.unsent or self._connection.is_paused:
-            await self._drain()
 
     async def write(self, reply: Reply) -> None:
         if self.is_left:
@@ -174,13 +179,13 @@ class LaneRpc(Stream):
         else:
             text = quote_from_bytes(short_detail(reply.message), safe=_PLAIN)
             block = hpack.encode([("grpc-status", str(reply.grpc_code.value)), ("grpc-message", text)])
-        head = b"" if self._has_headers else _HEADERS_BLOCK
+        head = b"" if self._has_headers else _ONLY_BLOCK
         self._connection.say_last(self, self._trailers(head + block))
 
     def _trailers(self, block: bytes) -> bytes:
         if self._request_id:
             block += hpack.encode([(REQUEST_ID, self._request_id)])
-        return frame(len(block), HEADERS, END_HEADERS | END_STREAM, self.number) + block
+        return self._connection.headers(self.number, block, END_HEADERS | END_STREAM)
 
     def _say_message(self, reply: Reply) -> None:
         body = reply.body
@@ -188,7 +193,7 @@ class LaneRpc(Stream):
         head = b""
         if not self._has_headers:
             self._has_headers = True
-            head = frame(len(_HEADERS_BLOCK), HEADERS, END_HEADERS, self.number) + _HEADERS_BLOCK
+            head = self._connection.headers(self.number, _HEADERS_BLOCK)
         self._connection.send(self, head, parts, sum(map(len, parts)))
 
     def has_sent(self) -> None:

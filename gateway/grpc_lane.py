@@ -15,7 +15,6 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from gateway import hpack
@@ -23,7 +22,7 @@ from gateway.errors import Code
 from gateway.first_step import begin
 from gateway.grpc_call import WINDOW_BYTES, LaneRpc
 from gateway.grpc_exchange import Bounds, Handler, Handlers
-from gateway.grpc_head import MALFORMED, Head, read_head
+from gateway.grpc_head import MALFORMED, Head, are_trailers, read_head
 from gateway.grpc_messages import TooLarge, prefix
 from gateway.http2 import Http2, new_scratch
 from gateway.http2_frames import (
@@ -32,7 +31,6 @@ from gateway.http2_frames import (
     END_STREAM,
     FIRST_WINDOW,
     FRAME_SIZE,
-    HEADERS,
     LIST_SIZE,
     MAGIC,
     MOST,
@@ -66,6 +64,7 @@ _LONG_HEADERS_BYTES: Final = 256 << 10
 _PONG_WITHIN_S: Final = 1.0
 _FAREWELL: Final = b"farewell"
 _MOST_HEADS: Final = 64
+_MOST_EARLY: Final = 1000
 _NO_LIMIT: Final = 1 << 62
 _GOOD: Final = Reply(b"")
 
@@ -156,7 +155,9 @@ class _TurnedAway(asyncio.Protocol):
 
 
 class Connection(Http2[LaneRpc]):
-    """One client. `_last` is the stream that it has begun last, `_leaving` are the tasks of calls that it has left."""
+    """One client. `_last` is the stream that it has begun last, `_leaving` are the tasks of calls that it has left;
+    `_early` are streams that were over before it had said its last word, which may still come.
+    """
 
     def __init__(self, lane: GrpcLane) -> None:
         metadata = lane.bounds.metadata
@@ -166,8 +167,8 @@ class Connection(Http2[LaneRpc]):
         self._decoder = hpack.Decoder(metadata)
         self._heads: dict[bytes, Head] = {}
         self._last = 0
+        self._early: dict[int, None] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._is_settled = False
         self._parts = self._has_parted = False
         self._still = 0
         self._unsent = 0
@@ -265,12 +266,14 @@ class Connection(Http2[LaneRpc]):
 
     # -------------------------------------------------------------------------------------------------------- receiving
 
-    def _take_settled(self, values: Mapping[int, int]) -> None:
-        self._is_settled = True
-
     def _check_unknown(self, number: int) -> None:
-        if number > self._last:
+        if number > self._last or not number & 1:
             raise BadFrame("a stream that has not begun")
+
+    def _check_data(self, number: int, size: int) -> None:
+        super()._check_data(number, size)
+        if number not in self._streams and number not in self._early:
+            self._answer(short_frame(RST_STREAM, number, STREAM_CLOSED))
 
     def _take_block(self, number: int, flags: int, block: bytes) -> None:
         rpc = self._streams.get(number)
@@ -278,10 +281,12 @@ class Connection(Http2[LaneRpc]):
             self._take_trailers(rpc, flags, block)
             return
         head = self._heads.get(block) or self._read_head(block)
-        if number <= self._last or self._has_parted:
-            return  # of a call that is over, or that the client makes elsewhere
         if not number & 1:
             raise BadFrame("a stream with a server's number")
+        if number in self._early or self._has_parted:
+            return  # of a call that is over, or that the client makes elsewhere
+        if number <= self._last:
+            raise BadFrame("a stream that is over", STREAM_CLOSED)
         self._last = number
         if head is MALFORMED:
             self._answer(short_frame(RST_STREAM, number, PROTOCOL_ERROR))
@@ -299,10 +304,10 @@ class Connection(Http2[LaneRpc]):
             self._take_end(rpc)
 
     def _take_trailers(self, rpc: LaneRpc, flags: int, block: bytes) -> None:
-        self._decoder.read(block)
+        said = self._decoder.read(block)
         if rpc.ended:
             self._refuse(rpc, BadStream("headers behind the end", STREAM_CLOSED))
-        elif not flags & END_STREAM:
+        elif not flags & END_STREAM or not are_trailers(said):
             self._refuse(rpc, BadStream("headers in mid-stream"))
         else:
             rpc.ended = True
@@ -325,11 +330,13 @@ class Connection(Http2[LaneRpc]):
         else:
             rpc.is_answered = True
             block = hpack.encode([(":status", head.status)])
-            self._write(frame(len(block), HEADERS, END_HEADERS | END_STREAM, rpc.number) + block)
+            self._write(self.headers(rpc.number, block, END_HEADERS | END_STREAM))
         self.finish(rpc)
 
     def _take_messages(self, stream: LaneRpc, messages: list[tuple[bytes, bool]]) -> None:
-        if not stream.is_unary:
+        if not stream.has_said_length:
+            self._refuse(stream, BadStream("not as long as it said"))
+        elif not stream.is_unary:
             self._hear(stream, messages)
         elif not stream.is_asked:
             stream.is_asked = True
@@ -337,7 +344,9 @@ class Connection(Http2[LaneRpc]):
             self._start(stream, body, is_compressed=is_compressed)
 
     def _take_end(self, stream: LaneRpc) -> None:
-        if stream.incoming.has_begun:
+        if not stream.has_said_length:
+            self._refuse(stream, BadStream("not as long as it said"))
+        elif stream.incoming.has_begun:
             self._fail(stream, Code.INTERNAL, "The message is not whole")
         elif not stream.is_unary:
             self._hear(stream, [])
@@ -354,6 +363,7 @@ class Connection(Http2[LaneRpc]):
             self._start(rpc, b"")
 
     def _take_reset(self, stream: LaneRpc, code: int) -> None:
+        self._early.pop(stream.number, None)
         self._leave(stream)
         self._close_if_over()
 
@@ -442,6 +452,14 @@ class Connection(Http2[LaneRpc]):
             elif not rpc.ended and not (rpc.is_asked and rpc.is_unary):
                 self._write(short_frame(RST_STREAM, rpc.number, NO_ERROR))
         self._close_if_over()
+
+    def _forget(self, number: int) -> LaneRpc | None:
+        rpc = super()._forget(number)
+        if rpc is not None and not rpc.ended:
+            self._early[number] = None
+            if len(self._early) > _MOST_EARLY:
+                del self._early[next(iter(self._early))]
+        return rpc
 
     def send(self, rpc: LaneRpc, head: bytes, parts: tuple[Buffer, ...], size: int) -> None:
         """A message."""

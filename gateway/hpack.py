@@ -74,6 +74,8 @@ def _number(value: int) -> bytes:
 
 TABLE_BYTES: Final = 4096
 """The table that a reader has unless it says otherwise."""
+NO_TABLE: Final = b"\x20"
+"""What a block begins with from which on its writer has none."""
 _ENTRY_BYTES: Final = 32
 """What an entry counts beside its texts."""
 

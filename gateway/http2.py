@@ -42,6 +42,7 @@ from gateway.http2_frames import (
     RST_STREAM,
     SETTINGS,
     STREAM_CLOSED,
+    TABLE_SIZE,
     WINDOW,
     WINDOW_UPDATE,
     BadFrame,
@@ -71,10 +72,11 @@ _MOST_IDLE: Final = 10_000
 class Stream:
     """One call on a connection. `window` is how much may be sent, `granted` how much may come; `unsent` is what is left
     to be sent, `end` the flag of its last frame, and `after` goes behind that. `ended`: the other end has said its last
-    word. `still` is for whoever wants to know how long nothing has moved: it is set to 0 when something does.
+    word; `taken` is how many bytes it said. `still` is for whoever wants to know how long nothing has moved: it is set
+    to 0 when something does.
     """
 
-    __slots__ = ("after", "end", "ended", "granted", "incoming", "number", "still", "unsent", "window")
+    __slots__ = ("after", "end", "ended", "granted", "incoming", "number", "still", "taken", "unsent", "window")
 
     def __init__(self, number: int, window: int, granted: int, most_bytes: int) -> None:
         self.number = number
@@ -85,6 +87,7 @@ class Stream:
         self.end = 0
         self.after = b""
         self.ended = False
+        self.taken = 0
         self.still = 0
 
     def has_sent(self) -> None:
@@ -128,8 +131,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         self._data: tuple[int, int] | None = None
         self._left = 0
         self._block: tuple[int, int, bytes] | None = None
-        self._is_paused = False
+        self._is_paused = self._is_settled = False
         self._owed = self._idle = 0
+        self._table_word = b""
         self._takes: Mapping[int, Callable[[int, int, bytes], None]] = {
             DATA: self._take_padded,
             HEADERS: self._take_headers,
@@ -204,6 +208,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
 
     def _read_direct(self, stream: S, count: int) -> None:
         stream.still = 0
+        stream.taken += count
         if messages := stream.incoming.added(count):
             self._mark_end(stream, count)
             self._take_messages(stream, messages)
@@ -246,6 +251,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         return size
 
     def _begin_data(self, number: int, flags: int, size: int) -> None:
+        check(DATA, flags, number, size)
+        if not self._is_settled:
+            raise BadFrame("data before anything else")
         if size > self._most_frame_bytes:
             raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
         self._data, self._left = (number, flags), size
@@ -278,6 +286,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         stream = self._streams.get(number)
         if stream is not None:
             stream.still = 0
+            stream.taken += len(data)
             try:
                 messages = stream.incoming.take(data)
             except (TooLarge, MemoryError) as error:
@@ -312,6 +321,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if self._block is not None and kind != CONTINUATION:
             raise BadFrame("headers without an end")
         check(kind, flags, number, len(data))
+        if not self._is_settled and kind != SETTINGS:
+            raise BadFrame("frames before any settings")
         take = self._takes.get(kind)
         if take is None:  # others are to be ignored
             self._count_idle()
@@ -383,6 +394,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _take_settings(self, flags: int, number: int, data: bytes) -> None:
         if flags & ACK:
             return
+        self._is_settled = True
         self._count_idle()
         values = dict(read_settings(data))
         if WINDOW in values:
@@ -391,6 +403,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             for stream in self._streams.values():
                 self._widen(stream, more)
         self._frame_bytes = values.get(FRAME_SIZE, self._frame_bytes)
+        if values.get(TABLE_SIZE, hpack.TABLE_BYTES) < hpack.TABLE_BYTES:
+            self._table_word = hpack.NO_TABLE
         self._answer(frame(0, SETTINGS, ACK, 0))
         self._take_settled(values)
         self._send_stalled()
@@ -431,6 +445,12 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
 
     # ---------------------------------------------------------------------------------------------------------- sending
+
+    def headers(self, stream: int, block: bytes, flags: int = END_HEADERS) -> bytes:
+        """A frame of headers."""
+        if self._table_word:  # who wants a smaller table is told that ours is
+            block, self._table_word = self._table_word + block, b""
+        return frame(len(block), HEADERS, flags, stream) + block
 
     def _grant(self, stream: S, count: int) -> None:
         """So much more may come of a stream."""
