@@ -7,6 +7,7 @@ for the gateway's own. Source: RFC 9113, gRPC over HTTP/2.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -205,7 +206,8 @@ class Wire:
     def hang_up(self) -> None:
         """Say no more, and go on hearing."""
         self.hung_up = True
-        self.writer.write_eof()
+        with contextlib.suppress(OSError):  # the server may have been first
+            self.writer.write_eof()
 
     def take(self) -> int:
         """The next number of a stream."""
