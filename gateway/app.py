@@ -48,15 +48,14 @@ from gateway.config import (
 )
 from gateway.gate import gate_of
 from gateway.gpu_metrics import gpu_families, gpus_of
-from gateway.grpc_server import GrpcListener, grpc_bounds
+from gateway.grpc_exchange import Bounds
+from gateway.grpc_server import GrpcListener
 from gateway.http_exchange import Exchange
-from gateway.http_lane import Patience
 from gateway.http_server import (
     HttpLimits,
     HttpListener,
     Page,
     admin_page,
-    bind,
     metrics_page,
     probe_page,
     read_only,
@@ -69,6 +68,7 @@ from gateway.monitor import Monitor
 from gateway.observer import Observer
 from gateway.overview import Overview
 from gateway.page import SHELLS, pages
+from gateway.patience import Patience
 from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
 from gateway.questions import ServerDescription
 from gateway.reload import Reloads, Steps
@@ -78,6 +78,7 @@ from gateway.route import Route
 from gateway.router import Router
 from gateway.service import Service
 from gateway.shared_memory import SharedMemory
+from gateway.sockets import bind
 from gateway.spans import Spans
 from gateway.tf_serving_metrics import TfServingMetrics
 from gateway.tracing import TraceFile, Tracing
@@ -495,15 +496,13 @@ class App:
         pages: dict[str, Page],
         wanted: MetricsListener,
     ) -> None:
-        times = self.config.limits.timeouts
-        patience = Patience(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
         is_main = isinstance(wanted, Listener)
         server = HttpListener(
             self.service,
             dialects,
             pages,
             _limits(self.config),
-            patience=patience,
+            patience=self._patience(),
             names=(wanted.title, wanted.bind) if isinstance(wanted, Listener) else (),
             tls=wanted.tls.files() if wanted.tls else None,
             auth=wanted.auth or "",
@@ -518,23 +517,28 @@ class App:
         host, port = sock.getsockname()[:2]
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
 
+    def _patience(self) -> Patience:
+        times = self.config.limits.timeouts
+        return Patience(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
+
     async def _listen_grpc(self, listener: Listener) -> None:
         limits = self.config.limits
         server = GrpcListener(
             self.service,
             self._speaking(listener),
-            limits.max_binary_bytes,
+            Bounds(
+                limits.max_binary_bytes, limits.max_header_bytes, limits.max_concurrent_streams, limits.max_connections
+            ),
             descriptors.pool(),
             (listener.title, listener.bind),
             tls=listener.tls.files() if listener.tls else None,
             auth=listener.auth or "",
-            options=grpc_bounds(limits.max_header_bytes, limits.max_concurrent_streams, limits.max_connections),
             request_ids=self.config.request_ids,
+            patience=self._patience(),
         )
-        host = f"[{listener.host}]" if ":" in listener.host else listener.host
         try:
-            port = await server.start(f"{host}:{listener.port}")
-        except RuntimeError:
+            port = await server.start(listener.host, listener.port)
+        except OSError:
             raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
         self._grpc.append(server)
         self.vitals.listeners.add(listener.title, "grpc", server.traffic)

@@ -12,16 +12,15 @@ from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import Any, Final
 
-import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from gateway.errors import Unauthenticated
+from gateway.errors import Code, Unauthenticated
+from gateway.grpc_exchange import Handler, Handlers, Rpc
 from gateway.grpc_streams import Reader
-from gateway.peers import GrpcPeer, Metadata
-from gateway.ports import Caller
+from gateway.ports import Caller, Reply
 from gateway.service import Service
 
 HEALTH: Final = "grpc.health.v1.Health"
@@ -37,28 +36,25 @@ class Health:
         self._auth = auth
         self._reader = reader
 
-    def handlers(self) -> dict[str, Any]:
-        """Full method name -> grpc's idea of it."""
-        return {
-            f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(self._check),
-            f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch),
-        }
+    def handlers(self) -> Handlers:
+        return {f"/{HEALTH}/Check": Handler("unary", self._check), f"/{HEALTH}/Watch": Handler("server", self._watch)}
 
-    async def _check(self, body: bytes, context: Any) -> bytes:
-        caller = await _admit(self._service, context, self._auth, health=True)
-        return self._status(await _read(health_pb2.HealthCheckRequest, body, context), caller)
+    async def _check(self, rpc: Rpc, body: bytes) -> None:
+        caller = await _admit(self._service, rpc, self._auth, health=True)
+        status = self._status(await _read(health_pb2.HealthCheckRequest, body, rpc), caller)
+        await rpc.send(Reply(status))
 
-    async def _watch(self, body: bytes, context: Any) -> None:
+    async def _watch(self, rpc: Rpc, body: bytes) -> None:
         """The status, and again whenever it changes, until the server stops."""
-        caller = await _admit(self._service, context, self._auth, health=True)
-        asked = await _read(health_pb2.HealthCheckRequest, body, context)
+        caller = await _admit(self._service, rpc, self._auth, health=True)
+        asked = await _read(health_pb2.HealthCheckRequest, body, rpc)
         told = b""
         stopped = self._reader.stopped
         while True:
             ends = stopped.is_set()
             status = self._status(asked, caller)
             if status != told:
-                await context.write(status)
+                await rpc.write(Reply(status))
                 told = status
             if ends:
                 return
@@ -87,21 +83,18 @@ class Reflection:
         self._servicer = reflection.aio.ReflectionServicer(names, pool=_Pools(descriptors))
         self._reader = reader
 
-    def handlers(self) -> dict[str, Any]:
-        """Full method name -> grpc's idea of it."""
-        return {
-            f"/{name}/ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(self._info) for name in REFLECTION
-        }
+    def handlers(self) -> Handlers:
+        return {f"/{name}/ServerReflectionInfo": Handler("bidi", self._info) for name in REFLECTION}
 
-    async def _info(self, bodies: Any, context: Any) -> None:
-        await _admit(self._service, context, self._auth, health=False)
+    async def _info(self, rpc: Rpc, body: bytes) -> None:
+        await _admit(self._service, rpc, self._auth, health=False)
 
         async def questions() -> AsyncIterator[Any]:
-            async for body in self._reader.messages(context):
-                yield await _read(reflection_pb2.ServerReflectionRequest, body, context)
+            async for body in self._reader.messages(rpc):
+                yield await _read(reflection_pb2.ServerReflectionRequest, body, rpc)
 
-        async for answer in self._servicer.ServerReflectionInfo(questions(), context):
-            await context.write(answer.SerializeToString())
+        async for answer in self._servicer.ServerReflectionInfo(questions(), None):
+            await rpc.write(Reply(answer.SerializeToString()))
 
 
 class _Pools:
@@ -132,19 +125,19 @@ class _Pools:
         return getattr(self._pools[-1], name)(*args)
 
 
-async def _admit(service: Service, context: Any, auth: str, *, health: bool) -> Caller | None:
+async def _admit(service: Service, rpc: Rpc, auth: str, *, health: bool) -> Caller | None:
     """Who asks. Ends the call of somebody who may not."""
     if service.gate is None:
         return None
     try:
-        return service.gate.check_house(Metadata(context), GrpcPeer(context), auth, health=health)
+        return service.gate.check_house(rpc.headers, rpc.peer, auth, health=health)
     except Unauthenticated as error:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        raise
+        await rpc.fail(Reply(b"", grpc_code=Code.UNAUTHENTICATED, message=str(error)))
 
 
-async def _read(kind: Any, body: bytes, context: Any) -> Any:
+async def _read(kind: Any, body: bytes, rpc: Rpc) -> Any:
     try:
         return kind.FromString(body)
     except DecodeError:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a valid {kind.DESCRIPTOR.full_name}")
+        text = f"not a valid {kind.DESCRIPTOR.full_name}"
+        await rpc.fail(Reply(b"", grpc_code=Code.INVALID_ARGUMENT, message=text))

@@ -12,35 +12,21 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
-import grpc
 import numpy as np
 
 from gateway.canonical import InferRequest
 from gateway.errors import Code
+from gateway.grpc_exchange import Rpc
 from gateway.http_body import Body
 from gateway.ports import Buffer, Call, Endpoint, Reply
 from gateway.service import Service
-from gateway.traffic import Counts
 
 IN_FLIGHT: Final = 64
 COPIED_IN_THREAD_BYTES: Final = 1 << 20
 MOST_DETAIL_BYTES: Final = 2000
 """A status travels in headers, where clients take 8 KB, and other than ASCII is three times as long."""
 
-_STATUS: Final = {code: status for code in Code for status in grpc.StatusCode if status.value[0] == code}
 STOPPING: Final = Reply(b"", grpc_code=Code.UNAVAILABLE, message="the server is stopping")
-
-
-async def write(context: Any, reply: Reply) -> int:
-    """Send one message of several, when the client has room for it. -> how many bytes. Raises ConnectionError once it
-    has left.
-    """
-    body = await body_of(reply)
-    try:
-        await context.write(body)
-    except grpc.aio.BaseError as error:
-        raise ConnectionResetError("the client has left") from error
-    return len(body)
 
 
 async def body_of(reply: Reply) -> bytes:
@@ -65,12 +51,9 @@ def _joined(parts: Sequence[Buffer], size: int) -> bytes:
     return body.whole()
 
 
-async def abort(context: Any, reply: Reply) -> None:
-    """End the call with the status of a reply that is no success. Always raises."""
-    text = reply.message.encode(errors="replace")
-    if len(text) > MOST_DETAIL_BYTES:
-        text = text[:MOST_DETAIL_BYTES]
-    await context.abort(_STATUS[reply.grpc_code], text.decode(errors="ignore"))
+def short_detail(message: str) -> bytes:
+    """As much of a status' text as travels; its last character may be cut."""
+    return message.encode(errors="replace")[:MOST_DETAIL_BYTES]
 
 
 class Stopping(Exception):
@@ -89,26 +72,25 @@ class Reader:
         for read in self._waiting:
             read.cancel()
 
-    async def next(self, context: Any) -> bytes | None:
+    async def next(self, rpc: Rpc) -> bytes | None:
         """The next message, None after the last. Raises Stopping."""
         if self.stopped.is_set():
             raise Stopping
-        read = asyncio.ensure_future(context.read())
+        read = asyncio.ensure_future(rpc.read())
         self._waiting.add(read)
         try:
-            body = await read
+            return await read
         except asyncio.CancelledError:
             if self.stopped.is_set():
                 raise Stopping from None
             raise
         finally:
             self._waiting.discard(read)
-        return None if body is grpc.aio.EOF else body
 
-    async def messages(self, context: Any) -> AsyncIterator[bytes]:
+    async def messages(self, rpc: Rpc) -> AsyncIterator[bytes]:
         """All that come until the client or the server ends."""
         try:
-            while (body := await self.next(context)) is not None:
+            while (body := await self.next(rpc)) is not None:
                 yield body
         except Stopping:
             return
@@ -123,16 +105,13 @@ class _Ended(Exception):
 
 
 class Chat:
-    """One bidirectional call. `counts` are those of its listener."""
+    """One bidirectional call."""
 
-    def __init__(
-        self, service: Service, dialect: str, endpoint: Endpoint, context: Any, counts: Counts | None = None
-    ) -> None:
+    def __init__(self, service: Service, dialect: str, endpoint: Endpoint, rpc: Rpc) -> None:
         self._service = service
-        self._counts = counts or Counts()
         self._dialect = dialect
         self._endpoint = endpoint
-        self._context = context
+        self._rpc = rpc
         self._room = asyncio.Semaphore(IN_FLIGHT)
         self._writing = asyncio.Lock()
         self._last_ended = asyncio.Event()
@@ -152,12 +131,12 @@ class Chat:
         except* ConnectionError:
             ended = None
         if ended is not None:
-            await abort(self._context, ended)
+            await self._rpc.fail(ended)
 
     async def _listen(self, reader: Reader, call_of: Callable[[bytes], Call], tasks: asyncio.TaskGroup) -> None:
         while True:
             await self._room.acquire()
-            body = await reader.next(self._context)
+            body = await reader.next(self._rpc)
             if body is None:
                 return
             turn = _Turn()
@@ -175,7 +154,7 @@ class Chat:
             if reply.grpc_code is not Code.OK:
                 raise _Ended(reply)
             async with self._writing:
-                self._counts.sent += await write(self._context, reply)
+                await self._rpc.write(reply)
 
         try:
             await self._service.handle(self._dialect, self._endpoint, call, send, accepted)

@@ -18,15 +18,16 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from gateway.errors import BodyTooLarge
+from gateway.first_step import begin
 from gateway.http_body import Body
 from gateway.http_exchange import Answer
 from gateway.http_head import Head, may_become_head, read_head, reply_head
+from gateway.patience import Patience
 from gateway.peers import HttpPeer
 from gateway.ports import Buffer, Peer, Reply
 from gateway.request_id import REQUEST_ID
@@ -40,21 +41,6 @@ JOIN_BELOW_BYTES: Final = 32 << 10
 HEAD_AT_THE_END_S: Final = 1.0
 """So long a head may take that has begun before the lane stops."""
 WITHOUT_BODY: Final = frozenset((204, 304))
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds after which the lane gives up: on the next request, on the rest of a head, on more of a body, on a client
-    that takes nothing of its answer (as far as the kernel tells, which holds megabytes of it), and on one that still
-    sends what was refused. `sweep` is how often it looks.
-    """
-
-    idle: float = 75.0
-    head: float = 30.0
-    body: float = 60.0
-    answer: float = 300.0
-    linger: float = 10.0
-    sweep: float = 1.0
 
 
 class Lane:
@@ -340,14 +326,15 @@ class Connection(asyncio.BufferedProtocol):
         self.patient_until = math.inf
         flow = self.lane.answer(exchange)
         try:
-            waits_for = flow.send(None)
-        except StopIteration:
-            self._answered(exchange)
+            task = begin(self.lane.loop, flow)
         except Exception as error:
             self._failed(exchange, error)
+            return
+        if task is None:
+            self._answered(exchange)
         else:
-            self._task = self.lane.loop.create_task(Begun(flow, waits_for))
-            self._task.add_done_callback(lambda task: self._finished(exchange, task))
+            self._task = task
+            task.add_done_callback(lambda task: self._finished(exchange, task))
 
     def _finished(self, exchange: LaneExchange, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -488,29 +475,3 @@ class LaneExchange:
             end = b"%s: %s\r\n%s" % (REQUEST_ID.encode(), self.request_id.encode(), end)
         self.has_begun = True
         return known.data + lane.date + framing + end
-
-
-class Begun(Coroutine[Any, Any, None]):
-    """A coroutine whose first step was taken outside of any task, for a task to go on with."""
-
-    __slots__ = ("_coroutine", "_waits_for")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._coroutine = coroutine
-        self._waits_for: tuple[Any, ...] = (waits_for,)
-
-    def send(self, value: Any) -> Any:
-        if self._waits_for:
-            (waits_for,), self._waits_for = self._waits_for, ()
-            return waits_for
-        return self._coroutine.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        self._waits_for = ()
-        return self._coroutine.throw(*error)
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        raise TypeError("only a task goes on with it")

@@ -29,7 +29,8 @@ from gateway.errors import AdminRequired, BodyTooLarge, GatewayError, InvalidArg
 from gateway.gate import STRANGERS_BYTES
 from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
-from gateway.http_lane import Lane, Patience
+from gateway.http_lane import Lane
+from gateway.patience import Patience
 from gateway.peers import HttpPeer
 from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve
 from gateway.request_id import REQUEST_ID, is_sane
@@ -463,23 +464,6 @@ def _headers(reply: Reply) -> dict[str, str]:
 def _joined(reply: Reply) -> bytes | bytearray | memoryview:
     body = reply.body
     return body if isinstance(body, (bytes, bytearray, memoryview)) else b"".join(body)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening address of our own: without SO_REUSEPORT, so that two servers never share a port unnoticed.
-
-    Raises OSError.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    return sock
 
 
 def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:

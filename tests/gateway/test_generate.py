@@ -14,13 +14,14 @@ import pytest
 from adapters.open_inference import KIND, OpenInferenceOptions
 from gateway.canonical import BYTES, InferRequest, InferResponse, ModelRef, TensorSpec
 from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound
-from gateway.http_server import HttpLimits, HttpListener, bind
+from gateway.http_server import HttpLimits, HttpListener
 from gateway.metrics import Metrics
 from gateway.model import Model, ModelPlan
 from gateway.ports import Computation, Observe
 from gateway.questions import ServerDescription
 from gateway.scheduler import Meter
 from gateway.service import Service
+from gateway.sockets import bind
 from gateway.waiting import LevelPolicy, QueuePolicy
 
 SSE = "text/event-stream; charset=utf-8"

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from gateway.canonical import ModelRef
 from gateway.errors import GatewayError, ModelNotFound
+from gateway.grpc_exchange import Bounds
 from gateway.grpc_server import GrpcListener
 from gateway.metrics import Metrics
 from gateway.ports import Call, Dialect, Endpoint, Match, Reply, Resolve
@@ -58,7 +59,7 @@ def toy() -> Dialect:
 
 
 class House:
-    def __init__(self) -> None:
+    def __init__(self, *, lane: bool) -> None:
         self.ready_models = {"good": True, "bad": False}
         config: Any = SimpleNamespace(readiness="strict", routes={}, models={})
         router: Any = SimpleNamespace(
@@ -67,7 +68,7 @@ class House:
         repository: Any = SimpleNamespace(all_available=lambda: True)
         self.service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True
-        self.listener = GrpcListener(self.service, [toy()], LIMIT, toy_descriptors())
+        self.listener = GrpcListener(self.service, [toy()], Bounds(LIMIT), toy_descriptors(), lane=lane)
         self.channel: Any = None
 
     def resolve(self, ref: ModelRef) -> Any:
@@ -76,10 +77,10 @@ class House:
         return SimpleNamespace(handle=SimpleNamespace(is_ready=lambda: True))
 
 
-@pytest.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    port = await house.listener.start("127.0.0.1:0")
+@pytest.fixture(params=[True, False], ids=["lane", "aio"])
+async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    house = House(lane=request.param)
+    port = await house.listener.start("127.0.0.1", 0)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as house.channel:
         yield house
     await house.listener.stop(0)

@@ -95,7 +95,7 @@ FAULTS = {
     "WINDOW_UPDATE on an idle stream": Fault(window(9, 1), CONNECTION),
     "too large a window": Fault(window(0, MOST) * 2, CONNECTION),
     "too large a window of a stream": Fault(OPEN + window(1, MOST) * 2, "stream connection"),
-    "too large a window by SETTINGS": Fault(OPEN + window(1, 1000) + settings((h2.WINDOW, MOST)), CONNECTION),
+    "too large a window by SETTINGS": Fault(OPEN + window(1, 1000) + settings((h2.WINDOW, MOST)), "stream connection"),
     # Settings: 6.5.
     "SETTINGS of 5 bytes": Fault(frame(SETTINGS, 0, 0, bytes(5)), CONNECTION),
     "SETTINGS on a stream": Fault(OPEN + frame(SETTINGS, 0, 1), CONNECTION),
@@ -141,7 +141,7 @@ FAULTS = {
     "a status in a request": Fault(led((":status", "200")), STREAM),
     "a pseudo header after others": Fault(asked((":authority", "late"), without=[":authority"]), STREAM),
     "a pseudo header in trailers": Fault(
-        in_frames(1, BLOCK) + data(1, message(b"hello")) + in_frames(1, literal([(":path", "/")]), END_STREAM), STREAM
+        OPEN + data(1, message(b"hello")) + in_frames(1, literal([(":path", "/")]), END_STREAM), STREAM
     ),
     "connection": Fault(asked(("connection", "keep-alive")), STREAM),
     "transfer-encoding": Fault(asked(("transfer-encoding", "chunked")), STREAM),

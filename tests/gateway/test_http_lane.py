@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 
 from gateway import http_server
 from gateway.errors import GatewayError
-from gateway.http_lane import READ_BYTES, Patience
-from gateway.http_server import HttpLimits, HttpListener, bind, probe_page
+from gateway.http_lane import READ_BYTES
+from gateway.http_server import HttpLimits, HttpListener, probe_page
+from gateway.patience import Patience
 from gateway.ports import Call, Dialect, Endpoint, Match, Reply
 from gateway.service import Send
+from gateway.sockets import bind
 
 LIMIT = 200_000
 BIG = [bytes([n]) * 1_000_000 for n in range(8)]

@@ -14,11 +14,12 @@ from adapters.tf_serving import KIND
 from gateway import http_server
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import DeadlineExceeded, LabelNotFound, ModelNotFound
-from gateway.http_server import HttpLimits, HttpListener, bind
+from gateway.http_server import HttpLimits, HttpListener
 from gateway.metrics import Metrics
 from gateway.ports import ModelView
 from gateway.questions import ServerDescription, VersionStatus
 from gateway.service import Service
+from gateway.sockets import bind
 
 LIMIT = 1000
 

@@ -25,12 +25,14 @@ from gateway.errors import (
     ModelNotFound,
     RouteNotFound,
 )
+from gateway.grpc_exchange import Bounds
 from gateway.grpc_server import GrpcListener
-from gateway.http_server import HttpLimits, HttpListener, bind, metrics_page, probe_page, tf_serving_metrics_page
+from gateway.http_server import HttpLimits, HttpListener, metrics_page, probe_page, tf_serving_metrics_page
 from gateway.metrics import Metrics
 from gateway.ports import Call, Dialect, Endpoint, Match, ModelView, Reply, Resolve
 from gateway.questions import ServerDescription, ServerLive
 from gateway.service import Service
+from gateway.sockets import bind
 
 LIMIT = 100_000
 BINARY_LIMIT = 200_000
@@ -212,8 +214,8 @@ async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncI
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     house.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    rpc = GrpcListener(house.service, dialects, LIMIT)
-    house.grpc_port = await rpc.start("127.0.0.1:0")
+    rpc = GrpcListener(house.service, dialects, Bounds(LIMIT))
+    house.grpc_port = await rpc.start("127.0.0.1", 0)
     yield house
     await rpc.stop(0)
     await listener.stop()

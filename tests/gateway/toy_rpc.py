@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -14,7 +13,8 @@ from typing import Any
 
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import Code, GatewayError, InvalidArgument
-from gateway.grpc_server import GrpcListener, grpc_bounds
+from gateway.grpc_exchange import Bounds
+from gateway.grpc_server import GrpcListener
 from gateway.metrics import Metrics
 from gateway.ports import Call, Dialect, Endpoint, Match, ModelView, Reply, Resolve
 from gateway.questions import ServerDescription
@@ -26,7 +26,7 @@ LIMIT = 6_000_000
 METADATA_BYTES = 16_384
 STREAMS = 100
 
-LANES = [True, False] if "lane" in inspect.signature(GrpcListener).parameters else [False]
+LANES = [True, False]
 """Everything holds with the gateway's own HTTP/2, and with that of grpc.aio, which is the oracle."""
 
 
@@ -166,12 +166,10 @@ async def toy_port(
     repository: Any = SimpleNamespace(all_available=lambda: True)
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
     service.started = True
-    bounds: Sequence[tuple[str, int]] = grpc_bounds(metadata, streams, connections)
-    if len(LANES) > 1:
-        options["lane"] = lane
-    listener = GrpcListener(service, [make_dialect()], LIMIT, options=bounds, **options)
+    bounds = Bounds(LIMIT, metadata, streams, connections)
+    listener = GrpcListener(service, [make_dialect()], bounds, lane=lane, **options)
     toy = Toy(model, service, listener, lane)
-    toy.port = await listener.start("127.0.0.1:0")
+    toy.port = await listener.start("127.0.0.1", 0)
     try:
         yield toy
     finally:

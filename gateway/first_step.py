@@ -1,0 +1,44 @@
+"""The first step of a flow, taken at once: most small requests end with it, and only those that have to wait cost a
+task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+
+def begin(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    """Begin outside of any task. -> the one that goes on with it, None where it is over. Raises what it raised."""
+    try:
+        waits_for = flow.send(None)
+    except StopIteration:
+        return None
+    return loop.create_task(_Begun(flow, waits_for))
+
+
+class _Begun(Coroutine[Any, Any, None]):
+    """A coroutine whose first step was taken outside of any task, for a task to go on with."""
+
+    __slots__ = ("_coroutine", "_waits_for")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        self._coroutine = coroutine
+        self._waits_for: tuple[Any, ...] = (waits_for,)
+
+    def send(self, value: Any) -> Any:
+        if self._waits_for:
+            (waits_for,), self._waits_for = self._waits_for, ()
+            return waits_for
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        self._waits_for = ()
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise TypeError("only a task goes on with it")

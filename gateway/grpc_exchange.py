@@ -1,0 +1,70 @@
+"""What a way of speaking gRPC offers to the one flow that answers calls. There are two: grpc.aio, and the lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, Protocol
+
+from gateway.ports import Peer, Reply
+
+
+class Rpc(Protocol):
+    """One call, and how to answer it: by `send` once, or by any number of `write`. When the flow is over, so is the
+    call, with OK.
+
+    `headers` is its metadata but for what is binary, with lower-case keys; `deadline` is in seconds of
+    `time.monotonic()`; `request_id` goes into the answer's trailing metadata, unless it is "". Sending waits for a
+    reader that is slow, and raises ConnectionError once there is none.
+    """
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def deadline(self) -> float | None: ...
+
+    @property
+    def peer(self) -> Peer: ...
+
+    def name(self, request_id: str) -> None:
+        """Give it a request id, before anything is sent."""
+        ...
+
+    async def read(self) -> bytes | None:
+        """The next message of a call of many, None after the last."""
+        ...
+
+    async def send(self, reply: Reply) -> None:
+        """The only reply: its message, or its status if that is not OK."""
+        ...
+
+    async def write(self, reply: Reply) -> None:
+        """One message of several."""
+        ...
+
+    async def fail(self, reply: Reply) -> NoReturn:
+        """End the call with the status of a reply that is no success. Raises what ends the flow, too."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """How a method is answered. `run` has the only message, or none where it is to read many (`bidi`)."""
+
+    stream: Literal["unary", "server", "bidi"]
+    run: Callable[[Rpc, bytes], Coroutine[Any, Any, None]]
+
+
+Handlers = Mapping[str, Handler]
+"""By the methods' full names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one port: bytes of a message, of a call's metadata, calls at a time on a connection, connections."""
+
+    message: int
+    metadata: int = 16 << 10
+    streams: int | None = None
+    connections: int | None = None
