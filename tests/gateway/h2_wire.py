@@ -134,7 +134,12 @@ class Stream:
     blocks: list[Pairs] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
     ended: bool = False
-    reset: int | None = None
+    resets: list[int] = field(default_factory=list)
+
+    @property
+    def reset(self) -> int | None:
+        """The first: a client hears no other."""
+        return self.resets[0] if self.resets else None
 
     @property
     def over(self) -> bool:
@@ -276,7 +281,7 @@ class Wire:
                 self.streams[stream].blocks.append(self.decoder.decode(self._block))
                 self._block = b""
         elif kind == RST_STREAM:
-            self.streams[stream].reset = int.from_bytes(payload, "big")
+            self.streams[stream].resets.append(int.from_bytes(payload, "big"))
         elif kind == GOAWAY:
             self.goaway = int.from_bytes(payload[:4], "big"), int.from_bytes(payload[4:8], "big")
         else:

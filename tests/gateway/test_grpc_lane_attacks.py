@@ -228,6 +228,24 @@ async def test_more_streams_than_allowed(toy: Toy) -> None:
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
 
 
+async def test_what_follows_on_a_refused_stream_is_ignored(toy: Toy) -> None:
+    """It was under way already: RFC 9113, 5.1, on closed streams. One reset is enough."""
+    async with await connect(toy.port) as wire:
+        await wire.settled()
+        for _ in range(STREAMS):
+            wire.ask(HOLD, b"")
+        stream = wire.open_stream(ECHO)
+        wire.send(data(stream, message(b"hel")[:7]), data(stream, b"x"), data(stream, b"y", end=True))
+        broken = wire.take()
+        wire.send(in_frames(broken, literal(request(ECHO, ("X-Upper", "1")))), data(broken, message(b"x"), end=True))
+        await wire.echo()
+        toy.model.go.set()
+        for held in range(1, stream, 2):
+            assert (await wire.answer(held)).body == b""
+        for refused in (wire.streams[stream], wire.streams[broken]):
+            assert len(refused.resets) <= 1
+
+
 async def test_more_connections_than_allowed(make_model: Callable[..., ModelView], lane: bool) -> None:
     async with toy_port(make_model("toy", {}, {}, handle=Model()), lane=lane, connections=5) as toy:
         async with contextlib.AsyncExitStack() as stack:

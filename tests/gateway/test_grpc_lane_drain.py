@@ -123,6 +123,17 @@ async def test_conversations_end_where_the_client_has_nothing_to_wait_for(toy: T
         await stopped(stopping)
 
 
+async def test_conversations_that_have_not_begun_end_too(toy: Toy) -> None:
+    async with await connect(toy.port) as wire:
+        stream = wire.open_stream(CHAT)
+        await wire.echo()
+        stopping = asyncio.create_task(toy.listener.stop(60))
+        answer = await wire.answer(stream)
+        assert answer.status == UNAVAILABLE or may_be_repeated(wire, stream)
+        await wire.end()
+        await stopped(stopping)
+
+
 async def test_who_watches_health_learns_the_end(toy: Toy) -> None:
     async with await connect(toy.port) as wire:
         stream = wire.ask("/grpc.health.v1.Health/Watch", b"")

@@ -1,11 +1,13 @@
 """Streams over a gRPC port, by their bytes: how they go on, and how they end."""
 
+import asyncio
+import json
 from collections.abc import Callable
 
 import h2_wire as h2
 import pytest
 from h2_wire import Wire, connect, data, message
-from toy_rpc import CHAT, COUNT, ECHO, HOLD, Toy
+from toy_rpc import CHAT, COUNT, ECHO, HOLD, TELL, Toy
 
 
 async def test_a_stream_of_answers(toy: Toy) -> None:
@@ -92,6 +94,23 @@ async def test_a_deadline_ends_the_work(method: str, toy: Toy) -> None:
         assert answer.status == 4 or answer.reset is not None
         await toy.until(lambda: toy.model.abandoned == 1)
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
+
+
+@pytest.mark.parametrize("method", [HOLD, CHAT])
+async def test_a_deadline_ends_a_call_that_has_asked_nothing(method: str, toy: Toy) -> None:
+    async with await connect(toy.port) as wire:
+        answer = await wire.answer(wire.open_stream(method, ("grpc-timeout", "200m")))
+        assert answer.status == 4 or answer.reset is not None
+        assert (await wire.call(ECHO, b"hello")).body == b"hello"
+    assert toy.model.submitted == 1
+
+
+async def test_a_deadline_counts_from_the_call_and_not_from_its_message(toy: Toy) -> None:
+    async with await connect(toy.port) as wire:
+        stream = wire.open_stream(TELL, ("grpc-timeout", "100S"))
+        await asyncio.sleep(1.1)
+        wire.send(data(stream, message(b""), end=True))
+        assert json.loads((await wire.answer(stream)).body)["left"] < 99
 
 
 async def test_a_deadline_ends_a_stream_of_answers(toy: Toy) -> None:
