@@ -37,7 +37,6 @@ from gateway.http2_frames import (
     MOST_STREAMS,
     NO_ERROR,
     PING,
-    PROTOCOL_ERROR,
     REFUSED_STREAM,
     RST_STREAM,
     STREAM_CLOSED,
@@ -288,13 +287,13 @@ class Connection(Http2[LaneRpc]):
         if number <= self._last:
             raise BadFrame("a stream that is over", STREAM_CLOSED)
         self._last = number
+        rpc = self._streams[number] = LaneRpc(self, number, self._stream_window, head)
+        rpc.ended = flags & END_STREAM != 0
         if head is MALFORMED:
-            self._answer(short_frame(RST_STREAM, number, PROTOCOL_ERROR))
-        elif len(self._streams) + len(self._leaving) >= self.lane.most_streams:
-            self._answer(short_frame(RST_STREAM, number, REFUSED_STREAM))
+            self._refuse(rpc, BadStream("headers that are none"))
+        elif len(self._streams) + len(self._leaving) > self.lane.most_streams:
+            self._refuse(rpc, BadStream("too many calls at a time", REFUSED_STREAM))
         else:
-            rpc = self._streams[number] = LaneRpc(self, number, self._stream_window, head)
-            rpc.ended = flags & END_STREAM != 0
             self._begin(rpc, head)
 
     def _begin(self, rpc: LaneRpc, head: Head) -> None:
