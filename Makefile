@@ -2,8 +2,9 @@
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
 #                                          make soak-long  the same for half an hour, while models come, go and fail
 # make test-system  what is too heavy for make test: every command of docs/, perf_analyzer, KServe's clients, a real Triton, TensorFlow, PyTorch, and the operator's
-#                   page in Chromium (apt-get install chromium), and deploy/ before a real Prometheus, nginx and HAProxy
-#                   (apt-get install prometheus nginx-light haproxy; kubectl and root for all of it); eight minutes with its downloads
+#                   page in Chromium (apt-get install chromium), gRPC's clients of Node, nghttp2 and curl (apt-get install nodejs npm
+#                   nghttp2-client curl), and deploy/ before a real Prometheus, nginx and HAProxy (apt-get install prometheus nginx-light
+#                   haproxy; kubectl and root for all of it); eight minutes with its downloads
 # make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 
 SHELL := /bin/bash
@@ -14,6 +15,7 @@ HEAVY := .venv-heavy
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 TOOLS := .tools-heavy
+NODE := .tools-node
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
@@ -33,7 +35,7 @@ test: $(VENV)/.test
 	wait $$system; status=$$((status | $$?)); cat .tests-system.log; \
 	exit $$status
 
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed $(NODE)/.installed
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 
 lint: $(VENV)/.test
@@ -66,7 +68,7 @@ proto: $(VENV)/.test
 clients: $(CLIENTS)/.installed
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(TOOLS) build *.egg-info adapters/*.so
+	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(TOOLS) $(NODE) build *.egg-info adapters/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -113,4 +115,12 @@ $(TOOLS)/.installed: tests/system/heavy/unpack.py | $(VENV)/bin/python
 	@echo "unpacking perf_analyzer and a Triton into $(TOOLS) (a minute the first time)"
 	rm -rf $(TOOLS)
 	$(VENV)/bin/python $< $(TOOLS)
+	@touch $@
+
+$(NODE)/.installed: tests/system/heavy/node/package.json tests/system/heavy/node/package-lock.json
+	@echo "installing @grpc/grpc-js into $(NODE) (a few seconds), if npm is there"
+	rm -rf $(NODE)
+	mkdir $(NODE)
+	cp $^ $(NODE)
+	if command -v npm > /dev/null; then npm ci --prefix $(NODE) --no-audit --no-fund --ignore-scripts --silent; fi
 	@touch $@
