@@ -135,7 +135,6 @@ OPTIONS: dict[str, list[str]] = {
     "trailers": ["--trailer", "x-end: 1"],
     "a weight": ["--weight=256", "--no-dep"],
     "long headers": [option for n in range(20) for option in ("-H", f"x-{n}: {'v' * 200}")],
-    "continuation": ["--continuation"],
 }
 
 
