@@ -2,8 +2,8 @@
 # make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
 #                                          make soak-long  the same for half an hour, while models come, go and fail
 # make test-system  what is too heavy for make test: every command of docs/, perf_analyzer, KServe's clients, a real Triton, TensorFlow, PyTorch, and the operator's
-#                   page in Chromium (apt-get install chromium), gRPC's clients of Node, nghttp2 and curl (apt-get install nodejs npm
-#                   nghttp2-client curl), and deploy/ before a real Prometheus, nginx and HAProxy (apt-get install prometheus nginx-light
+#                   page in Chromium (apt-get install chromium), gRPC's clients of Node, nghttp2 and Go (apt-get install nodejs npm
+#                   nghttp2-client curl golang-go golang-google-grpc-dev), and deploy/ before a real Prometheus, nginx and HAProxy (apt-get install prometheus nginx-light
 #                   haproxy; kubectl and root for all of it); eight minutes with its downloads
 # make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 

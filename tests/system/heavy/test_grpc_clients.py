@@ -1,6 +1,6 @@
-"""gRPC by other stacks of HTTP/2 than grpc's own: Node's (@grpc/grpc-js), nghttp2's (nghttp, h2load, curl).
+"""gRPC by other stacks of HTTP/2 than grpc's own: Node's (@grpc/grpc-js), nghttp2's (nghttp, h2load, curl), Go's.
 
-They want the packages nodejs, npm, nghttp2-client and curl of Debian.
+They want the packages nodejs, npm, nghttp2-client, curl, golang-go and golang-google-grpc-dev of Debian.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from client_scripts import environment
@@ -87,7 +88,7 @@ def framed(serialized: bytes) -> bytes:
 
 def is_right(answer: bytes, count: int, *, by: str) -> bool:
     """Whether that is the whole answer of one call."""
-    assert answer[:5] == b"\0" + (len(answer) - 5).to_bytes(4, "big")
+    assert (answer[:1], int.from_bytes(answer[1:5], "big")) == (b"\0", len(answer) - 5)
     if by == "ModelInfer":
         response: Any = message("inference.ModelInferResponse").FromString(answer[5:])
         (raw,) = response.raw_output_contents
@@ -160,3 +161,62 @@ def test_h2load(windows: list[str], count: int, method: str, demo: Gateway, tmp_
     size = re.search(r"\((\d+)\) data", told)
     assert size is not None
     assert int(size[1]) >= calls * count * 4, "no answer is cut"
+
+
+# ------------------------------------------------------------------------------------------------------------------- Go
+
+
+GO = Path(__file__).parent / "go/calls.go"
+GO_PACKAGES = Path("/usr/share/gocode")
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+
+
+def write_messages(demo: Gateway, folder: Path) -> None:
+    """What Go's client asks, and what grpc's own client gets for it."""
+    countdown: Any = message("inference.ModelInferRequest")(model_name="countdown")
+    countdown.inputs.add(name="start", datatype="INT32", shape=[1]).contents.int_contents.append(1000)
+    nobody: Any = message("inference.ModelInferRequest").FromString(infer(3)[5:])
+    nobody.model_name = "nobody \u2603 100%"
+    asked = {
+        "small": infer(3)[5:],
+        "large": infer(LARGE)[5:],
+        "predict": predict(3)[5:],
+        "countdown": countdown.SerializeToString(),
+        "nobody": nobody.SerializeToString(),
+    }
+    for name, body in asked.items():
+        (folder / f"{name}.in").write_bytes(body)
+    with grpc.insecure_channel(f"{HOST}:{demo.grpc_port}", [("grpc.max_receive_message_length", -1)]) as channel:
+        for name, by in (("small", "ModelInfer"), ("large", "ModelInfer"), ("predict", "Predict")):
+            method, _ = METHODS[by]
+            (folder / f"{name}.out").write_bytes(channel.unary_unary(method)(asked[name], timeout=60))
+        (told,) = channel.stream_stream(STREAM)(iter([asked["small"]]), timeout=60)
+        (folder / "streamed.out").write_bytes(told)
+
+
+@pytest.fixture(scope="module")
+def go_outcomes(demo: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str | None]:
+    folder = tmp_path_factory.mktemp("go")
+    go = installed("go", "golang-go")
+    if not (GO_PACKAGES / "src/google.golang.org/grpc").is_dir():
+        pytest.skip("there is no grpc-go: say `apt-get install golang-google-grpc-dev`")
+    write_messages(demo, folder)
+    places = {"GO111MODULE": "off", "GOPATH": str(GO_PACKAGES), "GOCACHE": str(folder / "cache"), "GOFLAGS": ""}
+    built = subprocess.run(
+        [go, "build", "-o", folder / "calls", GO], env=environment() | places, capture_output=True, timeout=WITHIN_S
+    )
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run(
+        [folder / "calls", f"{HOST}:{demo.grpc_port}", folder],
+        env=environment(),
+        capture_output=True,
+        timeout=WITHIN_S,
+    )
+    assert done.returncode == 0, done.stderr
+    found: Mapping[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("check", re.findall(r'^\t"(\w+)": func', GO.read_text(), re.MULTILINE))
+def test_grpc_go(check: str, go_outcomes: Mapping[str, str | None]) -> None:
+    assert go_outcomes[check] is None, go_outcomes[check]
