@@ -94,6 +94,15 @@ async def asked_again(wire: Wire) -> h2.Stream:
     return await wire.answer(2001)
 
 
+async def test_the_last_stream_of_a_connection(toy: Toy) -> None:
+    last = (1 << 31) - 1
+    async with await connect(toy.port) as wire:
+        wire.send(in_frames(last, BLOCK), data(last, WHOLE, end=True))
+        assert (await wire.answer(last)).body == b"hello"
+        await wire.echo()
+        assert wire.pongs
+
+
 async def test_every_cut_of_a_message_into_two_frames(toy: Toy) -> None:
     async with await connect(toy.port) as wire:
         for cut in range(len(WHOLE) + 1):

@@ -5,6 +5,7 @@ A port may end an attacker's connection, or make it wait; what it may not is to 
 
 import asyncio
 import contextlib
+import gzip
 import os
 import random
 from collections.abc import AsyncIterator, Callable
@@ -189,6 +190,35 @@ async def test_windows_that_are_never_opened(toy: Toy) -> None:
         await settles(lambda: toy.model.made)
         assert toy.model.made * 10_000 < BOUND_BYTES
     await toy.until(lambda: not toy.model.open)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_who_asks_and_asks_is_made_to_wait(compressed: bool, toy: Toy) -> None:
+    """A conversation whose questions are not answered yet: windows close, and little is kept of what is unpacked."""
+    body = b"hold" + bytes(100_000)
+    more = [("grpc-encoding", "gzip")] if compressed else []
+    question = message(gzip.compress(body), 1) if compressed else message(body)
+    async with attacked(toy), await connect(toy.port) as wire:
+        await wire.settled()
+        stream = wire.open_stream(CHAT, *more)
+        sent = 0
+
+        async def ask() -> None:
+            nonlocal sent
+            while True:
+                await wire.send_data(stream, question, end=False)
+                sent += 1
+
+        asking = asyncio.create_task(ask())
+        await settles(lambda: sent)
+        assert len(toy.model.open) <= 65, "one of another's"
+        if not compressed:
+            assert sent * len(question) < BOUND_BYTES // 2
+        asking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+        wire.send(h2.reset(stream))
+        await toy.until(lambda: len(toy.model.open) <= 1)
 
 
 async def test_windows_that_open_by_single_bytes(toy: Toy) -> None:

@@ -3,6 +3,7 @@
 Source: gRPC over HTTP/2 (PROTOCOL-HTTP2), gRPC's compression.
 """
 
+import asyncio
 import base64
 import gzip
 import json
@@ -104,6 +105,20 @@ async def test_request_ids_come_back(toy: Toy) -> None:
         replaced = (await wire.call(ECHO, b"", ("x-request-id", "has spaces and is no id"))).header("x-request-id")
         assert replaced
         assert " " not in replaced
+
+
+async def test_equal_headers_are_calls_of_their_own(toy: Toy) -> None:
+    """The same block again and again: deadlines and ids are each call's."""
+    block = literal(request(TELL, ("grpc-timeout", "5S"), ("x-request-id", "no good id")))
+    ids = set()
+    async with await connect(toy.port) as wire:
+        for stream in (1, 3, 5):
+            wire.send(in_frames(stream, block), data(stream, message(b""), end=True))
+            answer = await wire.answer(stream)
+            assert 4.5 < json.loads(answer.body)["left"] <= 5
+            ids.add(answer.header("x-request-id"))
+            await asyncio.sleep(0.3)
+    assert len(ids) == 3
 
 
 # ------------------------------------------------------------------------------------------------------------- statuses
