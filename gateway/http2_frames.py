@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 DATA: Final = 0
 HEADERS: Final = 1
+PRIORITY_FRAME: Final = 2
 RST_STREAM: Final = 3
 SETTINGS: Final = 4
 PUSH_PROMISE: Final = 5
@@ -23,9 +25,24 @@ PADDED: Final = 0x08
 PRIORITY: Final = 0x20
 """Flags."""
 
+TABLE_SIZE: Final = 1
+ENABLE_PUSH: Final = 2
+MOST_STREAMS: Final = 3
+WINDOW: Final = 4
+FRAME_SIZE: Final = 5
+LIST_SIZE: Final = 6
+"""Settings."""
+
+NO_ERROR: Final = 0
+PROTOCOL_ERROR: Final = 1
+FLOW_CONTROL_ERROR: Final = 3
+STREAM_CLOSED: Final = 5
+FRAME_SIZE_ERROR: Final = 6
 REFUSED_STREAM: Final = 7
 CANCEL: Final = 8
-"""Reasons to end a stream."""
+COMPRESSION_ERROR: Final = 9
+ENHANCE_YOUR_CALM: Final = 11
+"""Reasons to end a stream, or the connection."""
 
 FRAME: Final = struct.Struct(">HBBBI")
 """A frame's head: its size in 24 bits, as two numbers; kind, flags, stream."""
@@ -33,18 +50,77 @@ FRAME_BYTES: Final = 9
 MOST: Final = 2**31 - 1
 FIRST_WINDOW: Final = 65535
 FIRST_FRAME: Final = 16384
-"""What holds before anybody has said otherwise."""
+LARGEST_FRAME: Final = 2**24 - 1
+"""What holds before anybody has said otherwise, and the most that can be said."""
 MOST_CONTROL_BYTES: Final = 64 << 10
 """No frame but one of data is larger, nor are all headers together."""
+MAGIC: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client says before its first frame."""
+
+_SIZES: Final = {RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4, PRIORITY_FRAME: 5}
+_OF_STREAMS: Final = frozenset({DATA, HEADERS, PRIORITY_FRAME, RST_STREAM, CONTINUATION})
+_OF_CONNECTIONS: Final = frozenset({SETTINGS, PING, GOAWAY})
 
 
 class BadFrame(Exception):
-    """Nothing that the server says from here on can be understood."""
+    """Nothing that the other end says from here on can be understood, or is wanted; `code` says why."""
+
+    def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class BadStream(Exception):
+    """The same of one stream."""
+
+    def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def frame(size: int, kind: int, flags: int, stream: int) -> bytes:
     """The head of a frame."""
     return FRAME.pack(size >> 8, size & 0xFF, kind, flags, stream)
+
+
+def short_frame(kind: int, stream: int, value: int) -> bytes:
+    """A frame that says a number: RST_STREAM, WINDOW_UPDATE."""
+    return frame(4, kind, 0, stream) + value.to_bytes(4, "big")
+
+
+def goaway(last: int, code: int) -> bytes:
+    return frame(8, GOAWAY, 0, 0) + last.to_bytes(4, "big") + code.to_bytes(4, "big")
+
+
+def settings(values: Mapping[int, int]) -> bytes:
+    said = b"".join(number.to_bytes(2, "big") + value.to_bytes(4, "big") for number, value in values.items())
+    return frame(len(said), SETTINGS, 0, 0) + said
+
+
+def read_settings(data: bytes) -> Iterator[tuple[int, int]]:
+    """Settings and their values, those unknown too. Raises BadFrame."""
+    for at in range(0, len(data), 6):
+        number, value = int.from_bytes(data[at : at + 2], "big"), int.from_bytes(data[at + 2 : at + 6], "big")
+        if number == WINDOW and value > MOST:
+            raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
+        if number == FRAME_SIZE and not FIRST_FRAME <= value <= LARGEST_FRAME:
+            raise BadFrame(f"frames of {value} bytes")
+        if number == ENABLE_PUSH and value > 1:
+            raise BadFrame("pushes that are neither allowed nor forbidden")
+        yield number, value
+
+
+def check(kind: int, flags: int, stream: int, size: int) -> None:
+    """What can be said of a frame by its head. Raises BadFrame."""
+    if kind in _OF_CONNECTIONS and stream:
+        raise BadFrame("a frame of the connection that names a stream")
+    if kind in _OF_STREAMS and not stream:
+        raise BadFrame("a frame of a stream that names none")
+    fits = size == _SIZES.get(kind, size)
+    if kind == SETTINGS:
+        fits = size == 0 if flags & ACK else size % 6 == 0
+    if not fits:
+        raise BadFrame(f"{size} bytes in a frame of kind {kind}", FRAME_SIZE_ERROR)
 
 
 def unpadded(data: bytes) -> bytes:
@@ -54,22 +130,19 @@ def unpadded(data: bytes) -> bytes:
     return data[1 : len(data) - data[0]]
 
 
-def _setting(number: int, value: int) -> bytes:
-    return number.to_bytes(2, "big") + value.to_bytes(4, "big")
-
-
-_OUR_SETTINGS: Final = (
-    _setting(1, 0)  # no table of headers
-    + _setting(2, 0)  # no pushes
-    + _setting(4, MOST)  # a stream's window
-    + _setting(5, 2**24 - 1)  # the largest frame
-    + _setting(6, MOST_CONTROL_BYTES)  # the longest headers
-)
+STREAM_BYTES: Final = 1 << 20
+"""A stream's window in answers, if nobody takes them."""
 PREFACE: Final = (
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    + frame(len(_OUR_SETTINGS), SETTINGS, 0, 0)
-    + _OUR_SETTINGS
-    + frame(4, WINDOW_UPDATE, 0, 0)
-    + (MOST - FIRST_WINDOW).to_bytes(4, "big")
+    MAGIC
+    + settings(
+        {
+            TABLE_SIZE: 0,
+            ENABLE_PUSH: 0,
+            WINDOW: STREAM_BYTES,
+            FRAME_SIZE: LARGEST_FRAME,
+            LIST_SIZE: MOST_CONTROL_BYTES,
+        }
+    )
+    + short_frame(WINDOW_UPDATE, 0, MOST - FIRST_WINDOW)
 )
 """What a client says first."""

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from backends.remote.connection import Connection, GrpcConnection, HttpConnection, Lost, NotReached
+from backends.remote.connection import Connection, HttpConnection, Lost, NotReached
+from backends.remote.grpc_connection import GrpcConnection
 from backends.remote.options import Access, UpstreamOptions, access_of
 from gateway.errors import Code
 from gateway.ports import Ask
@@ -92,7 +93,7 @@ async def server(request: pytest.FixtureRequest, certificates: Path) -> AsyncIte
 
 def connected(server: tuple[str, str], how: Access) -> Connection:
     transport, where = server
-    return GrpcConnection(where, 1 << 20, "no", how) if transport == "grpc" else HttpConnection(where, 1 << 20, how)
+    return GrpcConnection(where, 1 << 20, how) if transport == "grpc" else HttpConnection(where, 1 << 20, how)
 
 
 async def said(server: tuple[str, str], how: Access) -> Any:
@@ -172,7 +173,7 @@ async def test_a_connection_that_breaks_in_mid_stream_is_lost_however_soon_that_
         await asyncio.gather(carry(reader, there[1]), carry(there[0], writer))
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as relay:
-        connection = GrpcConnection(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}", 1 << 20, "server")
+        connection = GrpcConnection(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}", 1 << 20)
         for _ in range(20):
             replies = connection.stream(ECHO, 10)
             assert (await anext(replies)).grpc_code is Code.OK

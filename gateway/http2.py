@@ -1,0 +1,523 @@
+"""One end of an HTTP/2 connection, as far as it is the same for a client and a server of gRPC. Belongs to the loop.
+
+A large message is never copied here: what is sent are the parts that somebody else holds, and what is received goes
+from the socket to the memory where it stays. Every stream has a window of its own for what comes, which whoever reads
+it opens again; the connection's is never shut. There are no pushes and no priorities.
+
+Source: RFC 9113.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from gateway import hpack
+from gateway.grpc_messages import Incoming, TooLarge
+from gateway.http2_frames import (
+    ACK,
+    COMPRESSION_ERROR,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    FIRST_FRAME,
+    FIRST_WINDOW,
+    FLOW_CONTROL_ERROR,
+    FRAME,
+    FRAME_BYTES,
+    FRAME_SIZE,
+    FRAME_SIZE_ERROR,
+    GOAWAY,
+    HEADERS,
+    MOST,
+    MOST_CONTROL_BYTES,
+    PADDED,
+    PING,
+    PRIORITY,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW,
+    WINDOW_UPDATE,
+    BadFrame,
+    BadStream,
+    check,
+    frame,
+    read_settings,
+    short_frame,
+    unpadded,
+)
+from gateway.ports import Buffer
+
+_GIVEN_BACK_BYTES: Final = 1 << 29
+_SCRATCH_BYTES: Final = 128 << 10
+_DIRECT_BYTES: Final = 32 << 10
+"""So much of a frame that is still to come goes straight to its place."""
+_BEGINNING_BYTES: Final = 16 << 10
+"""So much is read before it is known whether there is a place for the rest."""
+JOINED_BYTES: Final = 32 << 10
+"""Copying this much costs less than handing the kernel several buffers."""
+_TURN_BYTES: Final = 1 << 20
+"""So much is handed to the kernel's side at once: what it has not taken yet, another stream may go before, or nobody
+wants any more.
+"""
+_MOST_OWED: Final = 1000
+"""Frames that are answered by frames, from somebody who reads no answers."""
+_MOST_IDLE: Final = 10_000
+"""Frames on end that say nothing."""
+
+
+class Stream:
+    """One call on a connection. `window` is how much may be sent, `granted` how much may come; `unsent` is what is left
+    to be sent, `end` the flag of its last frame, and `after` goes behind that. `ended`: the other end has said its last
+    word. `still` is for whoever wants to know how long nothing has moved: it is set to 0 when something does.
+    """
+
+    __slots__ = ("after", "end", "ended", "granted", "incoming", "number", "still", "unsent", "window")
+
+    def __init__(self, number: int, window: int, granted: int, most_bytes: int) -> None:
+        self.number = number
+        self.window = window
+        self.granted = granted
+        self.incoming = Incoming(most_bytes)
+        self.unsent: deque[memoryview] = deque()
+        self.end = 0
+        self.after = b""
+        self.ended = False
+        self.still = 0
+
+    def has_sent(self) -> None:
+        """All that was to be sent has been handed to the kernel's side, after some of it had to wait."""
+
+
+def new_scratch() -> memoryview:
+    """Memory to read into that has no better place."""
+    return memoryview(bytearray(_SCRATCH_BYTES))
+
+
+S = TypeVar("S", bound=Stream)
+
+
+class Http2(asyncio.BufferedProtocol, Generic[S]):
+    """See above. What comes of a call is for the side that knows what it means: the methods that are empty here."""
+
+    def __init__(self, frame_bytes: int, preface: bytes = b"", scratch: memoryview | None = None) -> None:
+        """`frame_bytes` is the largest frame that may come, `preface` what comes before the first. Connections of one
+        loop may share their `scratch` memory: it is read and emptied within one step.
+        """
+        self._transport: Any = None
+        self._scratch = scratch or new_scratch()
+        self._rest = b""
+        self._preface = preface
+        self._most_frame_bytes = frame_bytes
+        self._streams: dict[int, S] = {}
+        self._stalled: dict[int, S] = {}
+        self._window = self._stream_window = FIRST_WINDOW
+        self._frame_bytes = FIRST_FRAME
+        self._taken = 0
+        # Of the DATA frame that is being received: whose it is, its flags, and how much of it is to come.
+        self._data: tuple[int, int] | None = None
+        self._left = 0
+        self._block: tuple[int, int, bytes] | None = None
+        self._is_paused = False
+        self._owed = self._idle = 0
+        self._takes: Mapping[int, Callable[[int, int, bytes], None]] = {
+            DATA: self._take_padded,
+            HEADERS: self._take_headers,
+            RST_STREAM: self._take_rst,
+            SETTINGS: self._take_settings,
+            PUSH_PROMISE: self._take_push,
+            PING: self._take_ping,
+            GOAWAY: self._take_goaway,
+            WINDOW_UPDATE: self._take_window,
+            CONTINUATION: self._take_continuation,
+        }
+
+    # -------------------------------------------------------------------------------------------- what a side knows of
+
+    def _take_block(self, number: int, flags: int, block: bytes) -> None:
+        """All headers of one frame, or of one with others behind it. Raises BadFrame, BadBlock."""
+
+    def _take_messages(self, stream: S, messages: list[tuple[bytes, bool]]) -> None:
+        """Some that are whole now, and whether each is compressed."""
+
+    def _take_end(self, stream: S) -> None:
+        """There are no more."""
+
+    def _take_reset(self, stream: S, code: int) -> None:
+        """The other end has ended the stream, which is forgotten."""
+
+    def _take_settled(self, values: Mapping[int, int]) -> None:
+        """The other end has said its settings."""
+
+    def _take_pong(self, data: bytes) -> None:
+        """It has answered a ping."""
+
+    def _take_leave(self, last: int) -> None:
+        """It takes no streams after that one."""
+
+    def _refuse(self, stream: S, error: Exception) -> None:
+        """What comes of the stream cannot be taken: BadStream, TooLarge, MemoryError. Raises BadFrame."""
+
+    def _break(self, error: BadFrame) -> None:
+        """The connection cannot go on."""
+
+    # -------------------------------------------------------------------------------------------------------- receiving
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        direct = self._direct()
+        if direct is not None:
+            return direct.incoming.room[: self._left]
+        rest = self._rest
+        if rest:
+            self._scratch[: len(rest)] = rest
+            return self._scratch[len(rest) :]
+        return self._scratch[:_BEGINNING_BYTES] if self._data is None else self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        direct = self._direct()
+        try:
+            if direct is not None:
+                self._read_direct(direct, nbytes)
+            else:
+                self._read(len(self._rest) + nbytes)
+        except hpack.BadBlock as error:
+            self._break(BadFrame(str(error), COMPRESSION_ERROR))
+        except BadFrame as error:
+            self._break(error)
+
+    def _direct(self) -> S | None:
+        """Whose message goes straight to its place."""
+        if self._data is None or self._rest or self._left < _DIRECT_BYTES:
+            return None
+        stream = self._streams.get(self._data[0])
+        return stream if stream is not None and len(stream.incoming.room) >= self._left else None
+
+    def _read_direct(self, stream: S, count: int) -> None:
+        stream.still = 0
+        if messages := stream.incoming.added(count):
+            self._mark_end(stream, count)
+            self._take_messages(stream, messages)
+        self._took(count)
+
+    def _read(self, have: int) -> None:
+        """All that is in the scratch memory, but for the beginning of a frame that is not whole."""
+        at, scratch = 0, self._scratch
+        if self._preface:
+            at = self._read_preface(have)
+        while at < have:
+            if self._data is not None:
+                size = min(self._left, have - at)
+                self._read_data(scratch[at : at + size])
+                at += size
+                continue
+            if have - at < FRAME_BYTES:
+                break
+            most, least, kind, flags, number = FRAME.unpack_from(scratch, at)
+            size, number = most << 8 | least, number & MOST
+            if kind == DATA and not flags & PADDED and self._block is None:
+                at += FRAME_BYTES
+                self._begin_data(number, flags, size)
+                continue
+            if size > self._most_frame_bytes or size > MOST_CONTROL_BYTES:
+                raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
+            if have - at < FRAME_BYTES + size:
+                break
+            at += FRAME_BYTES
+            self._take_frame(kind, flags, number, bytes(scratch[at : at + size]))
+            at += size
+        self._rest = bytes(scratch[at:have])
+
+    def _read_preface(self, have: int) -> int:
+        """As much of it as is here -> where it ends. Raises BadFrame."""
+        size = min(have, len(self._preface))
+        if self._scratch[:size] != self._preface[:size]:
+            raise BadFrame("it does not speak HTTP/2")
+        self._preface = self._preface[size:]
+        return size
+
+    def _begin_data(self, number: int, flags: int, size: int) -> None:
+        if size > self._most_frame_bytes:
+            raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
+        self._data, self._left = (number, flags), size
+        self._check_data(number, size)
+        if size:
+            self._idle = 0
+            return
+        if not flags & END_STREAM:
+            self._count_idle()
+        self._took(0)
+
+    def _check_data(self, number: int, size: int) -> None:
+        """Whether so much may come of a stream."""
+        stream = self._streams.get(number)
+        if stream is None:
+            self._check_unknown(number)
+            return
+        stream.granted -= size
+        if stream.granted < 0:
+            self._refuse(stream, BadStream("more than the window", FLOW_CONTROL_ERROR))
+
+    def _check_unknown(self, number: int) -> None:
+        """Something comes of a stream that is not, or is no longer. Raises BadFrame where it cannot have been."""
+
+    def _read_data(self, data: memoryview) -> None:
+        """Of the frame that is being received."""
+        number, _ = self._data or (0, 0)
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.still = 0
+            try:
+                messages = stream.incoming.take(data)
+            except (TooLarge, MemoryError) as error:
+                self._refuse(stream, error)
+            else:
+                self._mark_end(stream, len(data))
+                if messages:
+                    self._take_messages(stream, messages)
+                lacking = stream.incoming.lacking - (self._left - len(data))
+                if lacking > stream.granted and number in self._streams:
+                    self._grant(stream, lacking - stream.granted)
+        self._took(len(data))
+
+    def _mark_end(self, stream: S, count: int) -> None:
+        """Say of a stream that it has ended, before it gets the last of its data."""
+        if self._left == count and self._data is not None and self._data[1] & END_STREAM:
+            stream.ended = True
+
+    def _took(self, count: int) -> None:
+        self._left -= count
+        self._taken += count
+        if not self._left and self._data is not None:
+            (number, flags), self._data = self._data, None
+            if flags & END_STREAM and (stream := self._streams.get(number)) is not None:
+                stream.ended = True
+                self._take_end(stream)
+        if self._taken >= _GIVEN_BACK_BYTES:
+            self._write(short_frame(WINDOW_UPDATE, 0, self._taken))
+            self._taken = 0
+
+    def _take_frame(self, kind: int, flags: int, number: int, data: bytes) -> None:
+        if self._block is not None and kind != CONTINUATION:
+            raise BadFrame("headers without an end")
+        check(kind, flags, number, len(data))
+        take = self._takes.get(kind)
+        if take is None:  # others are to be ignored
+            self._count_idle()
+        else:
+            take(flags, number, data)
+
+    def _count_idle(self) -> None:
+        self._idle += 1
+        if self._idle > _MOST_IDLE:
+            raise BadFrame("too many frames that say nothing", ENHANCE_YOUR_CALM)
+
+    # ----------------------------------------------------------------------------------------------------------- frames
+
+    def _take_padded(self, flags: int, number: int, data: bytes) -> None:
+        self._data, self._left = (number, flags), len(data)
+        self._check_data(number, len(data))
+        found = unpadded(data)
+        self._left = len(found)  # what pads it has come already
+        self._taken += len(data) - len(found)
+        if found:
+            self._read_data(memoryview(found))
+        else:
+            self._count_idle()
+            self._took(0)
+
+    def _take_headers(self, flags: int, number: int, data: bytes) -> None:
+        self._idle = 0
+        if flags & PADDED:
+            data = unpadded(data)
+        if flags & PRIORITY:
+            if len(data) < 5 or int.from_bytes(data[:4], "big") & MOST == number:
+                raise BadFrame("a priority that is none")
+            data = data[5:]
+        self._take_part(flags, number, data, flags)
+
+    def _take_continuation(self, flags: int, number: int, data: bytes) -> None:
+        if self._block is None or self._block[0] != number:
+            raise BadFrame("headers without a beginning")
+        _, first, begun = self._block
+        if not data:
+            self._count_idle()
+        if len(begun) + len(data) > MOST_CONTROL_BYTES:
+            raise BadFrame("headers without an end", ENHANCE_YOUR_CALM)
+        self._take_part(flags, number, begun + data, first)
+
+    def _take_part(self, flags: int, number: int, data: bytes, first: int) -> None:
+        """Headers, or their beginning; `first` are the flags of their first frame."""
+        if flags & END_HEADERS:
+            self._block = None
+            self._take_block(number, first, data)
+        else:
+            self._block = (number, first, data)
+
+    def _take_push(self, flags: int, number: int, data: bytes) -> None:
+        raise BadFrame("a push")
+
+    def _take_ping(self, flags: int, number: int, data: bytes) -> None:
+        if flags & ACK:
+            self._take_pong(data)
+        else:
+            self._count_idle()
+            self._answer(frame(len(data), PING, ACK, 0) + data)
+
+    def _take_goaway(self, flags: int, number: int, data: bytes) -> None:
+        if len(data) < 8:
+            raise BadFrame("a farewell that is cut short", FRAME_SIZE_ERROR)
+        self._take_leave(int.from_bytes(data[:4], "big") & MOST)
+
+    def _take_settings(self, flags: int, number: int, data: bytes) -> None:
+        if flags & ACK:
+            return
+        self._count_idle()
+        values = dict(read_settings(data))
+        if WINDOW in values:
+            more = values[WINDOW] - self._stream_window
+            self._stream_window += more
+            for stream in self._streams.values():
+                self._widen(stream, more)
+        self._frame_bytes = values.get(FRAME_SIZE, self._frame_bytes)
+        self._answer(frame(0, SETTINGS, ACK, 0))
+        self._take_settled(values)
+        self._send_stalled()
+
+    def _take_rst(self, flags: int, number: int, data: bytes) -> None:
+        stream = self._forget(number)
+        if stream is None:
+            self._check_unknown(number)
+        else:
+            self._take_reset(stream, int.from_bytes(data, "big"))
+
+    def _take_window(self, flags: int, number: int, data: bytes) -> None:
+        more = int.from_bytes(data, "big") & MOST
+        if number == 0:
+            self._window += more
+            if not more or self._window > MOST:
+                raise BadFrame("a window that is too large, or no larger", FLOW_CONTROL_ERROR)
+            self._send_stalled()
+            return
+        stream = self._streams.get(number)
+        if stream is None:
+            self._check_unknown(number)
+            return
+        if not more:
+            self._refuse(stream, BadStream("a window that is no larger"))
+            return
+        try:
+            self._widen(stream, more)
+        except BadFrame as error:
+            self._refuse(stream, BadStream(str(error), error.code))
+            return
+        if number in self._stalled:
+            self._send_more(stream, [])
+
+    def _widen(self, stream: S, more: int) -> None:
+        stream.window += more
+        if stream.window > MOST:
+            raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
+
+    # ---------------------------------------------------------------------------------------------------------- sending
+
+    def _grant(self, stream: S, count: int) -> None:
+        """So much more may come of a stream."""
+        stream.granted += count
+        self._write(short_frame(WINDOW_UPDATE, stream.number, count))
+
+    def _forget(self, number: int) -> S | None:
+        """A stream is over, whatever is left of it."""
+        self._stalled.pop(number, None)
+        return self._streams.pop(number, None)
+
+    def _reset(self, stream: S, code: int) -> None:
+        """End a stream from here."""
+        if self._forget(stream.number) is not None:
+            self._write(short_frame(RST_STREAM, stream.number, code))
+
+    def _send(self, stream: S, head: bytes, parts: Iterable[Buffer], size: int, prefix: bytes) -> None:
+        """A message behind some frames, as soon as there is a window for it, and what ends it."""
+        whole = size + len(prefix)
+        if whole <= min(self._window, stream.window, self._frame_bytes, JOINED_BYTES) and not stream.unsent:
+            self._window -= whole
+            stream.window -= whole
+            self._write(b"".join([head, frame(whole, DATA, stream.end, stream.number), prefix, *parts, stream.after]))
+            return
+        stream.unsent.append(memoryview(prefix))
+        stream.unsent.extend([memoryview(part).cast("B") for part in parts if len(part)])
+        self._send_more(stream, [head] if head else [])
+
+    def _send_more(self, stream: S, pieces: list[Buffer]) -> None:
+        """As much of what a stream has to say as its windows and the kernel's side allow, behind some pieces."""
+        unsent = stream.unsent
+        number, turn = stream.number, _TURN_BYTES
+        while unsent and (room := min(self._window, stream.window, self._frame_bytes, turn)) > 0:
+            if self._is_paused:
+                break
+            size = _move(unsent, room, stream, pieces)
+            self._window -= size
+            stream.window -= size
+            turn -= size
+            if not turn:
+                self._write_all(pieces)
+                pieces, turn = [], _TURN_BYTES
+        stream.still = 0
+        if unsent:
+            self._stalled.pop(number, None)  # who has just been served is the last in turn
+            self._stalled[number] = stream
+        else:
+            if stream.after:
+                pieces.append(stream.after)
+            if self._stalled.pop(number, None) is not None:
+                stream.has_sent()
+        self._write_all(pieces)
+
+    def _send_stalled(self) -> None:
+        for stream in [*self._stalled.values()]:
+            if self._window <= 0 or self._is_paused:
+                break
+            self._send_more(stream, [])
+
+    def _answer(self, data: bytes) -> None:
+        """A frame that answers one. Raises BadFrame where nobody reads them."""
+        if self._is_paused:
+            self._owed += 1
+            if self._owed > _MOST_OWED:
+                raise BadFrame("too many frames that nobody reads the answers of", ENHANCE_YOUR_CALM)
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _write_all(self, pieces: list[Buffer]) -> None:
+        if pieces and self._transport is not None:
+            self._transport.writelines(pieces)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._owed = 0
+        self._send_stalled()
+
+
+def _move(unsent: deque[memoryview], room: int, stream: Stream, pieces: list[Buffer]) -> int:
+    """A frame of at most `room` bytes, from what is unsent to the pieces -> how many there are in it."""
+    begin, size = len(pieces), 0
+    pieces.append(b"")
+    while unsent and size < room:
+        part = unsent.popleft()
+        if len(part) > room - size:
+            unsent.appendleft(part[room - size :])
+            part = part[: room - size]
+        pieces.append(part)
+        size += len(part)
+    pieces[begin] = frame(size, DATA, 0 if unsent else stream.end, stream.number)
+    return size
