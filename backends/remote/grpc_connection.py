@@ -7,7 +7,7 @@ import math
 import socket
 import time
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Final, cast
 
 from backends.remote.connection import CONNECTS_WITHIN_S, OPEN, Lost, NotReached
 from backends.remote.exchange import Exchange, failed
@@ -49,7 +49,7 @@ class GrpcConnection:
             _, reply = await self._ask(ask, seconds, streams=False)
         except TimeoutError:
             return _LATE
-        return reply or _LATE
+        return cast("Reply", reply)
 
     async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
         try:
@@ -101,12 +101,18 @@ class GrpcConnection:
                 raise NotReached(self._why)
             self._opening = asyncio.ensure_future(self._connect())
             self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():  # by close(); whoever waits may live on
+                raise NotReached("closed") from None
+            raise
 
     async def _connect(self) -> Link:
         """To the first of the name's addresses that answers; each has its share of the time. Raises NotReached."""
         loop = asyncio.get_running_loop()
-        why: BaseException = OSError("it has no address")
+        why: Exception = OSError("it has no address")
         try:
             async with asyncio.timeout(CONNECTS_WITHIN_S):
                 found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
@@ -119,8 +125,6 @@ class GrpcConnection:
                     why = error
         except OSError as error:
             why = error
-        except asyncio.CancelledError:  # by close(), while somebody may wait who is not cancelled
-            why = OSError("closed")
         raise NotReached(f"{self._host}:{self._port}: {str(why) or 'it took too long'}")
 
     async def _shake_hands(self, host: str) -> Link:
@@ -137,6 +141,8 @@ class GrpcConnection:
 
     def _opened(self, opening: asyncio.Task[Link]) -> None:
         self._opening = None
+        if opening.cancelled():
+            return
         error = opening.exception()
         if error is None:
             self._link, self._pause_s = opening.result(), _FIRST_PAUSE_S

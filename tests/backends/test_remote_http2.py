@@ -7,24 +7,16 @@ from typing import Any
 
 import grpc
 import pytest
+from upstream_frames import MOST_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
 
 from backends.remote.connection import Lost, NotReached
 from backends.remote.grpc_connection import GrpcConnection
 from backends.remote.options import Access
 from gateway import hpack
 from gateway.errors import Code
-from gateway.ports import Ask, Reply
+from gateway.ports import Reply
 
-MOST_BYTES = 8 << 20
 SIZES = (0, 1, 100, 16_379, 32_763, 65_530, 65_536, 200_000, 602_112, MOST_BYTES)
-
-
-def ask(name: str, *parts: Any, **headers: str) -> Ask:
-    return Ask(f"/test.Test/{name}", parts, headers=headers)
-
-
-def text(size: int) -> bytes:
-    return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
 # ---------------------------------------------------------------------------------------------------- grpc's own server
@@ -164,28 +156,6 @@ async def test_another_address_of_a_name_is_tried(
 
 # ------------------------------------------------------------------------------------------------------- frames by hand
 
-SETTINGS = bytes.fromhex("000000 04 00 00000000")
-OPENING = bytes.fromhex("00000e 01 04 00000001") + bytes.fromhex("88 0f10 0a") + b"abcdefghij"
-"""HEADERS: ":status: 200", and "content-type" with some value."""
-
-
-def frame(kind: int, flags: int, stream: int, data: bytes = b"") -> bytes:
-    return len(data).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + data
-
-
-def header(name: bytes, value: bytes) -> bytes:
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
-def data(body: bytes, flags: int = 0, stream: int = 1) -> bytes:
-    return frame(0, flags, stream, body)
-
-
-def message(body: bytes) -> bytes:
-    return b"\0" + len(body).to_bytes(4, "big") + body
-
-
-OK = frame(1, 5, 1, header(b"grpc-status", b"0"))
 NOT_FOUND = header(b"grpc-status", b"5") + header(b"grpc-message", b"no%20%C3%BC")
 HUFFMAN = bytes.fromhex("00 88 9acac8b21234da8f 81 07")
 """grpc-status: 0, in fewer bits."""
@@ -204,20 +174,9 @@ async def said_by(*pieces: bytes, closes: bool = False) -> Reply:
                 await asyncio.sleep(0.002)
             if not closes:
                 await reader.read()
-        writer.close()
-        served.set()
 
-    served = asyncio.Event()
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    lane = GrpcConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MOST_BYTES)
-    try:
-        async with asyncio.timeout(5):
-            return await lane.call(ask("Echo", b"x"), None)
-    finally:
-        await lane.close()
-        await served.wait()
-        server.close()
-        await server.wait_closed()
+    async with served(serve) as lane, asyncio.timeout(5):
+        return await lane.call(ask("Echo", b"x"), None)
 
 
 ANSWER = OPENING + data(message(b"whole")) + OK
@@ -347,12 +306,8 @@ class Watching:
         self.sizes: list[int] = []
         self.bodies: dict[tuple[int, int], bytes] = {}
         self.writer: Any = None
-        self.serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.serving.add(task)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readexactly(24)
             self.connections += 1
@@ -373,22 +328,13 @@ class Watching:
                 elif whole:  # little by little
                     writer.write(frame(8, 0, stream, (700).to_bytes(4, "big")))
                     writer.write(frame(8, 0, 0, (700).to_bytes(4, "big")))
-        writer.close()
 
 
 @contextlib.asynccontextmanager
 async def watched(settings: bytes, answers: Callable[[Any, int, int], bytes]) -> AsyncIterator[tuple[Watching, Any]]:
     told = Watching(settings, answers)
-    server = await asyncio.start_server(told.serve, "127.0.0.1", 0)
-    lane = GrpcConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MOST_BYTES)
-    try:
-        async with asyncio.timeout(10):
-            yield told, lane
-    finally:
-        await lane.close()
-        await asyncio.gather(*told.serving)
-        server.close()
-        await server.wait_closed()
+    async with served(told.serve) as lane, asyncio.timeout(10):
+        yield told, lane
 
 
 def echoed(told: Watching, connection: int, stream: int) -> bytes:
@@ -398,10 +344,6 @@ def echoed(told: Watching, connection: int, stream: int) -> bytes:
         + b"".join(frame(0, 0, stream, body[at : at + 16_384]) for at in range(0, len(body), 16_384))
         + frame(1, 5, stream, OK[9:])
     )
-
-
-def setting(number: int, value: int) -> bytes:
-    return number.to_bytes(2, "big") + value.to_bytes(4, "big")
 
 
 async def test_a_server_says_how_much_it_takes_at_a_time() -> None:
