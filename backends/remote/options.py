@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gateway.files import Existing, FileRef
 from gateway.ports import Options
@@ -36,7 +36,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """Raises ValueError for what is not HOST:PORT, or [HOST]:PORT with an address of IPv6."""
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) <= _MOST_PORT:
-        raise ValueError(f"expected HOST:PORT, not {address!r}")
+        raise ValueError(f"expected HOST:PORT over gRPC, not {address!r}")
     return found[1] or found[2], int(found[3])
 
 
@@ -89,12 +89,13 @@ class UpstreamOptions(Options):
         description="Sent with every call: HTTP headers or gRPC metadata, in lower case. Secrets as {env: NAME}.",
     )
 
-    @model_validator(mode="after")
-    def _has_ports(self) -> UpstreamOptions:
-        if self.transport == "grpc":
-            for address in self.addresses:
+    @field_validator("address")
+    @classmethod
+    def _has_ports(cls, value: str | tuple[str, ...], info: ValidationInfo) -> str | tuple[str, ...]:
+        if info.data.get("transport") == "grpc":
+            for address in (value,) if isinstance(value, str) else value:
                 host_and_port(address)
-        return self
+        return value
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +13,7 @@ import uvloop
 from upstream_frames import MOST_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
 
 from backends.remote.connection import Lost, NotReached
+from backends.remote.exchange import Exchange
 from backends.remote.grpc_connection import GrpcConnection
 from gateway import http2
 from gateway.errors import Code
@@ -619,17 +621,22 @@ async def test_a_server_that_asks_and_never_reads_is_left(kind: str) -> None:
 
 
 async def test_nothing_is_left_of_calls_that_are_over(upstream: Both) -> None:
-    """Neither timers nor streams, however they ended."""
+    """However they ended, and however long they might have taken."""
     _, connection = upstream
-    loop: Any = asyncio.get_running_loop()
-    for seconds in (100, 0.001):
+    for seconds in (100, 0.001, None):
         for _ in range(10):
             await connection.call(ask("Echo", b"x"), seconds)
             await _sizes(connection, 7, 2)
-            async for _reply in connection.stream(ask("Flood", b"9"), seconds):
-                break
+            replies = connection.stream(ask("Flood", b"9"), seconds)
+            await anext(replies)
+            await replies.aclose()
+            leaving = asyncio.ensure_future(connection.call(ask("Flood", b"9"), seconds))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            await asyncio.wait([leaving])
     await asyncio.sleep(0.05)
     assert not connection._links[0]._streams
     assert not connection._links[0]._stalled
-    waiting = [handle for handle in loop._scheduled if not handle.cancelled() and "_expire" in repr(handle)]
-    assert waiting == []
+    del leaving, replies
+    gc.collect()
+    assert [each for each in gc.get_objects() if isinstance(each, Exchange)] == []
