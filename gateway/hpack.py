@@ -1,13 +1,15 @@
-"""Header blocks of HTTP/2, without a table that changes: what a client sends, and what it reads.
+"""Header blocks of HTTP/2: written without a table that changes, read with one or without.
 
-The client announces a table of no bytes, so a server's blocks say the same whenever they come, and what a block said is
-remembered. Source: RFC 7541.
+Whoever announces a table of no bytes gets blocks that say the same whenever they come, and what such a block said is
+remembered (`decode`). A server cannot ask for that: its clients speak before they have heard its settings. Source: RFC
+7541.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 _STATIC: Final = (
@@ -25,6 +27,7 @@ _STATIC: Final = (
     *[("server", ""), ("set-cookie", ""), ("strict-transport-security", ""), ("transfer-encoding", "")],
     *[("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", "")],
 )
+_STATIC_ENTRIES: Final = len(_STATIC)
 _LENGTHS: Final = bytes.fromhex(
     "0d171c1c1c1c1c1c1c181e1c1c1e1c1c1c1c1c1c1c1c1e1c1c1c1c1c1c1c1c1c060a0a0c0d06080b0a0a080b080606060505050606060606"
     "060607080f060c0a0d06070707070707070707070707070707070707070707070807080d130d0e060f050605060506060605070706060605"
@@ -37,10 +40,11 @@ first."""
 _END: Final = 256
 _MOST_DIGITS: Final = 5
 _REMEMBERED_BYTES: Final = 512
+_NO_END: Final = 1 << 62
 
 
 class BadBlock(Exception):
-    """No header block, or one that refers to a table that this client does not keep."""
+    """No header block, or one that refers to what is in no table."""
 
 
 def encode(headers: Iterable[tuple[str, str]]) -> bytes:
@@ -68,39 +72,92 @@ def _number(value: int) -> bytes:
     return bytes(encoded)
 
 
+TABLE_BYTES: Final = 4096
+"""The table that a reader has unless it says otherwise."""
+NO_TABLE: Final = b"\x20"
+"""What a block begins with from which on its writer has none."""
+_ENTRY_BYTES: Final = 32
+"""What an entry counts beside its texts."""
+
+
+class Decoder:
+    """What one end of a connection reads: blocks, each of which may change what later ones mean.
+
+    `changes` counts what was done to the table: a block that did nothing to it says the same as long as nothing else
+    does. Of the headers of a block, `most_bytes` are kept (32 more for each count, too).
+    """
+
+    __slots__ = ("_bytes", "_most_bytes", "_most_table", "_table", "_table_bytes", "changes")
+
+    def __init__(self, most_bytes: int, table_bytes: int = TABLE_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._table: deque[tuple[str, str]] = deque()
+        self._bytes = 0
+        self._table_bytes = self._most_table = table_bytes
+        self.changes = 0
+
+    def read(self, block: bytes) -> list[tuple[str, str]] | None:
+        """What a block says, in order; None where that is too much, which spoils nothing. Raises BadBlock."""
+        found: list[tuple[str, str]] = []
+        at, left = 0, self._most_bytes
+        end = len(block)
+        while at < end:
+            first = block[at]
+            if first & 0x80:
+                index, at = (first & 0x7F, at + 1) if first != 0xFF else _read_number(block, at, 0x7F)
+                entry = self._entry(index)
+            elif first & 0xE0 == 0x20:
+                size, at = _read_number(block, at, 0x1F)
+                if size > self._most_table or found:
+                    raise BadBlock("a table of another size")
+                self._table_bytes = size
+                self._shrink(size)
+                continue
+            else:
+                index, at = _read_number(block, at, 0x3F if first & 0x40 else 0x0F)
+                name, at = (self._entry(index)[0], at) if index else _read_text(block, at)
+                value, at = _read_text(block, at)
+                entry = (name, value)
+                if first & 0x40:
+                    self._insert(entry)
+            left -= len(entry[0]) + len(entry[1]) + _ENTRY_BYTES
+            if left >= 0:
+                found.append(entry)
+        return found if left >= 0 else None
+
+    def _entry(self, index: int) -> tuple[str, str]:
+        if 0 < index <= _STATIC_ENTRIES:
+            return _STATIC[index - 1]
+        place = index - _STATIC_ENTRIES - 1
+        if not 0 <= place < len(self._table):
+            raise BadBlock("an entry that is not in the table")
+        return self._table[place]
+
+    def _insert(self, entry: tuple[str, str]) -> None:
+        size = len(entry[0]) + len(entry[1]) + _ENTRY_BYTES
+        self._shrink(self._table_bytes - size)
+        if size <= self._table_bytes:
+            self._table.appendleft(entry)
+            self._bytes += size
+
+    def _shrink(self, most: int) -> None:
+        """Forget the oldest until the others have at most so many bytes."""
+        self.changes += 1
+        while self._bytes > most and self._table:
+            name, value = self._table.pop()
+            self._bytes -= len(name) + len(value) + _ENTRY_BYTES
+
+
 def decode(block: bytes) -> Mapping[str, str]:
-    """What a block says; of headers that come again, the last one. Raises BadBlock."""
+    """What a block says for which there is no table; of headers that come again, the last one. Raises BadBlock."""
     return _remembered(block) if len(block) <= _REMEMBERED_BYTES else _decode(block)
 
 
 def _decode(block: bytes) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    at = 0
-    while at < len(block):
-        first = block[at]
-        if first & 0x80:
-            index, at = _read_number(block, at, 0x7F)
-            name, value = _entry(index)
-        elif first & 0xE0 == 0x20:
-            size, at = _read_number(block, at, 0x1F)
-            if size:
-                raise BadBlock("a table of another size")
-            continue
-        else:
-            index, at = _read_number(block, at, 0x3F if first & 0x40 else 0x0F)
-            name, at = (_entry(index)[0], at) if index else _read_text(block, at)
-            value, at = _read_text(block, at)
-        found[name] = value
-    return found
+    return dict(Decoder(_NO_END, 0).read(block) or ())
 
 
 _remembered: Final = lru_cache(maxsize=256)(_decode)
-
-
-def _entry(index: int) -> tuple[str, str]:
-    if not 0 < index <= len(_STATIC):
-        raise BadBlock("an entry that is not in the table")
-    return _STATIC[index - 1]
 
 
 def _read_number(block: bytes, at: int, most: int) -> tuple[int, int]:
@@ -144,22 +201,48 @@ def _codes() -> dict[tuple[int, int], int]:
     return codes
 
 
-_CODES: Final = _codes()
+_START: Final = (0, 0)
 _MOST_PADDING: Final = 7
+
+_State = tuple[int, int]
+"""The bits of a code that have come so far, and how many they are."""
+
+
+@cache
+def _steps() -> dict[_State, list[tuple[_State | None, bytes]]]:
+    """For each state, what each octet's half does: the next state, None for what no text has, and what comes out."""
+    codes = _codes()
+    inner = {(bits - n, code >> n) for bits, code in codes for n in range(1, bits + 1)}
+
+    def step(state: _State, half: int) -> tuple[_State | None, bytes]:
+        bits, code = state
+        out = b""
+        for place in (3, 2, 1, 0):
+            bits, code = bits + 1, code << 1 | (half >> place & 1)
+            octet = codes.get((bits, code))
+            if octet == _END:
+                return None, b""
+            if octet is not None:
+                out += bytes([octet])
+                bits = code = 0
+        return (bits, code), out
+
+    return {state: [step(state, half) for half in range(16)] for state in inner}
 
 
 def _decoded(text: bytes) -> bytes:
-    found = bytearray()
-    bits = code = 0
-    for byte in text:
-        for place in range(7, -1, -1):
-            bits, code = bits + 1, code << 1 | (byte >> place & 1)
-            octet = _CODES.get((bits, code))
-            if octet is not None:
-                if octet == _END:
-                    raise BadBlock("a text with an end within")
-                found.append(octet)
-                bits = code = 0
+    steps = _steps()
+    state = _START
+    found = []
+    for octet in text:
+        for half in (octet >> 4, octet & 0x0F):
+            following, out = steps[state][half]
+            if following is None:
+                raise BadBlock("a text with an end within")
+            state = following
+            if out:
+                found.append(out)
+    bits, code = state
     if bits > _MOST_PADDING or code != (1 << bits) - 1:
         raise BadBlock("a text that is not padded")
-    return bytes(found)
+    return b"".join(found)

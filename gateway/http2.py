@@ -41,6 +41,8 @@ from gateway.http2_frames import (
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
+    STREAM_CLOSED,
+    TABLE_SIZE,
     WINDOW,
     WINDOW_UPDATE,
     BadFrame,
@@ -54,7 +56,7 @@ from gateway.http2_frames import (
 from gateway.ports import Buffer
 
 _GIVEN_BACK_BYTES: Final = 1 << 29
-_SCRATCH_BYTES: Final = 128 << 10
+_SCRATCH_BYTES: Final = 512 << 10
 _DIRECT_BYTES: Final = 32 << 10
 """So much of a frame that is still to come goes straight to its place."""
 _BEGINNING_BYTES: Final = 16 << 10
@@ -74,10 +76,11 @@ _MOST_IDLE: Final = 10_000
 class Stream:
     """One call on a connection. `window` is how much may be sent, `granted` how much may come; `unsent` is what is left
     to be sent, `end` the flag of its last frame, and `after` goes behind that. `ended`: the other end has said its last
-    word. `still` is for whoever wants to know how long nothing has moved: it is set to 0 when something does.
+    word; `taken` is how many bytes it said. `still` is for whoever wants to know how long nothing has moved: it is set
+    to 0 when something does.
     """
 
-    __slots__ = ("after", "end", "ended", "granted", "incoming", "number", "still", "unsent", "window")
+    __slots__ = ("after", "end", "ended", "granted", "incoming", "number", "still", "taken", "unsent", "window")
 
     def __init__(self, number: int, window: int, granted: int, most_bytes: int) -> None:
         self.number = number
@@ -88,6 +91,7 @@ class Stream:
         self.end = 0
         self.after = b""
         self.ended = False
+        self.taken = 0
         self.still = 0
 
     def has_sent(self) -> None:
@@ -105,15 +109,23 @@ S = TypeVar("S", bound=Stream)
 class Http2(asyncio.BufferedProtocol, Generic[S]):
     """See above. What comes of a call is for the side that knows what it means: the methods that are empty here."""
 
-    def __init__(self, frame_bytes: int, preface: bytes = b"", scratch: memoryview | None = None) -> None:
-        """`frame_bytes` is the largest frame that may come, `preface` what comes before the first. Connections of one
-        loop may share their `scratch` memory: it is read and emptied within one step.
+    def __init__(
+        self,
+        frame_bytes: int,
+        preface: bytes = b"",
+        scratch: memoryview | None = None,
+        block_bytes: int = MOST_CONTROL_BYTES,
+    ) -> None:
+        """`frame_bytes` is the largest frame that may come, `block_bytes` the longest headers, and what has them or
+        anything else but data; `preface` is what comes before the first. Connections of one loop may share their
+        `scratch` memory: it is read and emptied within one step.
         """
         self._transport: Any = None
         self._scratch = scratch or new_scratch()
         self._rest = b""
         self._preface = preface
         self._most_frame_bytes = frame_bytes
+        self._most_block_bytes = min(block_bytes, frame_bytes, _SCRATCH_BYTES - _BEGINNING_BYTES)
         self._streams: dict[int, S] = {}
         self._stalled: dict[int, S] = {}
         self._window = self._stream_window = FIRST_WINDOW
@@ -123,8 +135,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         self._data: tuple[int, int] | None = None
         self._left = 0
         self._block: tuple[int, int, bytes] | None = None
-        self._is_paused = False
+        self._is_paused = self._is_settled = False
         self._owed = self._idle = 0
+        self._table_word = b""
         self._takes: Mapping[int, Callable[[int, int, bytes], None]] = {
             DATA: self._take_padded,
             HEADERS: self._take_headers,
@@ -199,6 +212,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
 
     def _read_direct(self, stream: S, count: int) -> None:
         stream.still = 0
+        stream.taken += count
         if messages := stream.incoming.added(count):
             self._mark_end(stream, count)
             self._take_messages(stream, messages)
@@ -223,7 +237,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
                 at += FRAME_BYTES
                 self._begin_data(number, flags, size)
                 continue
-            if size > self._most_frame_bytes or size > MOST_CONTROL_BYTES:
+            if size > self._most_block_bytes:
                 raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
             if have - at < FRAME_BYTES + size:
                 break
@@ -241,6 +255,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         return size
 
     def _begin_data(self, number: int, flags: int, size: int) -> None:
+        check(DATA, flags, number, size)
+        if not self._is_settled:
+            raise BadFrame("data before anything else")
         if size > self._most_frame_bytes:
             raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
         self._data, self._left = (number, flags), size
@@ -259,7 +276,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             self._check_unknown(number)
             return
         stream.granted -= size
-        if stream.granted < 0:
+        if stream.ended:
+            self._refuse(stream, BadStream("data behind the end", STREAM_CLOSED))
+        elif stream.granted < 0:
             self._refuse(stream, BadStream("more than the window", FLOW_CONTROL_ERROR))
 
     def _check_unknown(self, number: int) -> None:
@@ -271,6 +290,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         stream = self._streams.get(number)
         if stream is not None:
             stream.still = 0
+            stream.taken += len(data)
             try:
                 messages = stream.incoming.take(data)
             except (TooLarge, MemoryError) as error:
@@ -305,6 +325,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if self._block is not None and kind != CONTINUATION:
             raise BadFrame("headers without an end")
         check(kind, flags, number, len(data))
+        if not self._is_settled and kind != SETTINGS:
+            raise BadFrame("frames before any settings")
         take = self._takes.get(kind)
         if take is None:  # others are to be ignored
             self._count_idle()
@@ -346,7 +368,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         _, first, begun = self._block
         if not data:
             self._count_idle()
-        if len(begun) + len(data) > MOST_CONTROL_BYTES:
+        if len(begun) + len(data) > self._most_block_bytes:
             raise BadFrame("headers without an end", ENHANCE_YOUR_CALM)
         self._take_part(flags, number, begun + data, first)
 
@@ -376,6 +398,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _take_settings(self, flags: int, number: int, data: bytes) -> None:
         if flags & ACK:
             return
+        self._is_settled = True
         self._count_idle()
         values = dict(read_settings(data))
         if WINDOW in values:
@@ -384,6 +407,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             for stream in self._streams.values():
                 self._widen(stream, more)
         self._frame_bytes = values.get(FRAME_SIZE, self._frame_bytes)
+        if values.get(TABLE_SIZE, hpack.TABLE_BYTES) < hpack.TABLE_BYTES:
+            self._table_word = hpack.NO_TABLE
         self._answer(frame(0, SETTINGS, ACK, 0))
         self._take_settled(values)
         self._send_stalled()
@@ -424,6 +449,12 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
 
     # ---------------------------------------------------------------------------------------------------------- sending
+
+    def headers(self, stream: int, block: bytes, flags: int = END_HEADERS) -> bytes:
+        """A frame of headers."""
+        if self._table_word:  # who wants a smaller table is told that ours is
+            block, self._table_word = self._table_word + block, b""
+        return frame(len(block), HEADERS, flags, stream) + block
 
     def _grant(self, stream: S, count: int) -> None:
         """So much more may come of a stream."""
@@ -473,9 +504,10 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         else:
             if stream.after:
                 pieces.append(stream.after)
-            if self._stalled.pop(number, None) is not None:
-                stream.has_sent()
+        has_waited = not unsent and self._stalled.pop(number, None) is not None
         self._write_all(pieces)
+        if has_waited:
+            stream.has_sent()
 
     def _send_stalled(self) -> None:
         for stream in [*self._stalled.values()]:

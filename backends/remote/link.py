@@ -23,9 +23,7 @@ from gateway.grpc_messages import TooLarge, prefix
 from gateway.http2 import Http2
 from gateway.http2_frames import (
     CANCEL,
-    END_HEADERS,
     END_STREAM,
-    HEADERS,
     LARGEST_FRAME,
     MOST,
     MOST_STREAMS,
@@ -34,7 +32,6 @@ from gateway.http2_frames import (
     RST_STREAM,
     STREAM_BYTES,
     BadFrame,
-    frame,
     short_frame,
 )
 from gateway.ports import Buffer
@@ -90,8 +87,7 @@ class Link(Http2[Exchange]):
             exchange.timer = self._loop.call_at(until, self._expire, exchange)
         self._streams[number] = exchange
         size = sum(map(len, parts))
-        head = frame(len(block), HEADERS, END_HEADERS, number) + block
-        self._send(exchange, head, parts, size, prefix(size))
+        self._send(exchange, self.headers(number, block), parts, size, prefix(size))
         return exchange
 
     def _expire(self, exchange: Exchange) -> None:
