@@ -24,6 +24,7 @@ from gateway.http2 import Http2
 from gateway.http2_frames import (
     CANCEL,
     END_STREAM,
+    ENHANCE_YOUR_CALM,
     LARGEST_FRAME,
     MOST,
     MOST_STREAMS,
@@ -34,13 +35,14 @@ from gateway.http2_frames import (
     BadFrame,
     short_frame,
 )
-from gateway.ports import Buffer
+from gateway.ports import Buffer, Reply
 
+_INADEQUATE_SECURITY: Final = 12
 _RESET_CODES: Final[Mapping[int, Code]] = {
-    7: Code.UNAVAILABLE,
-    8: Code.CANCELLED,
-    11: Code.RESOURCE_EXHAUSTED,
-    12: Code.PERMISSION_DENIED,
+    REFUSED_STREAM: Code.UNAVAILABLE,
+    CANCEL: Code.CANCELLED,
+    ENHANCE_YOUR_CALM: Code.RESOURCE_EXHAUSTED,
+    _INADEQUATE_SECURITY: Code.PERMISSION_DENIED,
 }
 _GONE_AFTER_MS: Final = 20_000
 _LITTLE_BYTES: Final = STREAM_BYTES // 2
@@ -216,10 +218,10 @@ class Link(Http2[Exchange]):
         else:
             self._give_up(stream, failed(Code.INTERNAL, f"no HTTP/2 of gRPC: {error}"))
 
-    def _give_up(self, exchange: Exchange, what: Any) -> None:
-        """There will be no answer, whatever else comes."""
+    def _give_up(self, exchange: Exchange, last: Reply) -> None:
+        """There will be no answers any more, whatever else comes."""
         self.abandon(exchange)
-        exchange.finish(what)
+        exchange.finish(last)
 
     def open_window(self, exchange: Exchange) -> None:
         """The server may send as much of the answers as there is a place for."""

@@ -15,7 +15,7 @@ from gateway.ports import Options
 
 _HEADER: Final = r"^[a-z0-9_.-]+$"
 _OURS: Final = re.compile(r"(grpc-|content-|transfer-).*|connection|host|te|.*-bin")
-_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([a-zA-Z0-9._-]+)):([0-9]{1,5})")
+_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([a-zA-Z0-9._-]+)):([0-9]{1,5})")
 _MOST_PORT: Final = 65535
 _File = Annotated[FileRef, Existing("file")]
 

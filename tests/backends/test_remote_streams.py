@@ -435,41 +435,37 @@ class Peer:
 
     async def send(self, stream: int, body: bytes) -> None:
         """As DATA, as the windows allow."""
-        while body:
-            room = min(self.windows[stream], 50_000)
-            if room <= 0:
+        at = 0
+        while at < len(body):
+            part = body[at : at + min(self.windows[stream], 50_000)]
+            if part:
+                self.write(0, 0, stream, part)
+                self.windows[stream] -= len(part)
+                at += len(part)
+            else:
                 await self.take()
-                continue
-            self.write(0, 0, stream, body[:room])
-            self.windows[stream] -= min(room, len(body))
-            body = body[room:]
 
 
-@pytest.mark.parametrize("sizes", [[1] * 300_000, [10_000] * 150, [3 << 20, 5, 2 << 20, 1 << 20, 0, 7 << 20]])
+@pytest.mark.parametrize("sizes", [[5] * 150_000, [10_000] * 400, [3 << 20, 5, 2 << 20, 1 << 20, 0, *[2 << 20] * 20]])
 async def test_what_waits_is_one_window_and_a_message(sizes: list[int]) -> None:
-    held: list[int] = []
-    sent = asyncio.Event()
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer)
         await peer.start()
         await peer.until(0, 1)
         writer.write(OPENING)
-        sending = asyncio.ensure_future(peer.send(1, b"".join(message(text(size)) for size in sizes)))
-        await asyncio.sleep(0.3)
-        (exchange,) = connection._links[0]._streams.values()
-        held.append(exchange.held)
-        sent.set()
-        await sending
+        await peer.send(1, b"".join(message(text(size)) for size in sizes))
         writer.write(OK)
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(10):
+    async with served(serve) as connection, asyncio.timeout(30):
         replies = connection.stream(ask("Flood", b""), None)
-        first = await anext(replies)
-        await sent.wait()
-        assert 0 < held[0] + 5 + sizes[0] <= STREAM_BYTES + max(sizes) + 5
-        found = [first, *[reply async for reply in replies]]
+        found = [await anext(replies)]
+        (exchange,) = connection._links[0]._streams.values()
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            assert exchange.held + exchange.granted <= STREAM_BYTES + max(sizes) + 5
+            found.append(await anext(replies))
+        found += [reply async for reply in replies]
     assert [len(reply.body) for reply in found] == sizes  # type: ignore[arg-type]
 
 
@@ -604,6 +600,30 @@ async def test_what_the_kernel_has_not_taken_is_not_sent_once_nobody_wants_it() 
         go.set()
         assert [reply.body async for reply in connection.stream(ask("Echo", large[:1_000]), None)] == WHOLE
         assert 0 < taken[0] < 30 << 20
+
+
+async def test_large_requests_take_turns_at_the_kernel() -> None:
+    """Nobody says anything of windows here: the kernel alone holds them back."""
+    size = 40 << 20
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(reader, writer)
+        await peer.start(setting(4, 2**31 - 1) + setting(5, 2**24 - 1))
+        peer.write(8, 0, 0, (2**31 - 1 - 65535).to_bytes(4, "big"))
+        await asyncio.sleep(0.1)  # until both are there
+        await peer.until(0, 3, 1)
+        assert peer.bodies[1] < size, "the second one did not wait for all of the first"
+        if peer.frames[-1] != (0, 1, 1):
+            await peer.until(0, 1, 1)
+        assert peer.bodies == {1: size + 5, 3: (size >> 1) + 5}
+        for number in (1, 3):
+            writer.write(b"".join(frame(kind, flags, number, body) for kind, flags, body in ANSWERED))
+        await reader.read()
+
+    async with served(serve) as connection, asyncio.timeout(10):
+        calls = [connection.stream(ask("Echo", bytes(count)), None) for count in (size, size >> 1)]
+        firsts = await asyncio.gather(*map(anext, calls))
+        assert [first.body for first in firsts] == [b"one", b"one"]
 
 
 @pytest.mark.parametrize("kind", ["pings", "settings"])
