@@ -63,6 +63,10 @@ _BEGINNING_BYTES: Final = 16 << 10
 """So much is read before it is known whether there is a place for the rest."""
 JOINED_BYTES: Final = 32 << 10
 """Copying this much costs less than handing the kernel several buffers."""
+_TURN_BYTES: Final = 1 << 20
+"""So much is handed to the kernel's side at once: what it has not taken yet, another stream may go before, or nobody
+wants any more.
+"""
 _MOST_OWED: Final = 1000
 """Frames that are answered by frames, from somebody who reads no answers."""
 _MOST_IDLE: Final = 10_000
@@ -480,22 +484,19 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         self._send_more(stream, [head] if head else [])
 
     def _send_more(self, stream: S, pieces: list[Buffer]) -> None:
-        """As much of what a stream has to say as its windows allow, behind some pieces."""
+        """As much of what a stream has to say as its windows and the kernel's side allow, behind some pieces."""
         unsent = stream.unsent
-        number, end = stream.number, stream.end
-        while unsent and (room := min(self._window, stream.window, self._frame_bytes)) > 0:
-            begin, size = len(pieces), 0
-            pieces.append(b"")
-            while unsent and size < room:
-                part = unsent.popleft()
-                if len(part) > room - size:
-                    unsent.appendleft(part[room - size :])
-                    part = part[: room - size]
-                pieces.append(part)
-                size += len(part)
-            pieces[begin] = frame(size, DATA, 0 if unsent else end, number)
+        number, turn = stream.number, _TURN_BYTES
+        while unsent and (room := min(self._window, stream.window, self._frame_bytes, turn)) > 0:
+            if self._is_paused:
+                break
+            size = _move(unsent, room, stream, pieces)
             self._window -= size
             stream.window -= size
+            turn -= size
+            if not turn:
+                self._write_all(pieces)
+                pieces, turn = [], _TURN_BYTES
         stream.still = 0
         if unsent:
             self._stalled.pop(number, None)  # who has just been served is the last in turn
@@ -504,14 +505,13 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             if stream.after:
                 pieces.append(stream.after)
         has_waited = not unsent and self._stalled.pop(number, None) is not None
-        if pieces and self._transport is not None:
-            self._transport.writelines(pieces)
+        self._write_all(pieces)
         if has_waited:
             stream.has_sent()
 
     def _send_stalled(self) -> None:
         for stream in [*self._stalled.values()]:
-            if self._window <= 0:
+            if self._window <= 0 or self._is_paused:
                 break
             self._send_more(stream, [])
 
@@ -527,9 +527,29 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if self._transport is not None:
             self._transport.write(data)
 
+    def _write_all(self, pieces: list[Buffer]) -> None:
+        if pieces and self._transport is not None:
+            self._transport.writelines(pieces)
+
     def pause_writing(self) -> None:
         self._is_paused = True
 
     def resume_writing(self) -> None:
         self._is_paused = False
         self._owed = 0
+        self._send_stalled()
+
+
+def _move(unsent: deque[memoryview], room: int, stream: Stream, pieces: list[Buffer]) -> int:
+    """A frame of at most `room` bytes, from what is unsent to the pieces -> how many there are in it."""
+    begin, size = len(pieces), 0
+    pieces.append(b"")
+    while unsent and size < room:
+        part = unsent.popleft()
+        if len(part) > room - size:
+            unsent.appendleft(part[room - size :])
+            part = part[: room - size]
+        pieces.append(part)
+        size += len(part)
+    pieces[begin] = frame(size, DATA, 0 if unsent else stream.end, stream.number)
+    return size

@@ -130,9 +130,19 @@ def unpadded(data: bytes) -> bytes:
     return data[1 : len(data) - data[0]]
 
 
+STREAM_BYTES: Final = 1 << 20
+"""A stream's window in answers, if nobody takes them."""
 PREFACE: Final = (
     MAGIC
-    + settings({TABLE_SIZE: 0, ENABLE_PUSH: 0, WINDOW: MOST, FRAME_SIZE: LARGEST_FRAME, LIST_SIZE: MOST_CONTROL_BYTES})
+    + settings(
+        {
+            TABLE_SIZE: 0,
+            ENABLE_PUSH: 0,
+            WINDOW: STREAM_BYTES,
+            FRAME_SIZE: LARGEST_FRAME,
+            LIST_SIZE: MOST_CONTROL_BYTES,
+        }
+    )
     + short_frame(WINDOW_UPDATE, 0, MOST - FIRST_WINDOW)
 )
 """What a client says first."""

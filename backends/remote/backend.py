@@ -17,9 +17,9 @@ from typing import Final, Literal, cast
 
 from backends.completion import max_batch_size
 from backends.device import Device
-from backends.remote import grpc_lane
 from backends.remote.connection import Connection, HttpConnection
 from backends.remote.departure import Departure, Left
+from backends.remote.grpc_connection import GrpcConnection
 from backends.remote.legs import leg
 from backends.remote.naming import Names
 from backends.remote.options import Access, RemoteOptions, UpstreamOptions, access_of
@@ -255,7 +255,7 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
 async def _open(client: Client, upstream: UpstreamOptions, access: Access, model: str) -> Pool:
     def connect(address: str) -> Connection:
         if client.transport == "grpc":
-            return grpc_lane.connect(address, upstream.max_answer_bytes, client.streams, access)
+            return GrpcConnection(address, upstream.max_answer_bytes, access)
         return HttpConnection(address, upstream.max_answer_bytes, access)
 
     return Pool(client, connect, upstream.addresses, model)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import aiohttp
-import grpc
 from yarl import URL
 
 from backends.remote.options import Access
-from gateway.errors import Code
 from gateway.ports import Ask, Buffer, Cutter, Reply
 
 CONNECTS_WITHIN_S: Final = 1.0
@@ -25,33 +23,6 @@ _LARGE_BYTES: Final = 256 << 10
 _SUCCESS: Final = 200
 _READ_BYTES: Final = 1 << 20
 _IDLE_S: Final = 15.0
-_NOT_REACHED: Final = (
-    "failed to connect to",
-    "DNS resolution failed",
-    "errors resolving",
-    "connections to all backends failing",
-)
-"""How grpc's own words begin where it could not even connect."""
-_BROKEN: Final = (
-    "Stream removed (",
-    "Socket closed",
-    "recvmsg:",
-    "sendmsg:",
-    "Connection reset",
-    "Broken pipe",
-    "GOAWAY",
-)
-"""How they begin where a connection ended, of which its own state may tell a moment later than the call."""
-_OPTIONS: Final = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.http2.max_frame_size", 1 << 20),  # as the gateway's own ports
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.use_local_subchannel_pool", 1),  # each model's connection is its own
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.min_reconnect_backoff_ms", int(CONNECTS_WITHIN_S * 1000)),
-)
 OPEN: Final = Access()
 """No TLS, no headers."""
 
@@ -78,79 +49,6 @@ class Connection(Protocol):
     async def close(self) -> None:
         """Calls that are under way end."""
         ...
-
-
-# ----------------------------------------------------------------------------------------------------------------- gRPC
-
-
-class GrpcConnection:
-    """See Connection. `streams`: how a question with many answers is asked."""
-
-    def __init__(
-        self, address: str, max_bytes: int, streams: Literal["bidi", "server", "no"], access: Access = OPEN
-    ) -> None:
-        self._streams = streams
-        self._methods: dict[tuple[str, str], Any] = {}
-        self._headers = access.headers
-        options: list[tuple[str, Any]] = [*_OPTIONS, ("grpc.max_receive_message_length", max_bytes)]
-        if access.tls is None:
-            self._channel = grpc.aio.insecure_channel(address, options)
-            return
-        if access.server_name:
-            options.append(("grpc.ssl_target_name_override", access.server_name))
-        credentials = grpc.ssl_channel_credentials(*access.certificates)
-        self._channel = grpc.aio.secure_channel(address, credentials, options)
-
-    async def call(self, ask: Ask, seconds: float | None) -> Reply:
-        try:
-            body = await self._method("unary_unary", ask.target)(
-                b"".join(ask.body), timeout=seconds, metadata=self._metadata(ask)
-            )
-        except grpc.aio.AioRpcError as error:
-            return self._failed(error)
-        return Reply(body)
-
-    async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
-        call = await self._begin(ask, seconds)
-        try:
-            while (body := await call.read()) is not grpc.aio.EOF:
-                yield Reply(body)
-        except grpc.aio.AioRpcError as error:
-            yield self._failed(error)
-        finally:
-            call.cancel()
-
-    async def _begin(self, ask: Ask, seconds: float | None) -> Any:
-        body, metadata = b"".join(ask.body), self._metadata(ask)
-        if self._streams == "server":
-            return self._method("unary_stream", ask.target)(body, timeout=seconds, metadata=metadata)
-        call = self._method("stream_stream", ask.target)(timeout=seconds, metadata=metadata)
-        with contextlib.suppress(grpc.aio.AioRpcError):  # reading tells, too
-            await call.write(body)
-            await call.done_writing()
-        return call
-
-    def _metadata(self, ask: Ask) -> tuple[tuple[str, str], ...]:
-        return (*ask.headers.items(), *self._headers) if ask.headers else self._headers
-
-    def _method(self, kind: str, name: str) -> Any:
-        method = self._methods.get((kind, name))
-        if method is None:
-            make = getattr(self._channel, kind)
-            method = self._methods[kind, name] = make(name, request_serializer=None, response_deserializer=None)
-        return method
-
-    def _failed(self, error: grpc.aio.AioRpcError) -> Reply:
-        code, text = Code(error.code().value[0]), error.details() or ""
-        if code == Code.UNAVAILABLE:
-            if text.startswith(_NOT_REACHED):
-                raise NotReached(text) from None
-            if text.startswith(_BROKEN) or self._channel.get_state() != grpc.ChannelConnectivity.READY:
-                raise Lost(text) from None
-        return Reply(b"", grpc_code=code, message=text)
-
-    async def close(self) -> None:
-        await self._channel.close()
 
 
 # ----------------------------------------------------------------------------------------------------------------- HTTP

@@ -1,4 +1,4 @@
-"""One gRPC call of one message each way: what is left to send of it, what has come, and what that means.
+"""One gRPC call of one message there and one or more back: what has come, and what that means.
 
 Source: gRPC over HTTP/2.
 """
@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
-import numpy as np
-
 from gateway.errors import Code
+from gateway.grpc_messages import PREFIX_BYTES
+from gateway.http2 import Stream
+from gateway.http2_frames import END_STREAM, STREAM_BYTES
 from gateway.ports import Reply
 
-PREFIX_BYTES: Final = 5
-"""A message's own: whether it is compressed, and its length."""
 _CODES: Final[Mapping[str, Code]] = {str(code.value): code for code in Code}
 _HTTP_CODES: Final[Mapping[str, Code]] = {
     "400": Code.INTERNAL,
@@ -27,59 +26,88 @@ _HTTP_CODES: Final[Mapping[str, Code]] = {
     **dict.fromkeys(("429", "502", "503", "504"), Code.UNAVAILABLE),
 }
 """What a status means that no gRPC server has sent. Source: gRPC's mapping of HTTP statuses."""
+_OVER: Final = Reply(b"")
 
 
-class Exchange:
-    """One call. `reply` is what becomes of it; `window` is how much may be sent, `unsent` what is left of it."""
+class Owner(Protocol):
+    """What a call needs of its connection."""
 
-    __slots__ = ("body", "headers", "prefix", "reply", "room", "unsent", "window")
+    def abandon(self, exchange: Exchange) -> None:
+        """Nobody waits for the answer any more: the server may stop."""
+        ...
 
-    def __init__(self, reply: asyncio.Future[Reply], window: int) -> None:
-        self.reply = reply
-        self.window = window
-        self.unsent: deque[memoryview] = deque()
+    def open_window(self, exchange: Exchange) -> None:
+        """The server may send as much of the answers as there is a place for."""
+        ...
+
+
+class Exchange(Stream):
+    """One call, of one answer, or with `streams` of any number. `headers` are those before the first one; of answers
+    that have come, `held` bytes wait to be taken.
+    """
+
+    __slots__ = ("_answers", "_last", "_owner", "_waiter", "headers", "held", "streams", "timer")
+
+    def __init__(self, owner: Owner, number: int, window: int, most_bytes: int, *, streams: bool) -> None:
+        super().__init__(number, window, STREAM_BYTES, most_bytes)
+        self.end = END_STREAM
+        self.streams = streams
         self.headers: Mapping[str, str] | None = None
-        self.prefix = b""
-        self.body: Any = None
-        self.room = memoryview(b"")
+        self.held = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self._owner = owner
+        self._answers: deque[bytes] = deque()
+        self._last: Reply | Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
 
-    def end(self, reply: Reply) -> None:
-        if not self.reply.done():
-            self.reply.set_result(reply)
+    async def next(self) -> Reply | None:
+        """What comes next: an answer, or what became of the call; None behind the last one. What has failed fails once
+        all answers before are taken. Raises Lost, Refused.
+        """
+        while self._last is None and not (self.streams and self._answers):
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self.streams and self._answers:
+            body = self._answers.popleft()
+            self.held -= PREFIX_BYTES + len(body)
+            self._owner.open_window(self)
+            return Reply(body)
+        last, self._last = self._last, _OVER
+        if isinstance(last, Exception):
+            raise last
+        return None if last is _OVER else last
 
-    def fail(self, error: Exception) -> None:
-        if not self.reply.done():
-            self.reply.set_exception(error)
-            self.reply.exception()  # whoever waits may be leaving, and then nobody looks at it
+    def leave(self) -> None:
+        """Nobody asks for what comes next."""
+        self._owner.abandon(self)
 
-    def take(self, data: memoryview, most: int) -> Reply | None:
-        """Part of the answer's message, which may have at most so many bytes. -> what is wrong with it, if anything."""
-        if self.body is None:
-            if not self.prefix and len(data) >= PREFIX_BYTES:
-                self.prefix, data = bytes(data[:PREFIX_BYTES]), data[PREFIX_BYTES:]
-            else:
-                lacking = PREFIX_BYTES - len(self.prefix)
-                self.prefix, data = self.prefix + bytes(data[:lacking]), data[lacking:]
-                if len(self.prefix) < PREFIX_BYTES:
-                    return None
-            size = int.from_bytes(self.prefix[1:], "big")
-            if self.prefix[0]:
-                return failed(Code.INTERNAL, "the answer is compressed, which was not offered")
-            if size > most:
-                return failed(Code.RESOURCE_EXHAUSTED, f"the answer has {size} bytes, of at most {most}")
-            if len(data) == size:
-                self.body = bytes(data)
-                return None
-            self.body = np.empty(size, np.uint8)
-            self.room = memoryview(self.body)
-        if len(data) > len(self.room):
-            return failed(Code.INTERNAL, "more than one answer came")
-        self.room[: len(data)] = data
-        self.room = self.room[len(data) :]
-        return None
+    def wanted(self) -> int:
+        """How much more may come, beside what a message lacks that has begun."""
+        return STREAM_BYTES - self.held if self.streams else 0
+
+    def is_full(self) -> bool:
+        """Whether there can be no more answers."""
+        return not self.streams and bool(self._answers)
+
+    def answer(self, body: bytes) -> None:
+        """One more is whole."""
+        self._answers.append(body)
+        if self.streams:
+            self.held += PREFIX_BYTES + len(body)
+            self._wake()
+
+    def finish(self, last: Reply | Exception) -> None:
+        """What became of the call; the first word counts."""
+        if self._last is None:
+            self._last = last
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def outcome(self, trailers: Mapping[str, str]) -> Reply:
-        """The whole answer, once the server has said its last word."""
+        """What the server's last word makes of the call."""
         headers = self.headers or trailers
         status, said = headers.get(":status", ""), trailers.get("grpc-status", "")
         if not said:
@@ -88,9 +116,11 @@ class Exchange:
         code = _CODES.get(said, Code.UNKNOWN)
         if code is not Code.OK:
             return failed(code, unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace"))
-        if self.body is None or len(self.room):
+        if self.is_full() and self.incoming.has_begun:
+            return failed(Code.INTERNAL, "more than one answer came")
+        if self.incoming.has_begun or not (self.streams or self._answers):
             return failed(Code.INTERNAL, "the answer is not whole")
-        return Reply(self.body if type(self.body) is bytes else memoryview(self.body))
+        return _OVER if self.streams else Reply(self._answers[0])
 
 
 def failed(code: Code, text: str) -> Reply:

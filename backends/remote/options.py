@@ -6,16 +6,17 @@ import os
 import re
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gateway.files import Existing, FileRef
 from gateway.ports import Options
 
 _HEADER: Final = r"^[a-z0-9_.-]+$"
 _OURS: Final = re.compile(r"(grpc-|content-|transfer-).*|connection|host|te|.*-bin")
+_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([a-zA-Z0-9._-]+)):([0-9]{1,5})")
+_MOST_PORT: Final = 65535
 _File = Annotated[FileRef, Existing("file")]
 
 
@@ -29,6 +30,14 @@ def _check_header(name: str) -> str:
     if _OURS.fullmatch(name):
         raise ValueError("the transport's own headers cannot be set")
     return name
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Raises ValueError for what is not HOST:PORT, or [HOST]:PORT with an address of IPv6."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[3]) <= _MOST_PORT:
+        raise ValueError(f"expected HOST:PORT over gRPC, not {address!r}")
+    return found[1] or found[2], int(found[3])
 
 
 class Variable(Options):
@@ -80,6 +89,14 @@ class UpstreamOptions(Options):
         description="Sent with every call: HTTP headers or gRPC metadata, in lower case. Secrets as {env: NAME}.",
     )
 
+    @field_validator("address")
+    @classmethod
+    def _has_ports(cls, value: str | tuple[str, ...], info: ValidationInfo) -> str | tuple[str, ...]:
+        if info.data.get("transport") == "grpc":
+            for address in (value,) if isinstance(value, str) else value:
+                host_and_port(address)
+        return value
+
     @property
     def addresses(self) -> tuple[str, ...]:
         """All of them."""
@@ -104,13 +121,10 @@ class RemoteOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a server is reached, with files and environment read: `headers` go with every call. `tls` None is none;
-    else `certificates` are what PEM files hold: authorities, key, chain.
-    """
+    """How a server is reached, with files and environment read: `headers` go with every call, `tls` None is none."""
 
     headers: tuple[tuple[str, str], ...] = ()
     tls: ssl.SSLContext | None = None
-    certificates: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
     server_name: str = ""
 
 
@@ -130,8 +144,9 @@ def access_of(upstream: UpstreamOptions) -> Access:
             context.load_cert_chain(wanted.certificate.path, wanted.key.path, password=_refuse_password)
     except OSError as error:
         raise ValueError(f"upstream.tls: {error.strerror or error}") from None
-    files = tuple([_content(file.path) if file else None for file in (wanted.ca, wanted.key, wanted.certificate)])
-    return Access(headers, context, (files[0], files[1], files[2]), wanted.server_name)
+    if upstream.transport == "grpc":
+        context.set_alpn_protocols(["h2"])
+    return Access(headers, context, wanted.server_name)
 
 
 def _value(name: str, value: str | Variable) -> str:
@@ -144,13 +159,6 @@ def _value(name: str, value: str | Variable) -> str:
         return _check_printable(text)
     except ValueError:
         raise ValueError(f"upstream.headers.{name}: {value.env} is no printable ASCII text") from None
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"upstream.tls: {path}: {(error.strerror or 'unreadable').lower()}") from None
 
 
 def _refuse_password() -> str:

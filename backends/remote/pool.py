@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,6 +95,7 @@ class Pool:
     async def call(self, ask: Ask, seconds: float | None, pin: str = "") -> Reply:
         """One reply; what is pinned alike goes to the same address while that is well. Raises Unavailable."""
         tried: Address | None = None
+        started = time.monotonic()
         for _ in range(2):
             address = self._choose(pin, tried)
             if address is None:
@@ -102,7 +103,7 @@ class Pool:
             address.busy += 1
             begun = time.monotonic()
             try:
-                reply = await address.connection.call(ask, seconds)
+                reply = await address.connection.call(ask, _left(seconds, started))
             except NotReached as error:
                 _doubt(address, error)
                 tried = address
@@ -120,15 +121,20 @@ class Pool:
     async def stream(self, ask: Ask, seconds: float | None, pin: str = "") -> AsyncGenerator[Reply, None]:
         """The replies to one message. Raises Unavailable."""
         tried: Address | None = None
+        started = time.monotonic()
         for _ in range(2):
             address = self._choose(pin, tried)
             if address is None:
                 break
             address.busy += 1
+            begun, result = time.monotonic(), OK
             try:
-                async with contextlib.aclosing(address.connection.stream(ask, seconds)) as replies:
-                    async for reply in self._noted(address, replies):
+                async with contextlib.aclosing(address.connection.stream(ask, _left(seconds, started))) as replies:
+                    async for reply in replies:
+                        result = FAILED if _is_unwell(reply) else result
+                        address.note(failed=_is_unwell(reply))
                         yield reply
+                address.counts.ended(result, time.monotonic() - begun)
                 return
             except NotReached as error:
                 _doubt(address, error)
@@ -139,14 +145,6 @@ class Pool:
             finally:
                 address.busy -= 1
         raise _nobody()
-
-    async def _noted(self, address: Address, replies: AsyncIterator[Reply]) -> AsyncIterator[Reply]:
-        begun, result = time.monotonic(), OK
-        async for reply in replies:
-            address.note(failed=_is_unwell(reply))
-            result = FAILED if _is_unwell(reply) else result
-            yield reply
-        address.counts.ended(result, time.monotonic() - begun)
 
     def _choose(self, pin: str, tried: Address | None) -> Address | None:
         """The least loaded of the best; those that are alike take turns."""
@@ -195,6 +193,11 @@ _open: Final[dict[int, Pool]] = {}
 def collect() -> Iterator[Metric]:
     """What all pools count; called in any thread."""
     return families([state for pool in list(_open.values()) for state in pool.states()])
+
+
+def _left(seconds: float | None, started: float) -> float | None:
+    """Of the time for a call, for an address may have taken some of it that could not be reached."""
+    return None if seconds is None else max(0.0, started + seconds - time.monotonic())
 
 
 def _is_unwell(reply: Reply) -> bool:

@@ -11,11 +11,14 @@ from typing import Any
 
 import grpc
 import pytest
+import uvloop
 from aiohttp import web
 from pydantic import ValidationError
 
-from backends.remote.connection import Connection, GrpcConnection, HttpConnection, Lost, NotReached
-from backends.remote.options import Access, UpstreamOptions, access_of
+from backends.remote.connection import Connection, HttpConnection, Lost, NotReached
+from backends.remote.grpc_connection import GrpcConnection
+from backends.remote.options import Access, UpstreamOptions, access_of, host_and_port
+from gateway import hpack
 from gateway.errors import Code
 from gateway.ports import Ask
 
@@ -92,7 +95,7 @@ async def server(request: pytest.FixtureRequest, certificates: Path) -> AsyncIte
 
 def connected(server: tuple[str, str], how: Access) -> Connection:
     transport, where = server
-    return GrpcConnection(where, 1 << 20, "no", how) if transport == "grpc" else HttpConnection(where, 1 << 20, how)
+    return GrpcConnection(where, 1 << 20, how) if transport == "grpc" else HttpConnection(where, 1 << 20, how)
 
 
 async def said(server: tuple[str, str], how: Access) -> Any:
@@ -113,6 +116,87 @@ async def test_a_server_that_is_another_is_not_talked_to(
 ) -> None:
     with pytest.raises(NotReached):
         await said(server, client_of(certificates, **wrong))
+
+
+async def test_a_client_without_a_certificate_is_not_served(server: tuple[str, str], certificates: Path) -> None:
+    with pytest.raises((NotReached, Lost)) as raised:
+        await said(server, client_of(certificates, certificate=None, key=None))
+    assert server[0] == "http" or raised.type is NotReached
+
+
+async def test_a_server_that_does_not_encrypt_is_not_reached(certificates: Path) -> None:
+    aio = grpc.aio.server()
+    where = f"127.0.0.1:{aio.add_insecure_port('127.0.0.1:0')}"
+    await aio.start()
+    with pytest.raises(NotReached):
+        await said(("grpc", where), client_of(certificates))
+    await aio.stop(0)
+
+
+@contextlib.asynccontextmanager
+async def encrypted(certificates: Path) -> AsyncIterator[str]:
+    """A server of grpc's that repeats a message again and again; where it is."""
+
+    async def repeat(body: bytes, context: Any) -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield body
+
+    aio = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+    handlers = {
+        "Echo": grpc.unary_unary_rpc_method_handler(echo_grpc),
+        "Repeat": grpc.unary_stream_rpc_method_handler(repeat),
+    }
+    aio.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo.Echo", handlers),))
+    pair = tuple([(certificates / name).read_bytes() for name in ("upstream.test.key", "upstream.test.crt")])
+    port = aio.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    await aio.start()
+    yield f"127.0.0.1:{port}"
+    await aio.stop(0)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_large_messages_and_streams_are_encrypted_too(new_loop: Any, certificates: Path) -> None:
+    async def main() -> None:
+        async with encrypted(certificates) as where:
+            connection = GrpcConnection(where, 1 << 23, client_of(certificates, certificate=None, key=None))
+            body = bytes(range(256)) * (1 << 14)
+            for size in (0, 5, 20_000, 700_000, len(body)):
+                asked = Ask("/echo.Echo/Repeat", (body[: size // 3], memoryview(body)[size // 3 : size]))
+                replies = [reply async for reply in connection.stream(asked, 20)]
+                assert [reply.body for reply in replies] == [body[:size]] * 20
+                assert json.loads((await connection.call(ECHO, 5)).body)[2] == "hello"  # type: ignore[arg-type]
+            async with contextlib.aclosing(connection.stream(asked, 20)) as leaving:
+                assert (await anext(leaving)).body == body
+            await connection.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+async def test_the_server_s_name_is_what_it_is_asked_for(certificates: Path) -> None:
+    def authority(how: Access) -> str:
+        return hpack.decode(GrpcConnection("127.0.0.1:1", 1, how)._block(ECHO, None))[":authority"]
+
+    assert authority(client_of(certificates)) == "upstream.test"
+    assert authority(Access()) == "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "address", ["dns:///x:1", "unix:/x", "localhost", "a b:1", "x:0", "x:65536", "http://x:1", ":1", "::1:80", "x:1/y"]
+)
+def test_an_address_over_grpc_is_a_host_and_a_port(address: str) -> None:
+    with pytest.raises(ValidationError, match="expected HOST:PORT over gRPC, not '"):
+        access(address=["x:1", address])
+    access(address=address, transport="http")
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [("x.y-z_1:65535", "x.y-z_1", 65535), ("10.0.0.1:80", "10.0.0.1", 80), ("[::1]:8001", "::1", 8001)],
+)
+def test_hosts_are_names_or_addresses(address: str, host: str, port: int) -> None:
+    access(address=address)
+    assert host_and_port(address) == (host, port)
 
 
 async def test_headers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +256,7 @@ async def test_a_connection_that_breaks_in_mid_stream_is_lost_however_soon_that_
         await asyncio.gather(carry(reader, there[1]), carry(there[0], writer))
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as relay:
-        connection = GrpcConnection(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}", 1 << 20, "server")
+        connection = GrpcConnection(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}", 1 << 20)
         for _ in range(20):
             replies = connection.stream(ECHO, 10)
             assert (await anext(replies)).grpc_code is Code.OK

@@ -7,24 +7,16 @@ from typing import Any
 
 import grpc
 import pytest
+from upstream_frames import MOST_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
 
-from backends.remote.connection import GrpcConnection, Lost, NotReached
-from backends.remote.grpc_lane import LaneConnection, connect
+from backends.remote.connection import Lost, NotReached
+from backends.remote.grpc_connection import GrpcConnection
 from backends.remote.options import Access
 from gateway import hpack
 from gateway.errors import Code
-from gateway.ports import Ask, Reply
+from gateway.ports import Reply
 
-MOST_BYTES = 8 << 20
 SIZES = (0, 1, 100, 16_379, 32_763, 65_530, 65_536, 200_000, 602_112, MOST_BYTES)
-
-
-def ask(name: str, *parts: Any, **headers: str) -> Ask:
-    return Ask(f"/test.Test/{name}", parts, headers=headers)
-
-
-def text(size: int) -> bytes:
-    return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
 # ---------------------------------------------------------------------------------------------------- grpc's own server
@@ -59,7 +51,7 @@ class Upstream:
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[tuple[Upstream, LaneConnection]]:
+async def upstream() -> AsyncIterator[tuple[Upstream, GrpcConnection]]:
     told = Upstream()
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
     handlers = {
@@ -69,15 +61,14 @@ async def upstream() -> AsyncIterator[tuple[Upstream, LaneConnection]]:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    lane = connect(f"127.0.0.1:{port}", MOST_BYTES, "bidi", Access((("authorization", "Bearer 7"),)))
-    assert isinstance(lane, LaneConnection)
+    lane = GrpcConnection(f"127.0.0.1:{port}", MOST_BYTES, Access((("authorization", "Bearer 7"),)))
     yield told, lane
     await lane.close()
     await server.stop(0)
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_messages_of_every_size_come_back(size: int, upstream: tuple[Upstream, LaneConnection]) -> None:
+async def test_messages_of_every_size_come_back(size: int, upstream: tuple[Upstream, GrpcConnection]) -> None:
     _, lane = upstream
     body = text(size)
     for parts in ((body,), (body[:7], memoryview(body)[7:]), (b"", bytearray(body))):
@@ -85,14 +76,14 @@ async def test_messages_of_every_size_come_back(size: int, upstream: tuple[Upstr
         assert (reply.grpc_code, bytes(reply.body)) == (Code.OK, body)  # type: ignore[arg-type]
 
 
-async def test_many_calls_share_a_connection(upstream: tuple[Upstream, LaneConnection]) -> None:
+async def test_many_calls_share_a_connection(upstream: tuple[Upstream, GrpcConnection]) -> None:
     _, lane = upstream
     bodies = [text(number * 20_000) for number in range(60)]
     replies = await asyncio.gather(*(lane.call(ask("Echo", body), 20) for body in bodies))
     assert [bytes(reply.body) for reply in replies] == bodies  # type: ignore[arg-type]
 
 
-async def test_headers_and_the_time_that_is_left_go_along(upstream: tuple[Upstream, LaneConnection]) -> None:
+async def test_headers_and_the_time_that_is_left_go_along(upstream: tuple[Upstream, GrpcConnection]) -> None:
     told, lane = upstream
     await lane.call(ask("Echo", b"", traceparent="00-1-2-01"), 5)
     assert told.metadata["authorization"] == "Bearer 7"
@@ -106,15 +97,14 @@ async def test_headers_and_the_time_that_is_left_go_along(upstream: tuple[Upstre
 
 async def test_what_http_2_itself_reads_comes_first() -> None:
     """Not every server minds, but HAProxy does. Source: RFC 9113, 8.3."""
-    lane = connect("localhost:1", MOST_BYTES, "bidi", Access((("authorization", "Bearer 7"),)))
-    assert isinstance(lane, LaneConnection)
+    lane = GrpcConnection("localhost:1", MOST_BYTES, Access((("authorization", "Bearer 7"),)))
     names = [*hpack.decode(lane._block(ask("Echo", b"", traceparent="00-1-2-01"), 5))]
     assert names[:4] == [":method", ":scheme", ":authority", ":path"]
     assert names[4:] == ["te", "content-type", "authorization", "grpc-timeout", "traceparent"]
     await lane.close()
 
 
-async def test_a_server_s_own_words_are_passed_on(upstream: tuple[Upstream, LaneConnection]) -> None:
+async def test_a_server_s_own_words_are_passed_on(upstream: tuple[Upstream, GrpcConnection]) -> None:
     _, lane = upstream
     reply = await lane.call(ask("Refuse", text(600_000)), None)
     assert (reply.grpc_code, reply.message) == (Code.NOT_FOUND, "größe: 100 %\n")
@@ -128,7 +118,7 @@ async def test_a_server_s_own_words_are_passed_on(upstream: tuple[Upstream, Lane
     assert (await lane.call(ask("Echo", b"more"), None)).body == b"more"
 
 
-async def test_who_leaves_or_is_late_ends_the_call(upstream: tuple[Upstream, LaneConnection]) -> None:
+async def test_who_leaves_or_is_late_ends_the_call(upstream: tuple[Upstream, GrpcConnection]) -> None:
     told, lane = upstream
     assert (await lane.call(ask("Echo", b"connected"), None)).body == b"connected"
     late = await lane.call(ask("Wait", b"x"), 1)
@@ -145,8 +135,8 @@ async def test_who_leaves_or_is_late_ends_the_call(upstream: tuple[Upstream, Lan
     assert (await lane.call(ask("Echo", b"on"), None)).body == b"on"
 
 
-async def test_a_server_that_is_not_there_is_not_reached(upstream: tuple[Upstream, LaneConnection]) -> None:
-    lane = connect("127.0.0.1:1", MOST_BYTES, "bidi")
+async def test_a_server_that_is_not_there_is_not_reached(upstream: tuple[Upstream, GrpcConnection]) -> None:
+    lane = GrpcConnection("127.0.0.1:1", MOST_BYTES)
     for _ in range(2):
         with pytest.raises(NotReached):
             await lane.call(ask("Echo", b""), None)
@@ -154,7 +144,7 @@ async def test_a_server_that_is_not_there_is_not_reached(upstream: tuple[Upstrea
 
 
 async def test_another_address_of_a_name_is_tried(
-    upstream: tuple[Upstream, LaneConnection], monkeypatch: pytest.MonkeyPatch
+    upstream: tuple[Upstream, GrpcConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def two(*args: Any, **options: Any) -> list[Any]:
         return [(0, 0, 0, "", (host, 0)) for host in ("127.0.0.9", "127.0.0.1")]
@@ -164,37 +154,8 @@ async def test_another_address_of_a_name_is_tried(
     assert (await lane.call(ask("Echo", b"here"), None)).body == b"here"
 
 
-@pytest.mark.parametrize("address", ["dns:///localhost:1", "unix:/tmp/none", "localhost", "a b:1"])
-async def test_what_is_no_host_and_port_is_left_to_grpc(address: str) -> None:
-    other = connect(address, MOST_BYTES, "bidi")
-    assert isinstance(other, GrpcConnection)
-    await other.close()
-
-
 # ------------------------------------------------------------------------------------------------------- frames by hand
 
-SETTINGS = bytes.fromhex("000000 04 00 00000000")
-OPENING = bytes.fromhex("00000e 01 04 00000001") + bytes.fromhex("88 0f10 0a") + b"abcdefghij"
-"""HEADERS: ":status: 200", and "content-type" with some value."""
-
-
-def frame(kind: int, flags: int, stream: int, data: bytes = b"") -> bytes:
-    return len(data).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + data
-
-
-def header(name: bytes, value: bytes) -> bytes:
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
-def data(body: bytes, flags: int = 0, stream: int = 1) -> bytes:
-    return frame(0, flags, stream, body)
-
-
-def message(body: bytes) -> bytes:
-    return b"\0" + len(body).to_bytes(4, "big") + body
-
-
-OK = frame(1, 5, 1, header(b"grpc-status", b"0"))
 NOT_FOUND = header(b"grpc-status", b"5") + header(b"grpc-message", b"no%20%C3%BC")
 HUFFMAN = bytes.fromhex("00 88 9acac8b21234da8f 81 07")
 """grpc-status: 0, in fewer bits."""
@@ -213,20 +174,9 @@ async def said_by(*pieces: bytes, closes: bool = False) -> Reply:
                 await asyncio.sleep(0.002)
             if not closes:
                 await reader.read()
-        writer.close()
-        served.set()
 
-    served = asyncio.Event()
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    lane = connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MOST_BYTES, "bidi")
-    try:
-        async with asyncio.timeout(5):
-            return await lane.call(ask("Echo", b"x"), None)
-    finally:
-        await lane.close()
-        await served.wait()
-        server.close()
-        await server.wait_closed()
+    async with served(serve) as lane, asyncio.timeout(5):
+        return await lane.call(ask("Echo", b"x"), None)
 
 
 ANSWER = OPENING + data(message(b"whole")) + OK
@@ -356,12 +306,8 @@ class Watching:
         self.sizes: list[int] = []
         self.bodies: dict[tuple[int, int], bytes] = {}
         self.writer: Any = None
-        self.serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.serving.add(task)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readexactly(24)
             self.connections += 1
@@ -382,22 +328,13 @@ class Watching:
                 elif whole:  # little by little
                     writer.write(frame(8, 0, stream, (700).to_bytes(4, "big")))
                     writer.write(frame(8, 0, 0, (700).to_bytes(4, "big")))
-        writer.close()
 
 
 @contextlib.asynccontextmanager
 async def watched(settings: bytes, answers: Callable[[Any, int, int], bytes]) -> AsyncIterator[tuple[Watching, Any]]:
     told = Watching(settings, answers)
-    server = await asyncio.start_server(told.serve, "127.0.0.1", 0)
-    lane = connect(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MOST_BYTES, "bidi")
-    try:
-        async with asyncio.timeout(10):
-            yield told, lane
-    finally:
-        await lane.close()
-        await asyncio.gather(*told.serving)
-        server.close()
-        await server.wait_closed()
+    async with served(told.serve) as lane, asyncio.timeout(10):
+        yield told, lane
 
 
 def echoed(told: Watching, connection: int, stream: int) -> bytes:
@@ -407,10 +344,6 @@ def echoed(told: Watching, connection: int, stream: int) -> bytes:
         + b"".join(frame(0, 0, stream, body[at : at + 16_384]) for at in range(0, len(body), 16_384))
         + frame(1, 5, stream, OK[9:])
     )
-
-
-def setting(number: int, value: int) -> bytes:
-    return number.to_bytes(2, "big") + value.to_bytes(4, "big")
 
 
 async def test_a_server_says_how_much_it_takes_at_a_time() -> None:

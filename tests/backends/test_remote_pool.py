@@ -24,6 +24,7 @@ class Made:
         self.asked = 0
         self.probed = 0
         self.closed = False
+        self.seconds: float | None = None
         self.answer: Callable[[], Any] = lambda: Reply(name.encode())
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
@@ -33,6 +34,7 @@ class Made:
                 raise NotReached
             return Reply(b"ready")
         self.asked += 1
+        self.seconds = seconds
         said = self.answer()
         if isinstance(said, Exception):
             raise said
@@ -106,6 +108,24 @@ async def test_what_reached_nobody_goes_to_one_other_address(make_rig: Any) -> N
     with pytest.raises(Unavailable):
         await three.ask()
     assert sum(made.asked for made in three.made.values()) == 2
+
+
+async def test_another_address_has_the_time_that_is_left(make_rig: Any) -> None:
+    async def slow() -> Reply:
+        await asyncio.sleep(0.1)
+        raise NotReached
+
+    rig = await make_rig("a", "b")
+    for name in "ab":
+        rig.made[name].answer = slow
+    with pytest.raises(Unavailable):
+        await rig.pool.call(QUESTION, 5)
+    with pytest.raises(Unavailable):
+        _ = [reply async for reply in rig.pool.stream(QUESTION, 5)]
+    assert sorted(round(made.seconds, 1) for made in rig.made.values()) == [4.9, 5.0]
+    with pytest.raises(Unavailable):
+        await rig.pool.call(QUESTION, None)
+    assert {made.seconds for made in rig.made.values()} == {None}
 
 
 async def test_what_may_have_been_begun_is_never_sent_again(make_rig: Any) -> None:

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from node_forms import FORMS, Form, Refused
 from onnx import TensorProto, helper
 
-from backends.remote.connection import GrpcConnection, HttpConnection
+from backends.remote.connection import HttpConnection
+from backends.remote.grpc_connection import GrpcConnection
 from gateway.app import App, client_of, registries
 from gateway.canonical import InferRequest, ModelRef
 from gateway.config import load_config
@@ -121,7 +122,7 @@ class World:
         addresses = dict(address.split("://") for address in self.app.addresses)
         self.port = int(addresses["http"].rpartition(":")[2])
         self.http = HttpConnection(addresses["http"], 1 << 20)
-        self.grpc = GrpcConnection(addresses["grpc"], 1 << 20, "bidi")
+        self.grpc = GrpcConnection(addresses["grpc"], 1 << 20)
 
     async def stop(self) -> None:
         await self.http.close()

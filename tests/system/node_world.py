@@ -24,7 +24,8 @@ import onnxruntime
 from node_cases import Direct, NodeCase, ask_directly, close, collect, same
 from node_forms import FORMS, Form, Refused
 
-from backends.remote.connection import GrpcConnection, HttpConnection
+from backends.remote.connection import HttpConnection
+from backends.remote.grpc_connection import GrpcConnection
 from gateway.app import App, registries
 from gateway.canonical import ModelRef
 from gateway.config import load_config
@@ -65,7 +66,7 @@ class World:
         addresses = dict(address.split("://") for address in app.addresses)
         self._connections = {
             "http": HttpConnection(addresses["http"], MAX_BYTES),
-            "grpc": GrpcConnection(addresses["grpc"], MAX_BYTES, "no"),
+            "grpc": GrpcConnection(addresses["grpc"], MAX_BYTES),
         }
 
     def view(self, name: str) -> ModelView:

@@ -1,0 +1,161 @@
+"""One address of another server over gRPC, by a connection of our own that is opened when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import time
+from collections.abc import AsyncGenerator
+from typing import Final, cast
+
+from backends.remote.connection import CONNECTS_WITHIN_S, OPEN, Lost, NotReached
+from backends.remote.exchange import Exchange, failed
+from backends.remote.link import Link, Refused
+from backends.remote.options import Access, host_and_port
+from gateway import hpack
+from gateway.errors import Code
+from gateway.ports import Ask, Reply
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 1.0
+_LONGER: Final = 1.6
+_ATTEMPTS: Final = 3
+_LONGEST_MS: Final = 99_999_999
+_LATE: Final = failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+class GrpcConnection:
+    """See Connection. The address is HOST:PORT."""
+
+    def __init__(self, address: str, max_bytes: int, access: Access = OPEN) -> None:
+        self._host, self._port = host_and_port(address)
+        self._max_bytes = max_bytes
+        self._tls = access.tls
+        self._server_name = access.server_name
+        scheme = "http" if access.tls is None else "https"
+        self._first = [(":method", "POST"), (":scheme", scheme), (":authority", access.server_name or address)]
+        self._common = [("te", "trailers"), ("content-type", "application/grpc"), *access.headers]
+        self._blocks: dict[str, bytes] = {}
+        self._link: Link | None = None
+        self._links: list[Link] = []
+        self._opening: asyncio.Task[Link] | None = None
+        self._pause_s = _FIRST_PAUSE_S
+        self._not_before = 0.0
+        self._why = ""
+
+    async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        try:
+            _, reply = await self._ask(ask, seconds, streams=False)
+        except TimeoutError:
+            return _LATE
+        return cast("Reply", reply)
+
+    async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
+        try:
+            exchange, reply = await self._ask(ask, seconds, streams=True)
+        except TimeoutError:
+            yield _LATE
+            return
+        try:
+            while reply is not None:
+                yield reply
+                reply = await exchange.next()
+        finally:
+            exchange.leave()
+
+    async def _ask(self, ask: Ask, seconds: float | None, *, streams: bool) -> tuple[Exchange, Reply | None]:
+        """A call, and what comes first. Raises NotReached, Lost; TimeoutError if it did not begin in time."""
+        until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        for _ in range(_ATTEMPTS):
+            try:
+                link = self._link
+                if link is None or not link.usable:
+                    async with asyncio.timeout_at(until):
+                        link = await self._open()
+                exchange = await link.begin(self._block(ask, until), ask.body, until, streams=streams)
+                try:
+                    return exchange, await exchange.next()
+                except BaseException:
+                    exchange.leave()
+                    raise
+            except Refused:  # the server is about to stop, or is busy: perhaps it is not when asked anew
+                continue
+        raise NotReached("the server takes no calls")
+
+    def _block(self, ask: Ask, until: float | None) -> bytes:
+        block = self._blocks.get(ask.target)
+        if block is None:
+            block = self._blocks[ask.target] = hpack.encode([*self._first, (":path", ask.target), *self._common])
+        if until is not None:  # not less than there is: who is late is told so from here
+            left_ms = math.ceil((until - asyncio.get_running_loop().time()) * 1e3)
+            block += hpack.encode([("grpc-timeout", f"{max(1, min(left_ms, _LONGEST_MS))}m")])
+        return block + hpack.encode(ask.headers.items()) if ask.headers else block
+
+    # ------------------------------------------------------------------------------------------------------- connection
+
+    async def _open(self) -> Link:
+        """A connection; whoever needs one waits for the same. Raises NotReached."""
+        if self._opening is None:
+            if time.monotonic() < self._not_before:
+                raise NotReached(self._why)
+            self._opening = asyncio.ensure_future(self._connect())
+            self._opening.add_done_callback(self._opened)
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():  # by close(); whoever waits may live on
+                raise NotReached("closed") from None
+            raise
+
+    async def _connect(self) -> Link:
+        """To the first of the name's addresses that answers; each has its share of the time. Raises NotReached."""
+        loop = asyncio.get_running_loop()
+        why: Exception = OSError("it has no address")
+        try:
+            async with asyncio.timeout(CONNECTS_WITHIN_S):
+                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            hosts = dict.fromkeys(str(info[4][0]) for info in found)
+            for host in hosts:
+                try:
+                    async with asyncio.timeout(CONNECTS_WITHIN_S / len(hosts)):
+                        return await self._shake_hands(host)
+                except (OSError, Lost) as error:
+                    why = error
+        except OSError as error:
+            why = error
+        raise NotReached(f"{self._host}:{self._port}: {str(why) or 'it took too long'}")
+
+    async def _shake_hands(self, host: str) -> Link:
+        name = None if self._tls is None else self._server_name or self._host
+        _, link = await asyncio.get_running_loop().create_connection(
+            lambda: Link(self._max_bytes), host, self._port, ssl=self._tls, server_hostname=name
+        )
+        try:
+            await link.ready
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _opened(self, opening: asyncio.Task[Link]) -> None:
+        self._opening = None
+        if opening.cancelled():
+            return
+        error = opening.exception()
+        if error is None:
+            self._link, self._pause_s = opening.result(), _FIRST_PAUSE_S
+            self._links = [*[link for link in self._links if not link.closed], self._link]
+            return
+        self._why = str(error)
+        self._not_before = time.monotonic() + self._pause_s
+        self._pause_s = min(self._pause_s * _LONGER, _LONGEST_PAUSE_S)
+
+    async def close(self) -> None:
+        self._why, self._not_before = "closed", math.inf
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        for link in self._links:
+            link.close()
