@@ -16,7 +16,7 @@ from adapters.open_inference.client import parameters_of, spec_of, tensor_of
 from adapters.open_inference.proto_answers import Answers
 from adapters.open_inference.proto_parameters import EMPTY_FINAL
 from adapters.open_inference.proto_response import ERROR_METADATA
-from adapters.open_inference.proto_wire import cut_out
+from adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
 from adapters.open_inference.raw import raw_of
 from adapters.pb import message
 from adapters.upstream import broken, failure, whole
@@ -29,8 +29,7 @@ _SERVICE: Final = "/inference.GRPCInferenceService/"
 _REQUEST: Final = message("inference.ModelInferRequest")
 _RESPONSE: Final = "inference.ModelInferResponse"
 _STREAM_RESPONSE: Final = "inference.ModelStreamInferResponse"
-_RAW_INPUTS: Final = b"\x3a"
-_RAW_OUTPUTS: Final = 6 << 3 | 2
+_RAW_INPUT: Final = bytes([RAW_INPUTS])
 _LARGE_BYTES: Final = 4 << 10
 """Below that, protobuf's copy costs less than the walk that avoids it."""
 _PARAMETER: Final[Mapping[type, str]] = {
@@ -113,7 +112,7 @@ class GrpcClient:
             body.append(_parameters(request.id, values))
         for array in tensors.values():
             data = raw_of(array)
-            body += _RAW_INPUTS, varint(len(data)), data
+            body += _RAW_INPUT, varint(len(data)), data
         if stream:
             return Ask(f"{_SERVICE}ModelStreamInfer", body, headers={ERROR_METADATA: "true"})
         return Ask(f"{_SERVICE}ModelInfer", body)
@@ -169,7 +168,7 @@ def _read(body: Buffer) -> tuple[Any, Sequence[memoryview]]:
         if len(body) < _LARGE_BYTES:
             answer = parse(_RESPONSE, body)
             return answer, [memoryview(data) for data in answer.raw_output_contents]
-        head, raw = cut_out(body, _RESPONSE, _RAW_OUTPUTS)
+        head, raw = cut_out(body, _RESPONSE, RAW_OUTPUTS)
         return parse(_RESPONSE, head), raw
     except InvalidArgument:
         raise broken("ModelInferResponse") from None
