@@ -14,7 +14,7 @@ import numpy as np
 
 from adapters.open_inference.client import parameters_of, spec_of, tensor_of
 from adapters.open_inference.proto_answers import Answers
-from adapters.open_inference.proto_parameters import EMPTY_FINAL
+from adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
 from adapters.open_inference.proto_response import ERROR_METADATA
 from adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
 from adapters.open_inference.raw import raw_of
@@ -32,12 +32,6 @@ _STREAM_RESPONSE: Final = "inference.ModelStreamInferResponse"
 _RAW_INPUT: Final = bytes([RAW_INPUTS])
 _LARGE_BYTES: Final = 4 << 10
 """Below that, protobuf's copy costs less than the walk that avoids it."""
-_PARAMETER: Final[Mapping[type, str]] = {
-    bool: "bool_param",
-    int: "int64_param",
-    float: "double_param",
-    str: "string_param",
-}
 _FIELDS: Final[Mapping[str, str]] = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -53,7 +47,6 @@ _FIELDS: Final[Mapping[str, str]] = {
     "BYTES": "bytes_contents",
 }
 """Where the values of a datatype are, if a server does not send raw contents."""
-_FINAL: Final = "triton_final_response"
 _UNKNOWN: Final = frozenset({Code.UNIMPLEMENTED, Code.NOT_FOUND})
 
 
@@ -157,7 +150,7 @@ def _head(
 def _parameters(id: str, values: Mapping[str, ParameterValue]) -> bytes:
     request: Any = _REQUEST(id=id)
     for name, value in values.items():
-        setattr(request.parameters[name], _PARAMETER[type(value)], value)
+        setattr(request.parameters[name], FIELD_OF[type(value)], value)
     serialized: bytes = request.SerializeToString()
     return serialized
 
@@ -203,7 +196,7 @@ def _response(answer: Any, raw: Sequence[memoryview]) -> InferResponse:
     final = True
     for name, item in answer.parameters.items():
         value = getattr(item, item.WhichOneof("parameter_choice") or "string_param")
-        if name == _FINAL:
+        if name == FINAL:
             final = value
         else:
             parameters[name] = value
