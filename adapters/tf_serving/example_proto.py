@@ -7,7 +7,7 @@ before. Where all Examples are written as everybody writes them, the compiled he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -16,10 +16,19 @@ from google.protobuf.message import DecodeError
 
 from adapters.pb import message
 from adapters.texts import array_of
-from adapters.tf_serving.example_tensors import Column, Examples, Feature, Kind, Vectors, merge, model_inputs
+from adapters.tf_serving.example_tensors import (
+    KIND_DTYPES,
+    Column,
+    Examples,
+    Feature,
+    Kind,
+    Vectors,
+    merge,
+    model_inputs,
+)
 from adapters.tf_serving.tensors import Tensor
 from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
-from gateway.canonical import DTYPES, Signature, Tensors
+from gateway.canonical import Signature, Tensors
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, NeedsThread
 
@@ -40,7 +49,6 @@ _FEW: Final = 32
 """More numbers than that are quicker copied at once."""
 _PIECE: Final = 4096
 """Examples that are read at once; values of theirs become Python's objects without a pause."""
-_VALUES: Final[Mapping[str, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FIRST: Final = 1 << 3 | 2
 _SECOND: Final = 2 << 3 | 2
 """The tags of a message's fields 1 and 2."""
@@ -146,7 +154,7 @@ def _vectors(parts: list[list[Any]]) -> list[Vectors] | None:
         if kind == "bytes":
             flat = array_of([text for _, _, texts in pieces for text in texts])
         else:
-            flat = np.concatenate([np.frombuffer(values, _VALUES[kind]) for _, _, values in pieces])
+            flat = np.concatenate([np.frombuffer(values, KIND_DTYPES[kind]) for _, _, values in pieces])
         vectors.append(Vectors(kind, size, flat))
     return vectors
 
