@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -108,7 +109,8 @@ def compare(stack: ExitStack, ways: dict[str, tuple[Server, ...]], options: argp
                 turns[name].append(measure(ask, body, array, options.seconds, ways[name]))
         for index, what in enumerate(Turn._fields):
             direct, *others = (min(turn[index] for turn in turns[name]) for name in turns)
-            columns = [f"{other:>10.0f}  {(other - direct) / direct:>5.2f}" for other in others]
+            added = [(other - direct) / direct if direct else nan for other in others]
+            columns = [f"{other:>10.0f}  {more:>5.2f}" for other, more in zip(others, added, strict=True)]
             print(f"{size:>8}  {what:<9}  {direct:>10.0f}  {'  '.join(columns)}")
 
 
