@@ -19,7 +19,7 @@ from adapters.open_inference.proto_response import ERROR_METADATA
 from adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
 from adapters.open_inference.raw import raw_of
 from adapters.pb import message
-from adapters.upstream import broken, failure, whole
+from adapters.upstream import broken, failure, parsed, whole
 from adapters.wire_format import parse, varint
 from gateway.canonical import DTYPES, InferRequest, InferResponse, ParameterValue, Tensors, datatype_of
 from gateway.errors import Code, InvalidArgument, ModelFailed
@@ -80,11 +80,11 @@ class GrpcClient:
 
     def description(self, replies: Sequence[Reply]) -> Description:
         """The second reply says what only Triton's kind has: optional inputs, decoupled models."""
-        metadata = _parsed("inference.ModelMetadataResponse", replies[0])
+        metadata = parsed("inference.ModelMetadataResponse", replies[0])
         optional: set[str] = set()
         decoupled = False
         if replies[1].grpc_code not in _UNKNOWN:
-            config = _parsed("inference.ModelConfigResponse", replies[1]).config
+            config = parsed("inference.ModelConfigResponse", replies[1]).config
             decoupled = config.model_transaction_policy.decoupled
             optional = {item.name for item in config.input if item.optional}
         return Description(
@@ -111,7 +111,8 @@ class GrpcClient:
         return Ask(f"{_SERVICE}ModelInfer", body)
 
     def decode(self, reply: Reply, description: Description) -> InferResponse:
-        _check(reply)
+        if reply.grpc_code:
+            raise failure(reply.grpc_code, reply.message)
         body = whole(reply)
         known = self._answers.read(body)
         if known is not None:
@@ -123,7 +124,7 @@ class GrpcClient:
         return response
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        answer = _parsed(_STREAM_RESPONSE, reply)
+        answer = parsed(_STREAM_RESPONSE, reply)
         if answer.error_message:
             raise ModelFailed(answer.error_message)
         response = answer.infer_response
@@ -165,20 +166,6 @@ def _read(body: Buffer) -> tuple[Any, Sequence[memoryview]]:
         return parse(_RESPONSE, head), raw
     except InvalidArgument:
         raise broken("ModelInferResponse") from None
-
-
-def _check(reply: Reply) -> None:
-    if reply.grpc_code:
-        raise failure(reply.grpc_code, reply.message)
-
-
-def _parsed(kind: str, reply: Reply) -> Any:
-    """Raises GatewayError: what the server said instead, or that it is none of that kind."""
-    _check(reply)
-    try:
-        return parse(kind, whole(reply))
-    except InvalidArgument:
-        raise broken(kind.rpartition(".")[2]) from None
 
 
 def _response(answer: Any, raw: Sequence[memoryview]) -> InferResponse:

@@ -27,7 +27,7 @@ from adapters.tf_serving.example_tensors import (
     model_inputs,
 )
 from adapters.tf_serving.tensors import Tensor
-from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
+from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, parse, too_large
 from gateway.canonical import Signature, Tensors
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, NeedsThread
@@ -247,25 +247,18 @@ def read_request(kind: str, body: Buffer) -> tuple[Any, Examples]:
     """
     if len(body) > _LARGE_BYTES:
         head, lists = _split(kind, body)
-        return _whole(kind, head), _plain(body, lists) or _listed(kind, body, lists)
+        return parse(kind, head), _plain(body, lists) or _listed(kind, body, lists)
     if len(body) > SMALL_BYTES and _native_read is not None:
         with suppress(InvalidArgument):  # which the whole message words
             head, lists = _split(kind, body)
             plain = _plain(body, lists)
             if plain is not None:
-                return _whole(kind, head), plain
-    request = _whole(kind, body)
+                return parse(kind, head), plain
+    request = parse(kind, body)
     if request.input.WhichOneof("kind") == "example_list_with_context":
         found = request.input.example_list_with_context
         return request, ProtoExamples(found.examples, found.context)
     return request, ProtoExamples(request.input.example_list.examples)
-
-
-def _whole(kind: str, body: Buffer) -> Any:
-    try:
-        return message(kind).FromString(body)
-    except DecodeError:
-        raise InvalidArgument(f"failed to parse the request: it is no valid {kind}") from None
 
 
 def _split(kind: str, body: Buffer) -> tuple[bytes, list[_List]]:
