@@ -16,6 +16,7 @@ TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 TOOLS := .tools-heavy
 NODE := .tools-node
+HELPERS := $(wildcard adapters/_*.cpp adapters/_*.hpp)
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
@@ -75,12 +76,12 @@ $(VENV)/bin/python:
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp adapters/_texts.cpp adapters/_examples.cpp | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml $(HELPERS) | $(VENV)/bin/python
 	@echo "installing tensorgate (about a minute the first time)"
 	$(PIP) install -e '.[cpu]'
 	@touch $@
 
-$(VENV)/.test: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp adapters/_texts.cpp adapters/_examples.cpp | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml $(HELPERS) | $(VENV)/bin/python
 	@echo "installing tensorgate and its test tools (about two minutes the first time)"
 	$(PIP) install -e '.[cpu,test]'
 	@touch $@ $(VENV)/.run
@@ -98,14 +99,14 @@ $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python
 	$(HEAVY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@
 
-$(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
+$(TENSORFLOW)/.installed: tests/system/heavy/requirements-tensorflow.txt pyproject.toml $(HELPERS) | $(VENV)/bin/python
 	@echo "installing tensorgate with TensorFlow and its client into $(TENSORFLOW) (two minutes the first time, 2 GB)"
 	$(VENV)/bin/python -m venv --clear $(TENSORFLOW)
 	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
 	$(TENSORFLOW)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps tensorflow-serving-api==2.21.0
 	@touch $@
 
-$(TORCH)/.installed: tests/system/heavy/requirements-torch.txt pyproject.toml adapters/_numbers.cpp | $(VENV)/bin/python
+$(TORCH)/.installed: tests/system/heavy/requirements-torch.txt pyproject.toml $(HELPERS) | $(VENV)/bin/python
 	@echo "installing tensorgate with PyTorch into $(TORCH) (two minutes the first time, 5 GB)"
 	$(VENV)/bin/python -m venv --clear $(TORCH)
 	$(TORCH)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<

@@ -6,26 +6,18 @@
 //
 // Bounds: every length is checked against the message that it is a part of, before anything is read.
 
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_extension.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
-
-#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "needs a little-endian processor"
-#endif
 
 namespace {
 
 using std::size_t;
 using std::uint64_t;
 
-constexpr Py_ssize_t WORTH_A_LOCK = 32768;  // bytes; below, giving the interpreter lock away costs more than it frees
 constexpr char FIRST = 1 << 3 | 2, SECOND = 2 << 3 | 2, THIRD = 3 << 3 | 2;  // tags of fields that have a length
 constexpr Py_ssize_t MOST_COLUMNS = 1 << 16;
 constexpr size_t MANY_TEXTS = 1 << 13, MOST_TEXTS = 1 << 16;  // that become objects at once; and those of an Example
@@ -70,35 +62,6 @@ bool is_ascii(Bytes text) {
 }
 
 // ------------------------------------------------------------------------------------------------------------- columns
-
-// Memory that grows.
-class Room {
-  public:
-    Room() = default;
-    ~Room() { std::free(begin_); }
-    Room(const Room&) = delete;
-    Room& operator=(const Room&) = delete;
-
-    bool add(const void* from, size_t size) {
-        if (room_ - size_ < size) {
-            const size_t room = (room_ + size) * 2;
-            auto* const begin = static_cast<char*>(std::realloc(begin_, room));
-            if (!begin) return false;
-            begin_ = begin;
-            room_ = room;
-        }
-        if (size) std::memcpy(begin_ + size_, from, size);
-        size_ += size;
-        return true;
-    }
-
-    const char* begin() const { return begin_; }
-    size_t size() const { return size_; }
-
-  private:
-    char* begin_ = nullptr;
-    size_t size_ = 0, room_ = 0;
-};
 
 // One feature of all Examples so far: every one has `size` values of the kind that is the list's tag.
 struct Column {
@@ -204,15 +167,9 @@ class Columns {
 PyObject* list_of(const Room& texts) {
     const auto* const begin = reinterpret_cast<const Bytes*>(texts.begin());
     const size_t count = texts.size() / sizeof(Bytes);
-    PyObject* const list = PyList_New(static_cast<Py_ssize_t>(count));
-    for (size_t at = 0; list && at < count; ++at) {
-        PyObject* const text = PyBytes_FromStringAndSize(begin[at].at, static_cast<Py_ssize_t>(begin[at].size()));
-        if (!text || PyList_SetItem(list, static_cast<Py_ssize_t>(at), text) < 0) {
-            Py_DECREF(list);
-            return nullptr;
-        }
-    }
-    return list;
+    return make_list(count, [&](size_t at) {
+        return PyBytes_FromStringAndSize(begin[at].at, static_cast<Py_ssize_t>(begin[at].size()));
+    });
 }
 
 PyObject* result_of(const Column& column) {
@@ -257,36 +214,25 @@ PyObject* read_from(const Py_buffer& body, Py_ssize_t at, Py_ssize_t end, PyObje
     }
     if (saved) PyEval_RestoreThread(saved);
     if (!is_right || !rows) Py_RETURN_NONE;
-    PyObject* const results = PyList_New(0);
+    PyObject* results = PyList_New(0);
     for (size_t column = 0; results && column < columns.count(); ++column) {
-        PyObject* const result = result_of(columns[column]);
-        const bool is_added = result && PyList_Append(results, result) == 0;
-        Py_XDECREF(result);
-        if (!is_added) {
-            Py_DECREF(results);
-            return nullptr;
-        }
+        results = append(results, result_of(columns[column]));
     }
     return results ? Py_BuildValue("(Nnn)", results, rows, static_cast<Py_ssize_t>(bytes.at - begin)) : nullptr;
 }
 
 PyObject* read(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "read takes 5 arguments: body, at, end, names, most");
-        return nullptr;
-    }
+    if (!are_as_many(count, 5, "read takes 5 arguments: body, at, end, names, most")) return nullptr;
     const Py_ssize_t at = PyLong_AsSsize_t(arguments[1]), end = PyLong_AsSsize_t(arguments[2]);
     const Py_ssize_t most = PyLong_AsSsize_t(arguments[4]);
     if (PyErr_Occurred()) return nullptr;
-    Py_buffer body;
-    if (PyObject_GetBuffer(arguments[0], &body, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = read_from(body, at, end, arguments[3], most);
-    PyBuffer_Release(&body);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& body) {
+        return read_from(body, at, end, arguments[3], most);
+    });
 }
 
 PyMethodDef METHODS[] = {
-    {"read", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(read)), METH_FASTCALL,
+    {"read", FAST(read),
      "read(body, at, end, names, most) -> (columns, examples, end), or None for all but plain Examples.\n\n"
      "Up to `most` elements of the ExampleList that is body[at:end], one at least, and fewer where texts are many.\n"
      "A column is (kind, size, values): of the feature with that name every Example has as many values of one kind,\n"

@@ -15,9 +15,7 @@
 // number takes two bytes at least, so there are never more than half as many numbers as bytes, and room for them grows
 // by doubling.
 
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_extension.hpp"
 
 #include <array>
 #include <charconv>
@@ -33,8 +31,8 @@
 #include <emmintrin.h>
 #endif
 
-#if !defined(__SIZEOF_INT128__) || !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "needs a little-endian processor and a compiler with 128-bit integers"
+#if !defined(__SIZEOF_INT128__)
+#error "needs a compiler with 128-bit integers"
 #endif
 #if !defined(__cpp_lib_to_chars) || (defined(_GLIBCXX_RELEASE) && _GLIBCXX_RELEASE < 12)
 #error "needs a standard library that reads and writes floating numbers exactly, such as libstdc++ 12"
@@ -47,7 +45,6 @@ using std::uint64_t;
 __extension__ using uint128_t = unsigned __int128;
 
 constexpr int MAX_DIMENSIONS = 64;  // NumPy's
-constexpr Py_ssize_t WORTH_A_LOCK = 32768;  // bytes; below, giving the interpreter lock away costs more than it frees
 constexpr uint64_t TEN_TO_19 = 10'000'000'000'000'000'000u;
 constexpr uint64_t LEAST_INT64 = uint64_t{1} << 63;  // its magnitude
 
@@ -987,16 +984,10 @@ class Rows {
     }
 
     PyObject* list() const {
-        PyObject* const texts = PyList_New(static_cast<Py_ssize_t>(rows_));
-        const char* begin = text_;
-        for (std::size_t row = 0; texts && row < rows_; begin = ends_[row++]) {
-            PyObject* const text = PyUnicode_FromStringAndSize(begin, ends_[row] - begin);
-            if (!text || PyList_SetItem(texts, static_cast<Py_ssize_t>(row), text) < 0) {
-                Py_DECREF(texts);
-                return nullptr;
-            }
-        }
-        return texts;
+        return make_list(rows_, [this](std::size_t row) {
+            const char* const begin = row ? ends_[row - 1] : text_;
+            return PyUnicode_FromStringAndSize(begin, ends_[row] - begin);
+        });
     }
 
   private:
@@ -1362,44 +1353,23 @@ PyObject* scan_kind(const Py_buffer& text, Py_ssize_t start, const char* kind) {
 }
 
 PyObject* scan(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "scan takes 3 arguments: text, start, kind");
-        return nullptr;
-    }
+    if (!are_as_many(count, 3, "scan takes 3 arguments: text, start, kind")) return nullptr;
     const Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
     if (start == -1 && PyErr_Occurred()) return nullptr;
     const char* const kind = PyUnicode_AsUTF8AndSize(arguments[2], nullptr);
     if (!kind) return nullptr;
-    Py_buffer text;
-    if (PyObject_GetBuffer(arguments[0], &text, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = scan_kind(text, start, kind);
-    PyBuffer_Release(&text);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& text) { return scan_kind(text, start, kind); });
 }
 
-PyObject* depth(PyObject*, PyObject* argument) {
-    Py_buffer text;
-    if (PyObject_GetBuffer(argument, &text, PyBUF_SIMPLE) < 0) return nullptr;
+PyObject* depth_of(const Py_buffer& text) {
     const char* const begin = static_cast<const char*>(text.buf);
     PyThreadState* const saved = text.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
     const Py_ssize_t most = deepest(begin, begin + text.len);
     if (saved) PyEval_RestoreThread(saved);
-    PyBuffer_Release(&text);
     return PyLong_FromSsize_t(most);
 }
 
-PyObject* list_of(const LongArrays& found) {
-    PyObject* const list = PyList_New(static_cast<Py_ssize_t>(found.count));
-    for (std::size_t at = 0; list && at < found.count; ++at) {
-        const LongArrays::Place place = found.places[at];
-        PyObject* const pair = Py_BuildValue("(nn)", place.begin, place.end);
-        if (!pair || PyList_SetItem(list, static_cast<Py_ssize_t>(at), pair) < 0) {
-            Py_DECREF(list);
-            return nullptr;
-        }
-    }
-    return list;
-}
+PyObject* depth(PyObject*, PyObject* argument) { return with_bytes(argument, depth_of); }
 
 PyObject* find_in(const Py_buffer& text, Py_ssize_t least) {
     if (least < 2) {
@@ -1412,21 +1382,16 @@ PyObject* find_in(const Py_buffer& text, Py_ssize_t least) {
     PyThreadState* const saved = text.len >= WORTH_A_LOCK ? PyEval_SaveThread() : nullptr;
     found.find({begin, begin + text.len}, least);
     if (saved) PyEval_RestoreThread(saved);
-    return list_of(found);
+    return make_list(found.count, [&](std::size_t at) {
+        return Py_BuildValue("(nn)", found.places[at].begin, found.places[at].end);
+    });
 }
 
 PyObject* long_arrays(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "long_arrays takes 2 arguments: text, least");
-        return nullptr;
-    }
+    if (!are_as_many(count, 2, "long_arrays takes 2 arguments: text, least")) return nullptr;
     const Py_ssize_t least = PyLong_AsSsize_t(arguments[1]);
     if (least == -1 && PyErr_Occurred()) return nullptr;
-    Py_buffer text;
-    if (PyObject_GetBuffer(arguments[0], &text, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = find_in(text, least);
-    PyBuffer_Release(&text);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& text) { return find_in(text, least); });
 }
 
 PyObject* format_buffer(const Py_buffer& numbers, const char* kind, Py_ssize_t columns, PyObject* between) {
@@ -1453,27 +1418,18 @@ PyObject* format_buffer(const Py_buffer& numbers, const char* kind, Py_ssize_t c
 }
 
 PyObject* format_rows(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "format_rows takes 4 arguments: numbers, kind, columns, between");
-        return nullptr;
-    }
+    if (!are_as_many(count, 4, "format_rows takes 4 arguments: numbers, kind, columns, between")) return nullptr;
     const char* const kind = PyUnicode_AsUTF8AndSize(arguments[1], nullptr);
     if (!kind) return nullptr;
     const Py_ssize_t columns = PyLong_AsSsize_t(arguments[2]);
     if (columns == -1 && PyErr_Occurred()) return nullptr;
-    Py_buffer numbers;
-    if (PyObject_GetBuffer(arguments[0], &numbers, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = format_buffer(numbers, kind, columns, arguments[3]);
-    PyBuffer_Release(&numbers);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& numbers) {
+        return format_buffer(numbers, kind, columns, arguments[3]);
+    });
 }
 
 PyObject* format_floats(PyObject*, PyObject* argument) {
-    Py_buffer numbers;
-    if (PyObject_GetBuffer(argument, &numbers, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = format_all(numbers);
-    PyBuffer_Release(&numbers);
-    return result;
+    return with_bytes(argument, format_all);
 }
 
 // The seams of numbers in this shape, whose texts live as long as `texts`; false with an exception.
@@ -1527,10 +1483,7 @@ PyObject* format_kind(const Py_buffer& numbers, const NumberKind& kind, PyObject
 }
 
 PyObject* format_nested(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "format_nested takes 4 arguments: numbers, kind, shape, seams");
-        return nullptr;
-    }
+    if (!are_as_many(count, 4, "format_nested takes 4 arguments: numbers, kind, shape, seams")) return nullptr;
     const char* const name = PyUnicode_AsUTF8AndSize(arguments[1], nullptr);
     if (!name) return nullptr;
     const NumberKind* const kind = number_kind(name);
@@ -1538,30 +1491,28 @@ PyObject* format_nested(PyObject*, PyObject* const* arguments, Py_ssize_t count)
         PyErr_Format(PyExc_ValueError, "no such kind: %s", name);
         return nullptr;
     }
-    Py_buffer numbers;
-    if (PyObject_GetBuffer(arguments[0], &numbers, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = format_kind(numbers, *kind, arguments[2], arguments[3]);
-    PyBuffer_Release(&numbers);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& numbers) {
+        return format_kind(numbers, *kind, arguments[2], arguments[3]);
+    });
 }
 
 PyMethodDef METHODS[] = {
-    {"scan", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(scan)), METH_FASTCALL,
+    {"scan", FAST(scan),
      "scan(text, start, kind) -> (numbers, shape, end), or None for all but a rectangular array of numbers.\n\n"
      "Reads the JSON array whose '[' is text[start]. `kind` is f (float32), d (float64), i (int64) or u (uint64);\n"
      "`numbers` is a bytearray of them, row-major and little-endian, and `end` the offset behind the array."},
-    {"long_arrays", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(long_arrays)), METH_FASTCALL,
+    {"long_arrays", FAST(long_arrays),
      "long_arrays(text, least) -> where a JSON text has arrays of nothing but numbers, of `least` bytes and more.\n\n"
      "Offsets of where each begins and ends. Numbers are ordinary ones, arrays as deep as NumPy has dimensions."},
     {"depth", depth, METH_O, "depth(text) -> the greatest nesting of a JSON text's brackets, outside its strings."},
-    {"format_rows", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(format_rows)), METH_FASTCALL,
+    {"format_rows", FAST(format_rows),
      "format_rows(numbers, kind, columns, between) -> a text per row, its numbers joined by `between`.\n\n"
      "`numbers` is a buffer of float32 (kind f) or float64 (kind d). Six significant digits where they read back as\n"
      "the same number, else 9 or 17; whole numbers end in .0; NaN, Infinity and -Infinity are words."},
     {"format_floats", format_floats, METH_O,
      "format_floats(numbers) -> a flat JSON array as bytes, each number in up to nine digits that read back as it.\n\n"
      "`numbers` is a buffer of float32. Whole numbers end in .0; NaN, Infinity and -Infinity are words."},
-    {"format_nested", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(format_nested)), METH_FASTCALL,
+    {"format_nested", FAST(format_nested),
      "format_nested(numbers, kind, shape, seams) -> the text of all numbers, row-major, as a bytearray.\n\n"
      "`numbers` is a buffer of what `kind` says: f (float32), d (float64), w (float32, written as the doubles that\n"
      "equal them), b, B, h, i or q (integers, as struct has them); one at least. Floats have Python's text, the\n"

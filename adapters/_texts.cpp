@@ -10,9 +10,7 @@
 //
 // Bounds: no byte is read before it is known to lie within the text. What is written is measured first.
 
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_extension.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,17 +18,12 @@
 #include <cstring>
 #include <limits>
 
-#if !defined(__GNUC__) || !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "needs a little-endian processor"
-#endif
-
 namespace {
 
 using std::size_t;
 using std::uint32_t;
 using std::uint64_t;
 
-constexpr Py_ssize_t WORTH_A_LOCK = 32768;  // bytes; below, giving the interpreter lock away costs more than it frees
 constexpr size_t LENGTH_BYTES = 4;  // of a text's length where texts stand one behind the other
 
 // --------------------------------------------------------------------------------------------------------------- bytes
@@ -242,10 +235,7 @@ PyObject* write_lengths(PyObject*, PyObject* argument) {
 }
 
 PyObject* write_json(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "write_json takes 4 arguments: texts, before, upper, utf8");
-        return nullptr;
-    }
+    if (!are_as_many(count, 4, "write_json takes 4 arguments: texts, before, upper, utf8")) return nullptr;
     char* before;
     Py_ssize_t size;
     if (PyBytes_AsStringAndSize(arguments[1], &before, &size) < 0) return nullptr;
@@ -260,51 +250,29 @@ PyObject* write_json(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 class Pieces {
   public:
     explicit Pieces(size_t most) : most_(most), ends_(static_cast<size_t*>(std::malloc((most + 1) * sizeof(size_t)))) {}
-    ~Pieces() {
-        std::free(ends_);
-        std::free(bytes_);
-    }
+    ~Pieces() { std::free(ends_); }
     Pieces(const Pieces&) = delete;
     Pieces& operator=(const Pieces&) = delete;
 
     bool failed() const { return !ends_; }
     bool is_full() const { return count_ == most_; }
 
-    bool add(const char* begin, size_t size) {
-        if (room_ - size_ < size) {
-            const size_t room = (room_ + size) * 2;
-            auto* const bytes = static_cast<char*>(std::realloc(bytes_, room));
-            if (!bytes) return false;
-            bytes_ = bytes;
-            room_ = room;
-        }
-        if (size) std::memcpy(bytes_ + size_, begin, size);
-        size_ += size;
-        return true;
-    }
+    bool add(const char* begin, size_t size) { return bytes_.add(begin, size); }
 
-    void end_text() { ends_[count_++] = size_; }
+    void end_text() { ends_[count_++] = bytes_.size(); }
 
     PyObject* list() const {
-        PyObject* const list = PyList_New(static_cast<Py_ssize_t>(count_));
-        size_t begin = 0;
-        for (size_t at = 0; list && at < count_; begin = ends_[at++]) {
-            PyObject* const text =
-                PyBytes_FromStringAndSize(bytes_ + begin, static_cast<Py_ssize_t>(ends_[at] - begin));
-            if (!text || PyList_SetItem(list, static_cast<Py_ssize_t>(at), text) < 0) {
-                Py_DECREF(list);
-                return nullptr;
-            }
-        }
-        return list;
+        return make_list(count_, [this](size_t at) {
+            const size_t begin = at ? ends_[at - 1] : 0;
+            return PyBytes_FromStringAndSize(bytes_.begin() + begin, static_cast<Py_ssize_t>(ends_[at] - begin));
+        });
     }
 
   private:
     const size_t most_;
     size_t* const ends_;
     size_t count_ = 0;
-    char* bytes_ = nullptr;
-    size_t size_ = 0, room_ = 0;
+    Room bytes_;
 };
 
 inline bool read_hex(const char* p, const char* end, uint32_t& code) {
@@ -444,17 +412,10 @@ PyObject* read_json_from(const Py_buffer& text, Py_ssize_t at, Py_ssize_t most) 
 }
 
 PyObject* read_json(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "read_json takes 3 arguments: text, at, most");
-        return nullptr;
-    }
+    if (!are_as_many(count, 3, "read_json takes 3 arguments: text, at, most")) return nullptr;
     const Py_ssize_t at = PyLong_AsSsize_t(arguments[1]), most = PyLong_AsSsize_t(arguments[2]);
     if (PyErr_Occurred()) return nullptr;
-    Py_buffer text;
-    if (PyObject_GetBuffer(arguments[0], &text, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = read_json_from(text, at, most);
-    PyBuffer_Release(&text);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& text) { return read_json_from(text, at, most); });
 }
 
 // Texts with their lengths, up to `most` of them, as far as they are whole.
@@ -464,36 +425,23 @@ PyObject* read_lengths_from(const Py_buffer& data, Py_ssize_t at, Py_ssize_t mos
         return nullptr;
     }
     const char* const begin = static_cast<const char*>(data.buf);
-    PyObject* const list = PyList_New(0);
+    PyObject* list = PyList_New(0);
     while (list && most-- && data.len - at >= static_cast<Py_ssize_t>(LENGTH_BYTES)) {
         uint32_t length;
         std::memcpy(&length, begin + at, sizeof length);
         const Py_ssize_t first = at + static_cast<Py_ssize_t>(LENGTH_BYTES);
         if (data.len - first < static_cast<Py_ssize_t>(length)) break;
-        PyObject* const text = PyBytes_FromStringAndSize(begin + first, static_cast<Py_ssize_t>(length));
-        const bool is_added = text && PyList_Append(list, text) == 0;
-        Py_XDECREF(text);
-        if (!is_added) {
-            Py_DECREF(list);
-            return nullptr;
-        }
+        list = append(list, PyBytes_FromStringAndSize(begin + first, static_cast<Py_ssize_t>(length)));
         at = first + static_cast<Py_ssize_t>(length);
     }
     return list ? Py_BuildValue("(Nn)", list, at) : nullptr;
 }
 
 PyObject* read_lengths(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "read_lengths takes 3 arguments: data, at, most");
-        return nullptr;
-    }
+    if (!are_as_many(count, 3, "read_lengths takes 3 arguments: data, at, most")) return nullptr;
     const Py_ssize_t at = PyLong_AsSsize_t(arguments[1]), most = PyLong_AsSsize_t(arguments[2]);
     if (PyErr_Occurred()) return nullptr;
-    Py_buffer data;
-    if (PyObject_GetBuffer(arguments[0], &data, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = read_lengths_from(data, at, most);
-    PyBuffer_Release(&data);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& data) { return read_lengths_from(data, at, most); });
 }
 
 // ----------------------------------------------------------------------------------------------------------- documents
@@ -543,7 +491,7 @@ bool find_array(const char*& p, const char* end, std::ptrdiff_t least, const cha
 }
 
 PyObject* find_in(const Py_buffer& text, Py_ssize_t least) {
-    PyObject* const list = PyList_New(0);
+    PyObject* list = PyList_New(0);
     const char* const begin = static_cast<const char*>(text.buf);
     const char* const end = begin + text.len;
     const char* p = begin;
@@ -553,34 +501,18 @@ PyObject* find_in(const Py_buffer& text, Py_ssize_t least) {
         const bool is_found = find_array(p, end, least, behind);
         if (saved) PyEval_RestoreThread(saved);
         if (!is_found) break;
-        PyObject* const pair =
-            Py_BuildValue("(nn)", static_cast<Py_ssize_t>(p - begin), static_cast<Py_ssize_t>(behind - begin));
-        const bool is_added = pair && PyList_Append(list, pair) == 0;
-        Py_XDECREF(pair);
-        if (!is_added) {
-            Py_DECREF(list);
-            return nullptr;
-        }
+        list = append(list, Py_BuildValue("(nn)", Py_ssize_t{p - begin}, Py_ssize_t{behind - begin}));
         p = behind;
     }
     return list;
 }
 
 PyObject* long_arrays(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "long_arrays takes 2 arguments: text, least");
-        return nullptr;
-    }
+    if (!are_as_many(count, 2, "long_arrays takes 2 arguments: text, least")) return nullptr;
     const Py_ssize_t least = PyLong_AsSsize_t(arguments[1]);
     if (least == -1 && PyErr_Occurred()) return nullptr;
-    Py_buffer text;
-    if (PyObject_GetBuffer(arguments[0], &text, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = find_in(text, least);
-    PyBuffer_Release(&text);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& text) { return find_in(text, least); });
 }
-
-#define FAST(function) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL
 
 PyMethodDef METHODS[] = {
     {"write_lengths", write_lengths, METH_O,

@@ -4,22 +4,15 @@
 // Bounds: `decode` reads no byte behind the last one, which is known to end a number, and writes as many numbers as
 // there are such bytes. `encode` measures all numbers before it writes the first.
 
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_extension.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#if !defined(__GNUC__) || !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "needs a little-endian processor, and a compiler that counts leading zeros"
-#endif
-
 namespace {
 
-constexpr Py_ssize_t WORTH_A_LOCK = 32768;  // bytes; below, giving the interpreter lock away costs more than it frees
-constexpr int LAST_SHIFT = 63;              // of the tenth byte
+constexpr int LAST_SHIFT = 63;  // of the tenth byte
 
 std::size_t width_of(std::uint64_t number) {
     return static_cast<std::size_t>((63 - __builtin_clzll(number | 1)) / 7 + 1);
@@ -94,17 +87,10 @@ PyObject* encode_kind(const Py_buffer& numbers, const char* kind) {
 }
 
 PyObject* encode(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "encode takes 2 arguments: numbers, kind");
-        return nullptr;
-    }
+    if (!are_as_many(count, 2, "encode takes 2 arguments: numbers, kind")) return nullptr;
     const char* const kind = PyUnicode_AsUTF8AndSize(arguments[1], nullptr);
     if (!kind) return nullptr;
-    Py_buffer numbers;
-    if (PyObject_GetBuffer(arguments[0], &numbers, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = encode_kind(numbers, kind);
-    PyBuffer_Release(&numbers);
-    return result;
+    return with_bytes(arguments[0], [&](const Py_buffer& numbers) { return encode_kind(numbers, kind); });
 }
 
 std::size_t count_ends(const unsigned char* from, std::size_t size) {
@@ -149,15 +135,11 @@ PyObject* decode_buffer(const Py_buffer& data) {
 }
 
 PyObject* decode(PyObject*, PyObject* argument) {
-    Py_buffer data;
-    if (PyObject_GetBuffer(argument, &data, PyBUF_SIMPLE) < 0) return nullptr;
-    PyObject* const result = decode_buffer(data);
-    PyBuffer_Release(&data);
-    return result;
+    return with_bytes(argument, decode_buffer);
 }
 
 PyMethodDef METHODS[] = {
-    {"encode", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode)), METH_FASTCALL,
+    {"encode", FAST(encode),
      "encode(numbers, kind) -> bytes.\n\n"
      "`numbers` is a buffer of little-endian integers, whose `kind` is u1, u2, u4, u8, i1, i2, i4 or i8."},
     {"decode", decode, METH_O,

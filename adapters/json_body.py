@@ -53,7 +53,8 @@ _SIMDJSON_MAX_DEPTH: Final = 1024
 _SIMDJSON_MAX_LENGTH: Final = 0xFFFFFF
 _FEW_KEYS: Final = 16
 """As many keys may each be looked up from the front of their object."""
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+"""One of JSON's, or what looks like it up to the end of the text."""
 _NOT_BRACKETS: Final = bytes(c for c in range(256) if c not in b"[]{}")
 _NUMBER_TEXT: Final = b"0123456789.eE+- \n\r\t"
 _WALK_LIMIT: Final = 512
@@ -247,7 +248,7 @@ def _depth(text: bytes) -> int:
     if _native_depth is not None:
         deepest: int = _native_depth(text)
         return deepest
-    outside = _STRING.sub(b"", text) if _has_brackets_in_strings(text) else text
+    outside = STRING.sub(b"", text) if _has_brackets_in_strings(text) else text
     marks = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
     opens = (marks == ord("[")) | (marks == ord("{"))
     return int(np.cumsum(np.where(opens, 1, -1), dtype=np.int32).max(initial=0))
@@ -261,7 +262,7 @@ def _has_brackets_in_strings(text: bytes) -> bool:
     for _ in range(_FEW_STRINGS):
         if at < 0:
             return False
-        end = _STRING.match(text, at).end()  # type: ignore[union-attr]  # it matches wherever there is a quote
+        end = STRING.match(text, at).end()  # type: ignore[union-attr]  # it matches wherever there is a quote
         if text[at:end].translate(None, _NOT_BRACKETS):
             return True
         at = text.find(b'"', end)
@@ -372,7 +373,7 @@ def _from_leaves(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any
     try:
         wide = np.array(leaves, np.float64)
     except OverflowError:
-        wide = np.array([_double(leaf) for leaf in leaves], np.float64)
+        wide = np.array([as_double(leaf) for leaf in leaves], np.float64)
     return _rounded(wide, dtype)
 
 
@@ -386,7 +387,8 @@ def _integers(leaves: list[Any], dtype: np.dtype[Any]) -> list[int]:
     return leaves
 
 
-def _double(number: int | float) -> float:
+def as_double(number: int | float) -> float:
+    """What is beyond every double is infinite."""
     try:
         return float(number)
     except OverflowError:

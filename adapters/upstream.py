@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
+from google.protobuf.message import DecodeError
 
+from adapters.pb import message
 from gateway import errors
 from gateway.errors import Code, GatewayError, ModelFailed
 from gateway.ports import Buffer, Reply
@@ -64,6 +66,18 @@ def http_text(reply: Reply) -> str:
     if isinstance(said, str) and said:
         return said[:_MOST_TEXT]
     return bytes(body[:_MOST_TEXT]).decode("utf-8", "replace").strip() or f"HTTP status {reply.http_status}"
+
+
+def parsed(kind: str, reply: Reply) -> Any:
+    """A gRPC answer -> the message of that full name. Raises GatewayError: what the server said instead, or that it is
+    none of that kind.
+    """
+    if reply.grpc_code:
+        raise failure(reply.grpc_code, reply.message)
+    try:
+        return message(kind).FromString(whole(reply))
+    except DecodeError:
+        raise broken(kind.rpartition(".")[2]) from None
 
 
 def whole(reply: Reply) -> Buffer:

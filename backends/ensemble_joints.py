@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from backends.fitting import disagreement
+from backends.fitting import disagreement, listed
 from gateway.canonical import TensorSpec
 from gateway.errors import ModelNotFound
 from gateway.ports import Described, Joint, ModelSource
@@ -52,7 +52,7 @@ def _step(step: Any, model: Described, made: Mapping[str, TensorSpec]) -> Iterat
     gives = {spec.name: spec for spec in model.outputs}
     for name, tensor in step.inputs.items():
         if name not in takes:
-            yield ("inputs", name), f"model '{step.model}' takes {_listed(takes)}, but no input '{name}'"
+            yield ("inputs", name), f"model '{step.model}' takes {listed(takes)}, but no input '{name}'"
         elif tensor in made and (difference := disagreement(made[tensor], takes[name])):
             yield ("inputs", name), f"'{tensor}' {difference}, the input '{name}' of model '{step.model}'"
     for name, spec in takes.items():
@@ -60,8 +60,4 @@ def _step(step: Any, model: Described, made: Mapping[str, TensorSpec]) -> Iterat
             yield ("inputs",), f"model '{step.model}' takes an input '{name}', too"
     for name in step.outputs:
         if name not in gives:
-            yield ("outputs", name), f"model '{step.model}' gives {_listed(gives)}, but no output '{name}'"
-
-
-def _listed(specs: Mapping[str, TensorSpec]) -> str:
-    return ", ".join(f"'{name}'" for name in specs) or "nothing"
+            yield ("outputs", name), f"model '{step.model}' gives {listed(gives)}, but no output '{name}'"

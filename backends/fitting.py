@@ -65,12 +65,12 @@ def input_specs(source: ModelSource, backend: LoadedModel | Described, preproces
         if name not in given:
             if spec.optional:
                 continue
-            text = f"the model takes an input '{name}', but got {_listed(given)} (see inputs and preprocess)"
+            text = f"the model takes an input '{name}', but got {listed(given)} (see inputs and preprocess)"
             raise Misfit(key, text)
         _fits(key, f"input '{name}'", given[name], spec)
     for name in given:
         if name not in takes:
-            text = f"the model takes {_listed(takes)}, but no input '{name}' (see inputs and preprocess)"
+            text = f"the model takes {listed(takes)}, but no input '{name}' (see inputs and preprocess)"
             raise Misfit(key, text)
     return seen, (seen if preprocess else takes)
 
@@ -85,7 +85,7 @@ def output_specs(source: ModelSource, backend: LoadedModel | Described, postproc
     for index, spec in enumerate(source.outputs):
         key = ("outputs", index)
         if spec.name not in given:
-            raise Misfit(key, f"outputs declares '{spec.name}', but the model gives {_listed(given)}")
+            raise Misfit(key, f"outputs declares '{spec.name}', but the model gives {listed(given)}")
         _fits(key, f"output '{spec.name}'", given[spec.name], spec)
     return {
         spec.name: replace(spec, shape=spec.shape if spec.shape is not None else given[spec.name].shape)
@@ -139,5 +139,6 @@ def disagreement(given: TensorSpec, wanted: TensorSpec) -> str:
     return "" if agree else f"has shape {list(given.shape)} at one end and {list(wanted.shape)} at the other"
 
 
-def _listed(specs: Specs) -> str:
+def listed(specs: Specs) -> str:
+    """Their names, in texts."""
     return ", ".join(f"'{name}'" for name in specs) or "nothing"

@@ -100,7 +100,7 @@ def split_rows(
     """
     if len(requests) == 1:
         return [_own(on_device if requests[0].on_device else outputs, classes, requests[0], None)]
-    if not any(request.outputs or request.on_device for request in requests):
+    if are_plain(requests):
         return Rows(outputs, sizes_of(requests))
     outcomes: list[Outcome] = []
     start = 0

@@ -16,39 +16,22 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener,-event_engine_
 import grpc
 import uvloop
 
+from benchmarks.grpc_bytes import SIZES, serve
 from benchmarks.grpc_wires import INFER
 from gateway.app import tune_process
 
-SERVING = b"\x08\x01"
-SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 FRAMES = ("grpc.http2.max_frame_size", 1 << 20)
 
 
-class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Passes infer on, and is well."""
+async def relay(port: int, upstream_port: int) -> None:
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{upstream_port}", [*SIZES, FRAMES, ("grpc.enable_http_proxy", 0)])
+    ask = channel.unary_unary(INFER)
 
-    def __init__(self, ask: Any) -> None:
-        self._ask = ask
-
-    def service(self, handler_call_details: Any) -> Any:
-        handler = self._infer if handler_call_details.method == INFER else self._healthy
-        return grpc.unary_unary_rpc_method_handler(handler)
-
-    async def _infer(self, body: bytes, context: Any) -> bytes:
-        answer: bytes = await self._ask(body)
+    async def infer(body: bytes, context: Any) -> bytes:
+        answer: bytes = await ask(body)
         return answer
 
-    async def _healthy(self, body: bytes, context: Any) -> bytes:
-        return SERVING
-
-
-async def serve(port: int, upstream_port: int) -> None:
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{upstream_port}", [*SIZES, FRAMES, ("grpc.enable_http_proxy", 0)])
-    server = grpc.aio.server(options=[*SIZES, FRAMES, ("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((Handlers(channel.unary_unary(INFER)),))
-    server.add_insecure_port(f"127.0.0.1:{port}")
-    await server.start()
-    await server.wait_for_termination()
+    await serve(port, {INFER: infer}, FRAMES)
 
 
 def main() -> None:
@@ -58,7 +41,7 @@ def main() -> None:
     parser.add_argument("upstream_port", type=int)
     options = parser.parse_args()
     tune_process()
-    uvloop.run(serve(options.port, options.upstream_port))
+    uvloop.run(relay(options.port, options.upstream_port))
 
 
 if __name__ == "__main__":

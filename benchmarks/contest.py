@@ -85,11 +85,7 @@ class Contest:
     def check_machine(self, options: argparse.Namespace) -> None:
         """Everything that can be wrong before a server is started. Raises Failed."""
         self.find_load()
-        if options.server_core == options.load_core:
-            raise Failed("server and load on one core would measure each other")
-        missing = {options.server_core, options.load_core} - os.sched_getaffinity(0)
-        if missing:
-            raise Failed(f"core {min(missing)} is not ours to use; choose with --server-core and --load-core")
+        check_cores(options)
         for contender in options.contenders:
             check_port(self.commands[contender][0])
 
@@ -128,9 +124,25 @@ def measure(case: Case, servers: Sequence[Server], folder: Path, load: Load, rou
     body.write_bytes(case.body())
     for server in servers:
         press(server, case.path, body, Load(1, load.connections, load.core), case.headers)
+    return take_turns(case.name, servers, rounds, lambda server: press(server, case.path, body, load, case.headers))
+
+
+def check_cores(options: argparse.Namespace) -> None:
+    """Raises Failed unless server and load have cores of their own."""
+    if options.server_core == options.load_core:
+        raise Failed("server and load on one core would measure each other")
+    missing = {options.server_core, options.load_core} - os.sched_getaffinity(0)
+    if missing:
+        raise Failed(f"core {min(missing)} is not ours to use; choose with --server-core and --load-core")
+
+
+def take_turns(
+    case: str, servers: Sequence[Server], rounds: int, turn: Callable[[Server], Round]
+) -> dict[str, list[Round]]:
+    """server -> what each of its turns saw"""
     results: dict[str, list[Round]] = {server.name: [] for server in servers}
     for number in range(rounds):
         for server in servers if number % 2 == 0 else reversed(servers):  # nobody always runs first
-            results[server.name].append(press(server, case.path, body, load, case.headers))
-        print(f"{case.name}: round {number + 1} of {rounds}", file=sys.stderr)
+            results[server.name].append(turn(server))
+        print(f"{case}: round {number + 1} of {rounds}", file=sys.stderr)
     return results

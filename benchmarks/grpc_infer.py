@@ -10,7 +10,6 @@ medians over rounds. A ratio above 1 means more requests per second than the bar
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,12 +23,13 @@ import numpy as np
 import yaml
 
 from benchmarks import report
+from benchmarks.contest import CONFIGURATION, GATEWAY, check_cores, take_turns
+from benchmarks.grpc_bytes import HEALTH, SERVING
 from benchmarks.grpc_wires import WIRES, GrpcWire
 from benchmarks.h2load import find_h2load, press
 from benchmarks.servers import HOST, Failed, Server, check_port, running
 from benchmarks.wrk import Load, Round
 
-CONFIGURATION = Path(__file__).parent / "identity.yaml"
 SIZES = (16, 150_528)  # a row of features, an image of 3 x 224 x 224
 EPILOG = """
 contenders:
@@ -81,7 +81,7 @@ def _ask(port: int, method: str, body: bytes) -> bytes:
 
 def is_ready(port: int) -> bool:
     try:
-        return _ask(port, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
+        return _ask(port, HEALTH, b"") == SERVING
     except Failed:
         return False
 
@@ -98,7 +98,7 @@ def commands() -> dict[str, tuple[int, list[str]]]:
     port = int(bind.rpartition(":")[2])
     bare = [sys.executable, "-m", "benchmarks.grpc_bare"]
     return {
-        "gateway": (port, [sys.executable, "-m", "gateway", "serve", str(CONFIGURATION)]),
+        "gateway": (port, GATEWAY),
         "bare": (port + 20, [*bare, str(port + 20)]),
         "control": (port + 21, [*bare, str(port + 21)]),
     }
@@ -126,11 +126,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def check_machine(options: argparse.Namespace) -> None:
     """Everything that can be wrong before a server is started. Raises Failed."""
     find_h2load()
-    if options.server_core == options.load_core:
-        raise Failed("server and load on one core would measure each other")
-    missing = {options.server_core, options.load_core} - os.sched_getaffinity(0)
-    if missing:
-        raise Failed(f"core {min(missing)} is not ours to use; choose with --server-core and --load-core")
+    check_cores(options)
     for contender in options.contenders:
         check_port(commands()[contender][0])
 
@@ -156,12 +152,9 @@ def measure(case: Case, servers: Sequence[Server], folder: Path, load: Load, rou
     sizes = {server.name: 5 + case.check(server) for server in servers}
     for server in servers:
         press(server, case.wire.method, file, sizes[server.name], Load(1, load.connections, load.core))
-    results: dict[str, list[Round]] = {server.name: [] for server in servers}
-    for number in range(rounds):
-        for server in servers if number % 2 == 0 else reversed(servers):  # nobody always runs first
-            results[server.name].append(press(server, case.wire.method, file, sizes[server.name], load))
-        print(f"{case.name}: round {number + 1} of {rounds}", file=sys.stderr)
-    return results
+    return take_turns(
+        case.name, servers, rounds, lambda server: press(server, case.wire.method, file, sizes[server.name], load)
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -27,12 +28,13 @@ import grpc
 import numpy as np
 import yaml
 
-from benchmarks.grpc_infer import CONFIGURATION, is_ready
-from benchmarks.grpc_wires import infer_read, infer_request
+from benchmarks.contest import CONFIGURATION
+from benchmarks.grpc_bytes import SIZES as MESSAGE_SIZES
+from benchmarks.grpc_infer import is_ready
+from benchmarks.grpc_wires import INFER, infer_read, infer_request
 from benchmarks.servers import HOST, Failed, Server, running
 
 SIZES = (16, 150_528)  # a row of features; an image of 3 x 224 x 224, 600 KB
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
 RELAY_PORT = 18040
 BARE_PORT = 18041
 
@@ -91,11 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def compare(stack: ExitStack, ways: dict[str, tuple[Server, ...]], options: argparse.Namespace) -> None:
     """Each way is the servers that it leads through, the one that is called first."""
-    sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     asks = {
         name: stack.enter_context(
-            grpc.insecure_channel(f"{HOST}:{servers[0].port}", [*sizes, ("grpc.enable_http_proxy", 0)])
-        ).unary_unary(METHOD)
+            grpc.insecure_channel(f"{HOST}:{servers[0].port}", [*MESSAGE_SIZES, ("grpc.enable_http_proxy", 0)])
+        ).unary_unary(INFER)
         for name, servers in ways.items()
     }
     print(f"{'floats':>8}  {'':<9}  {'direct us':>10}  {'relay us':>10}  added  {'bare us':>10}  added")
@@ -108,7 +109,8 @@ def compare(stack: ExitStack, ways: dict[str, tuple[Server, ...]], options: argp
                 turns[name].append(measure(ask, body, array, options.seconds, ways[name]))
         for index, what in enumerate(Turn._fields):
             direct, *others = (min(turn[index] for turn in turns[name]) for name in turns)
-            columns = [f"{other:>10.0f}  {(other - direct) / direct:>5.2f}" for other in others]
+            added = [(other - direct) / direct if direct else nan for other in others]
+            columns = [f"{other:>10.0f}  {more:>5.2f}" for other, more in zip(others, added, strict=True)]
             print(f"{size:>8}  {what:<9}  {direct:>10.0f}  {'  '.join(columns)}")
 
 

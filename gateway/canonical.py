@@ -70,6 +70,10 @@ DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
 """Datatype (the Open Inference name, also used in YAML) -> dtype of the array that carries it."""
 
 BYTES = DTYPES["BYTES"]
+_ELEMENT_BYTES: Final = 64
+"""What Python keeps around an element of BYTES, about."""
+_MOST_COUNTED: Final = 10_000
+"""Elements of BYTES: to look at each takes time that all other requests wait for."""
 _DATATYPES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -134,6 +138,19 @@ def _check_names(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec]) -
             raise UnknownInput(name, model)
     if missing:
         raise InputCount(model, tuple(inputs), missing, least, len(specs))
+
+
+def bytes_of(tensors: Tensors) -> int | None:
+    """What tensors take on the host; None if that takes long to find out."""
+    total = 0
+    for array in tensors.values():
+        if array.dtype != BYTES:
+            total += array.nbytes
+        elif array.size > _MOST_COUNTED:
+            return None
+        else:
+            total += sum([len(element) for element in array.flat]) + _ELEMENT_BYTES * array.size
+    return total
 
 
 def common_rows(inputs: Tensors) -> int | None:

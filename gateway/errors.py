@@ -47,10 +47,18 @@ class GatewayError(Exception):
     http_headers: Mapping[str, str] = MappingProxyType({})
 
 
+class _Told(Exception):
+    """What comes with a finished text, which reaches the caller as it is."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 # ------------------------------------------------------------------------------------------------ the caller's message
 
 
-class InvalidArgument(GatewayError):
+class InvalidArgument(_Told, GatewayError):
     """Something in the request is wrong.
 
     Raised by a dialect, or by a user's model, `text` reaches the caller as it is.
@@ -58,29 +66,17 @@ class InvalidArgument(GatewayError):
 
     code = Code.INVALID_ARGUMENT
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class Unsupported(GatewayError):
+class Unsupported(_Told, GatewayError):
     """The request asks for something that this server does not do; `text` reaches the caller as it is."""
 
     code = Code.UNIMPLEMENTED
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class NotFound(GatewayError):
+class NotFound(_Told, GatewayError):
     """A named thing other than a model is not there; `text` reaches the caller as it is."""
 
     code = Code.NOT_FOUND
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
 
 class MalformedJson(GatewayError):
@@ -627,14 +623,10 @@ class DeviceLost(GatewayError):
         self.model = model
 
 
-class ModelFailed(GatewayError):
+class ModelFailed(_Told, GatewayError):
     """The model itself raised; `text` is the last line it said, never a traceback."""
 
     code = Code.INTERNAL
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
 
 class OutputRows(ModelFailed):
@@ -649,84 +641,52 @@ class OutputRows(ModelFailed):
         self.rows = rows
 
 
-class Unknown(GatewayError):
+class Unknown(_Told, GatewayError):
     """A model says that a request failed, and not of what kind the failure is; `text` reaches the caller as it is."""
 
     code = Code.UNKNOWN
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class Unavailable(GatewayError):
+class Unavailable(_Told, GatewayError):
     """A model says that it cannot answer now; `text` reaches the caller as it is."""
 
     code = Code.UNAVAILABLE
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class Exhausted(GatewayError):
+class Exhausted(_Told, GatewayError):
     """A model says that it has no room for a request; `text` reaches the caller as it is."""
 
     code = Code.RESOURCE_EXHAUSTED
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class TimedOut(GatewayError):
+class TimedOut(_Told, GatewayError):
     """A model says that the time for a request was over; `text` reaches the caller as it is."""
 
     code = Code.DEADLINE_EXCEEDED
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class PreconditionFailed(GatewayError):
+class PreconditionFailed(_Told, GatewayError):
     """A model says that it is in no state to answer such a request; `text` reaches the caller as it is."""
 
     code = Code.FAILED_PRECONDITION
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class AlreadyExists(GatewayError):
+class AlreadyExists(_Told, GatewayError):
     """A model says that what the request would make is there; `text` reaches the caller as it is."""
 
     code = Code.ALREADY_EXISTS
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class Cancelled(GatewayError):
+class Cancelled(_Told, GatewayError):
     """A model says that it has stopped working on a request; `text` reaches the caller as it is."""
 
     code = Code.CANCELLED
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
-
-class EncodingFailed(GatewayError):
+class EncodingFailed(_Told, GatewayError):
     """The answer has a tensor that this encoding cannot carry; `text` reaches the caller as it is."""
 
     code = Code.INVALID_ARGUMENT
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
 
 
 class Internal(GatewayError):

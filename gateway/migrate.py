@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from adapters import grps_config
-from adapters.migration import Imported, Note, document
-from adapters.tf_serving_config import Server, UsageError, read_flags, read_server, table
+from adapters.migration import Imported, Server, document
+from adapters.tf_serving_config import UsageError, read_flags, read_server, table
 from adapters.triton_repository import model_folders, read_model
 
 Say: TypeAlias = Callable[[str], None]
@@ -21,6 +21,7 @@ listen:                               # Triton's ports
     - {bind: "0.0.0.0:8001"}
   metrics: {bind: "0.0.0.0:8002"}
 """
+_ELSEWHERE: Final = "What it was told and is not done here stands beside what it is about."
 
 
 def from_triton(repository: Path, output: Path | None, say: Say, complain: Say) -> int:
@@ -54,27 +55,12 @@ def from_tf_serving(words: Sequence[str], output: Path | None, say: Say, complai
     command line is wrong.
     """
     try:
-        server = read_server(read_flags(words))
+        line = read_flags(words)
     except UsageError as error:
         complain(str(error))
         return 2
-    except OSError as error:
-        complain(_told(Path(error.filename), error))
-        return 1
-    except ValueError as error:
-        complain(str(error))
-        return 1
-    return _told_of_server(server.models, server.notes, tf_serving_document(server), output, say, complain)
-
-
-def tf_serving_document(server: Server) -> str:
-    """The YAML of a TensorFlow Serving server; paths are absolute, as they were there."""
-    title = [
-        "Imported from TensorFlow Serving.",
-        "What it was told and is not done here stands beside what it is about.",
-    ]
-    notes = [str(note) for note in server.notes if note.fate != "mapped"]
-    return document([*title, *notes], server.sections, server.models, None)
+    title = ["Imported from TensorFlow Serving.", _ELSEWHERE]
+    return _from_server(lambda: read_server(line), title, output, say, complain)
 
 
 def tf_serving_flags() -> str:
@@ -87,32 +73,26 @@ def from_grps(server_file: Path, inference_file: Path, output: Path | None, say:
 
     Returns the exit status: 0; 1 if a model, a file, or anything else that was asked for, could not be had.
     """
+    title = ["Imported from grps.", _ELSEWHERE]
+    return _from_server(lambda: grps_config.read_server(server_file, inference_file), title, output, say, complain)
+
+
+def _from_server(read: Callable[[], Server], title: Sequence[str], output: Path | None, say: Say, complain: Say) -> int:
+    """Report what became of everything, and write the file, with absolute paths. Returns the exit status."""
     try:
-        server = grps_config.read_server(server_file, inference_file)
+        server = read()
     except OSError as error:
         complain(_told(Path(error.filename), error))
         return 1
     except ValueError as error:
         complain(str(error))
         return 1
-    return _told_of_server(server.models, server.notes, grps_document(server), output, say, complain)
-
-
-def grps_document(server: grps_config.Server) -> str:
-    """The YAML of a grps server; paths are absolute."""
-    title = ["Imported from grps.", "What it was told and is not done here stands beside what it is about."]
-    notes = [str(note) for note in server.notes if note.fate != "mapped"]
-    return document([*title, *notes], server.sections, server.models, None)
-
-
-def _told_of_server(
-    models: Sequence[Imported], notes: Sequence[Note], text: str, output: Path | None, say: Say, complain: Say
-) -> int:
-    """Report what became of everything, and write the file. Returns the exit status."""
-    for note in notes:
+    for note in server.notes:
         complain(str(note))
-    status = _finish(models, text, output, say, complain)
-    refused = sum(note.fate == "refused" for note in [*notes, *(note for model in models for note in model.notes)])
+    lines = [*title, *(str(note) for note in server.notes if note.fate != "mapped")]
+    status = _finish(server.models, document(lines, server.sections, server.models, None), output, say, complain)
+    notes = [*server.notes, *(note for model in server.models for note in model.notes)]
+    refused = sum(note.fate == "refused" for note in notes)
     if refused:
         complain(f"{refused} {'thing' if refused == 1 else 'things'} refused; the lines above say what to do")
     return 1 if refused else status

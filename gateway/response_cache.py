@@ -17,17 +17,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from gateway.canonical import BYTES, DEFAULT_SIGNATURE, Array, InferRequest, InferResponse, Tensors, TopK
+from gateway.canonical import BYTES, DEFAULT_SIGNATURE, Array, InferRequest, InferResponse, TopK, bytes_of
 from gateway.ports import Answers
 
 Key: TypeAlias = tuple[Hashable, ...]
 
 _ENTRY_BYTES: Final = 1024
 """What Python keeps around an entry's tensors, about."""
-_ELEMENT_BYTES: Final = 64
-"""The same for each element of BYTES."""
-_MAX_ELEMENTS: Final = 10_000
-"""Of BYTES: to look at each takes time that all other requests wait for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +62,7 @@ class ResponseCache:
         """
         if request.sequence is not None or request.into is not None:
             return None
-        nbytes = _nbytes(request.inputs)
+        nbytes = bytes_of(request.inputs)
         if nbytes is None or nbytes > self._max_entry_bytes:
             return None
         return (
@@ -90,7 +86,7 @@ class ResponseCache:
 
     def put(self, key: Key, response: InferResponse, request: InferRequest) -> None:
         """Keep a copy of an answer: its arrays may be rows of a whole batch, which must not stay for their sake."""
-        nbytes = _nbytes({**response.outputs, **{name: best.values for name, best in response.classes.items()}})
+        nbytes = bytes_of({**response.outputs, **{name: best.values for name, best in response.classes.items()}})
         if nbytes is None or nbytes > self._max_entry_bytes:
             return
         if key in self._entries:
@@ -101,7 +97,7 @@ class ResponseCache:
             response.final,
             {name: TopK(_kept(best.values), _kept(best.indices)) for name, best in response.classes.items()},
         )
-        total = nbytes + (_nbytes(request.inputs) or 0) + _ENTRY_BYTES
+        total = nbytes + (bytes_of(request.inputs) or 0) + _ENTRY_BYTES
         expires = time.monotonic() + self._ttl_seconds if self._ttl_seconds else float("inf")
         self._entries[key] = _Entry(copy, total, expires)
         self.nbytes += total
@@ -138,19 +134,6 @@ class Remembering(AsyncIterator[InferResponse]):
     def abandon(self) -> None:
         """See Answers."""
         self._answers.abandon()
-
-
-def _nbytes(tensors: Tensors) -> int | None:
-    """What tensors take; None if that takes long to find out."""
-    total = 0
-    for array in tensors.values():
-        if array.dtype != BYTES:
-            total += array.nbytes
-        elif array.size > _MAX_ELEMENTS:
-            return None
-        else:
-            total += sum([len(element) for element in array.flat]) + _ELEMENT_BYTES * array.size
-    return total
 
 
 def _content(array: Array) -> Hashable:

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.canonical import BYTES, Array, InferRequest, InferResponse, Tensors
+from gateway.canonical import Array, InferRequest, InferResponse, bytes_of
 from gateway.comparison import Comparison, Tolerance, compare
 from gateway.config import Mirror, RouteTarget
 from gateway.errors import Code, GatewayError, InvalidArgument, ModelDecoupled, NotOneAnswer
@@ -44,9 +44,6 @@ _LARGE_BYTES: Final = 32 << 10
 """Answers of more are compared in a thread."""
 _COPY_BYTES: Final = 4 << 10
 """What Python keeps around a copy's tensors, about."""
-_ELEMENT_BYTES: Final = 64
-_MOST_ELEMENTS: Final = 10_000
-"""Of BYTES: to look at each takes time that all other requests wait for."""
 _NO_JUDGEMENT: Final = frozenset(
     {Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.UNAUTHENTICATED}
 )
@@ -136,7 +133,7 @@ class Shadow:
         # S311: it chooses what is looked at twice, and guards nothing.
         if request.sequence is not None or request.view.decoupled or random.random() >= self._config.share:  # noqa: S311
             return None
-        nbytes = None if request.into is not None else _nbytes(request.inputs)
+        nbytes = None if request.into is not None else bytes_of(request.inputs)
         if nbytes is None or self.held_bytes + nbytes + _COPY_BYTES > self._config.max_queued_bytes:
             self.results[DROPPED] += 1
             return None
@@ -150,7 +147,7 @@ class Shadow:
     def send(self, copy: Copy, primary: Side) -> None:
         """The caller has its answer: now it is the shadow's turn."""
         outcome = primary.outcome
-        nbytes = _nbytes(outcome.outputs) if isinstance(outcome, InferResponse) else 0
+        nbytes = bytes_of(outcome.outputs) if isinstance(outcome, InferResponse) else 0
         if nbytes is None or self.held_bytes + nbytes > self._config.max_queued_bytes:
             self.results[DROPPED] += 1
             self.give_back(copy)
@@ -284,16 +281,3 @@ def _kept(array: Array) -> Array:
     kept = array.copy()
     kept.flags.writeable = False
     return kept
-
-
-def _nbytes(tensors: Tensors) -> int | None:
-    """What tensors take; None if that takes long to find out."""
-    total = 0
-    for array in tensors.values():
-        if array.dtype != BYTES:
-            total += array.nbytes
-        elif array.size > _MOST_ELEMENTS:
-            return None
-        else:
-            total += sum([len(element) for element in array.flat]) + _ELEMENT_BYTES * array.size
-    return total

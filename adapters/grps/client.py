@@ -75,14 +75,17 @@ class HttpClient:
             raise broken("grps message with tensors") from None
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        """The end of the stream is the only word after the last answer."""
-        answer = self.decode(reply, description)
-        return InferResponse(answer.outputs, final=False)
+        return not_last(self.decode(reply, description))
 
 
 def model_name(model: UpstreamModel) -> str:
     """As grps names it: name and version as one word."""
     return model.name if model.version is None else f"{model.name}-{model.version}"
+
+
+def not_last(answer: InferResponse) -> InferResponse:
+    """The same as a part of a stream, whose end is the only word after its last answer."""
+    return InferResponse(answer.outputs, final=False)
 
 
 def failed(code: int, text: str) -> GatewayError:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from adapters.grps.client import failed, model_name, named
+from adapters.grps.client import failed, model_name, named, not_last
 from adapters.grps.errors import Undecodable
 from adapters.grps.proto_message import GrpsMessage, gtensors, read_message
 from adapters.upstream import broken, failure, whole
@@ -62,9 +62,7 @@ class GrpcClient:
         return named(found, description)
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        """The end of the stream is the only word after the last answer."""
-        answer = self.decode(reply, description)
-        return InferResponse(answer.outputs, final=False)
+        return not_last(self.decode(reply, description))
 
 
 def _status(reply: Reply) -> Any:

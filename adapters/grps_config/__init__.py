@@ -15,6 +15,6 @@ Every key is mapped, ignored with a reason, or refused with a remedy. Source: gr
 and what reads them.
 """
 
-from adapters.grps_config.server import Server, read_server
+from adapters.grps_config.server import read_server
 
-__all__ = ["Server", "read_server"]
+__all__ = ["read_server"]

@@ -9,10 +9,7 @@ from typing import Any, Final
 
 from adapters.grps_config.place import find
 from adapters.grps_config.tree import Item
-from adapters.migration import Imported, printable
-
-NO_BOUND: Final = 65536
-"""How many requests may wait; grps sets no bound."""
+from adapters.migration import NO_BOUND, Imported, printable
 
 _DEVICE: Final = re.compile(r"(?:cuda|gpu)(:[0-9]{1,3})?")
 _KNOWN_TYPES: Final = ("torch", "tensorflow", "tensorrt", "customized")

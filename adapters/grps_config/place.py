@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters.grps_config.tree import Item
-
-EXTRA: Final = "needs TensorFlow here: pip install 'tensorgate[tensorflow]'"
+from adapters.migration import NEEDS_TENSORFLOW, is_version
 
 _ONNX: Final = "model.onnx"
 _SAVED: Final = ("saved_model.pb", "saved_model.pbtxt")
@@ -41,7 +40,7 @@ def find(inferer: str, path: Item, folder: Path) -> Place:
         remark = "" if target.suffix == onnx.suffix or target.is_dir() else f"is not run; {onnx.name} beside it is"
         return _place("onnx", onnx.parent, onnx.name, remark)
     if inferer == "tensorflow" and (place is None or _saved(target)):
-        remark = EXTRA if place else f"is not on this machine; copy it here; {EXTRA}"
+        remark = NEEDS_TENSORFLOW if place else f"is not on this machine; copy it here; {NEEDS_TENSORFLOW}"
         return _place("tensorflow", target, "", remark)
     wanted = target.with_suffix(".onnx") if target.suffix else target / _ONNX
     remedy = _EXPORT[inferer].format(path=target, onnx=wanted)
@@ -63,12 +62,8 @@ def _onnx(target: Path) -> Path | None:
 def _saved(target: Path) -> bool:
     if not target.is_dir():
         return False
-    folders = [target, *(each for each in target.iterdir() if _is_version(each))]
+    folders = [target, *(each for each in target.iterdir() if is_version(each))]
     return any((folder / file).is_file() for folder in folders for file in _SAVED)
-
-
-def _is_version(folder: Path) -> bool:
-    return folder.name.isascii() and folder.name.isdecimal() and folder.is_dir()
 
 
 def _place(backend: str, folder: Path, file: str, remark: str) -> Place:

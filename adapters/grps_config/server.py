@@ -11,7 +11,7 @@ from typing import Any, Final
 from adapters.grps_config.dag import read_dag
 from adapters.grps_config.models import Named, read_models
 from adapters.grps_config.tree import Item, read_tree
-from adapters.migration import Imported, Note, flow
+from adapters.migration import Server, flow
 
 _FRAMEWORKS: Final = ("http", "http+grpc", "http+brpc")
 _HOST: Final = re.compile(r"[0-9A-Za-z.:_-]{1,253}")
@@ -27,15 +27,6 @@ _GPU: Final = {
     "mem_gc_interval": "memory is given back when a model is unloaded",
 }
 _LOG: Final = "logs go to stderr; let the container or systemd keep them"
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What a grps server was told: `sections` are lines of YAML before `models`."""
-
-    sections: Sequence[str]
-    models: Sequence[Imported]
-    notes: Sequence[Note]
 
 
 @dataclass(frozen=True, slots=True)

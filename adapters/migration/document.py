@@ -28,6 +28,15 @@ class Imported:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What another server was told: `sections` are lines of YAML before `models`."""
+
+    sections: Sequence[str]
+    models: Sequence[Imported]
+    notes: Sequence[Note]
+
+
 def document(title: Sequence[str], sections: Sequence[str], models: Sequence[Imported], folder: Path | None) -> str:
     """The file's text: comments, the lines of the sections before `models`, and the models; paths are relative to its
     `folder`, or left as they are. What could not be read, or is done otherwise, stands in comments.

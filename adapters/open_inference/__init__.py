@@ -3,8 +3,8 @@
 `routes` says which address is which question, `request` turns bodies into canonical requests, `response` answers into
 bodies, `generate` does both for text generation, `errors` has the one table of kinds; `classification` writes the best
 classes of an output, `shared_memory` has the calls that manage regions. For gRPC, `proto_routes`, `proto_request` and
-`proto_response` do the same, `proto_control` for every other question. Source: the Open Inference Protocol; where it is
-silent, Triton.
+`proto_response` do the same, `proto_control` for every other question. `client`, `generate_client` and `proto_client`
+are the other side. Source: the Open Inference Protocol; where it is silent, Triton.
 """
 
 from __future__ import annotations

@@ -10,18 +10,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from adapters.open_inference.proto_template import KEY_BYTES, NUMBERS, REMEMBERED, Tensor, common_bytes
-from adapters.open_inference.proto_wire import cut_out
+from adapters.open_inference.proto_template import KEY_BYTES, Common, Tensor, find_tensors, remember
+from adapters.open_inference.proto_wire import RAW_OUTPUTS
 from gateway.canonical import InferResponse
 from gateway.ports import Buffer
 
 _KIND: Final = "inference.ModelInferResponse"
-_TAG: Final = 6 << 3 | 2
-"""Of raw_output_contents."""
 
 
 class _Template(NamedTuple):
-    common: tuple[tuple[int, bytes], ...]
+    common: Common
     tensors: tuple[Tensor, ...]
 
 
@@ -43,22 +41,8 @@ class Answers:
 
     def learn(self, body: Buffer, answer: InferResponse) -> None:
         """Keep what is common to messages like this one, without an id, which was read as that answer."""
-        arrays = answer.outputs
-        if answer.parameters or not answer.final or not arrays:
+        if answer.parameters or not answer.final:
             return
-        if not all(array.size and array.dtype.kind in NUMBERS for array in arrays.values()):
-            return
-        head, raw = cut_out(body, _KIND, _TAG)
-        sizes = [array.nbytes for array in arrays.values()]
-        common = common_bytes(body, head, sizes, bytes([_TAG])) if [*map(len, raw)] == sizes else None
-        if common is None:
-            return
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
-        tensors = tuple(
-            [
-                Tensor(name, array.shape, array.dtype, at + len(before))
-                for (name, array), (at, before) in zip(arrays.items(), common, strict=True)
-            ]
-        )
-        self._known[len(body), bytes(body[:KEY_BYTES])] = _Template(common, tensors)
+        found = find_tensors(body, _KIND, RAW_OUTPUTS, answer.outputs)
+        if found is not None:
+            remember(self._known, body, _Template(*found))

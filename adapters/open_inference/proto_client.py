@@ -14,12 +14,12 @@ import numpy as np
 
 from adapters.open_inference.client import parameters_of, spec_of, tensor_of
 from adapters.open_inference.proto_answers import Answers
-from adapters.open_inference.proto_parameters import EMPTY_FINAL
+from adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
 from adapters.open_inference.proto_response import ERROR_METADATA
-from adapters.open_inference.proto_wire import cut_out
+from adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
 from adapters.open_inference.raw import raw_of
 from adapters.pb import message
-from adapters.upstream import broken, failure, whole
+from adapters.upstream import broken, failure, parsed, whole
 from adapters.wire_format import parse, varint
 from gateway.canonical import DTYPES, InferRequest, InferResponse, ParameterValue, Tensors, datatype_of
 from gateway.errors import Code, InvalidArgument, ModelFailed
@@ -29,16 +29,9 @@ _SERVICE: Final = "/inference.GRPCInferenceService/"
 _REQUEST: Final = message("inference.ModelInferRequest")
 _RESPONSE: Final = "inference.ModelInferResponse"
 _STREAM_RESPONSE: Final = "inference.ModelStreamInferResponse"
-_RAW_INPUTS: Final = b"\x3a"
-_RAW_OUTPUTS: Final = 6 << 3 | 2
+_RAW_INPUT: Final = bytes([RAW_INPUTS])
 _LARGE_BYTES: Final = 4 << 10
 """Below that, protobuf's copy costs less than the walk that avoids it."""
-_PARAMETER: Final[Mapping[type, str]] = {
-    bool: "bool_param",
-    int: "int64_param",
-    float: "double_param",
-    str: "string_param",
-}
 _FIELDS: Final[Mapping[str, str]] = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -54,7 +47,6 @@ _FIELDS: Final[Mapping[str, str]] = {
     "BYTES": "bytes_contents",
 }
 """Where the values of a datatype are, if a server does not send raw contents."""
-_FINAL: Final = "triton_final_response"
 _UNKNOWN: Final = frozenset({Code.UNIMPLEMENTED, Code.NOT_FOUND})
 
 
@@ -88,11 +80,11 @@ class GrpcClient:
 
     def description(self, replies: Sequence[Reply]) -> Description:
         """The second reply says what only Triton's kind has: optional inputs, decoupled models."""
-        metadata = _parsed("inference.ModelMetadataResponse", replies[0])
+        metadata = parsed("inference.ModelMetadataResponse", replies[0])
         optional: set[str] = set()
         decoupled = False
         if replies[1].grpc_code not in _UNKNOWN:
-            config = _parsed("inference.ModelConfigResponse", replies[1]).config
+            config = parsed("inference.ModelConfigResponse", replies[1]).config
             decoupled = config.model_transaction_policy.decoupled
             optional = {item.name for item in config.input if item.optional}
         return Description(
@@ -113,13 +105,14 @@ class GrpcClient:
             body.append(_parameters(request.id, values))
         for array in tensors.values():
             data = raw_of(array)
-            body += _RAW_INPUTS, varint(len(data)), data
+            body += _RAW_INPUT, varint(len(data)), data
         if stream:
             return Ask(f"{_SERVICE}ModelStreamInfer", body, headers={ERROR_METADATA: "true"})
         return Ask(f"{_SERVICE}ModelInfer", body)
 
     def decode(self, reply: Reply, description: Description) -> InferResponse:
-        _check(reply)
+        if reply.grpc_code:
+            raise failure(reply.grpc_code, reply.message)
         body = whole(reply)
         known = self._answers.read(body)
         if known is not None:
@@ -131,7 +124,7 @@ class GrpcClient:
         return response
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        answer = _parsed(_STREAM_RESPONSE, reply)
+        answer = parsed(_STREAM_RESPONSE, reply)
         if answer.error_message:
             raise ModelFailed(answer.error_message)
         response = answer.infer_response
@@ -158,7 +151,7 @@ def _head(
 def _parameters(id: str, values: Mapping[str, ParameterValue]) -> bytes:
     request: Any = _REQUEST(id=id)
     for name, value in values.items():
-        setattr(request.parameters[name], _PARAMETER[type(value)], value)
+        setattr(request.parameters[name], FIELD_OF[type(value)], value)
     serialized: bytes = request.SerializeToString()
     return serialized
 
@@ -169,24 +162,10 @@ def _read(body: Buffer) -> tuple[Any, Sequence[memoryview]]:
         if len(body) < _LARGE_BYTES:
             answer = parse(_RESPONSE, body)
             return answer, [memoryview(data) for data in answer.raw_output_contents]
-        head, raw = cut_out(body, _RESPONSE, _RAW_OUTPUTS)
+        head, raw = cut_out(body, _RESPONSE, RAW_OUTPUTS)
         return parse(_RESPONSE, head), raw
     except InvalidArgument:
         raise broken("ModelInferResponse") from None
-
-
-def _check(reply: Reply) -> None:
-    if reply.grpc_code:
-        raise failure(reply.grpc_code, reply.message)
-
-
-def _parsed(kind: str, reply: Reply) -> Any:
-    """Raises GatewayError: what the server said instead, or that it is none of that kind."""
-    _check(reply)
-    try:
-        return parse(kind, whole(reply))
-    except InvalidArgument:
-        raise broken(kind.rpartition(".")[2]) from None
 
 
 def _response(answer: Any, raw: Sequence[memoryview]) -> InferResponse:
@@ -204,7 +183,7 @@ def _response(answer: Any, raw: Sequence[memoryview]) -> InferResponse:
     final = True
     for name, item in answer.parameters.items():
         value = getattr(item, item.WhichOneof("parameter_choice") or "string_param")
-        if name == _FINAL:
+        if name == FINAL:
             final = value
         else:
             parameters[name] = value

@@ -15,13 +15,13 @@ from google.protobuf.json_format import ParseDict
 from adapters.open_inference.model_config import triton_config
 from adapters.open_inference.proto_request import version_ref
 from adapters.open_inference.response import extensions
+from adapters.open_inference.statistics import plain_statistics
 from adapters.pb import message
 from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
 from gateway.canonical import TensorSpec
 from gateway.errors import InvalidArgument, Unsupported
 from gateway.ports import Call, Decode, Encode, ModelView, Reply, Resolve
 from gateway.questions import (
-    Duration,
     IndexEntry,
     LoadModel,
     LogSettings,
@@ -159,24 +159,7 @@ def decode_statistics(call: Call, resolve: Resolve) -> ModelStatistics:
 
 
 def encode_statistics(statistics: tuple[Statistics, ...], question: Any) -> Reply:
-    return _reply("ModelStatisticsResponse", model_stats=map(_of_version, statistics))
-
-
-def _of_version(statistics: Statistics) -> dict[str, Any]:
-    return {
-        "name": statistics.name,
-        "version": str(statistics.version),
-        "last_inference": statistics.last_inference_ms,
-        "inference_count": statistics.inference_count,
-        "execution_count": statistics.execution_count,
-        "inference_stats": _durations(statistics.stages),
-        "batch_stats": [{"batch_size": rows, **_durations(stages)} for rows, stages in statistics.batches.items()],
-        "response_stats": {index: _durations(stages) for index, stages in statistics.responses.items()},
-    }
-
-
-def _durations(stages: Mapping[str, Duration]) -> dict[str, Any]:
-    return {stage: {"count": duration.count, "ns": duration.ns} for stage, duration in stages.items()}
+    return _reply("ModelStatisticsResponse", model_stats=map(plain_statistics, statistics))
 
 
 # ----------------------------------------------------------------------------------------------- the model repository

@@ -14,6 +14,15 @@ from gateway.errors import InvalidArgument
 
 EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 """Asks a stream to say when a decoupled model has said everything. Some send it with every call."""
+FINAL: Final = "triton_final_response"
+"""Whether an answer of a stream is the last one."""
+FIELD_OF: Final[Mapping[type, str]] = {
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+    str: "string_param",
+}
+"""The type of a custom parameter's value -> its field in a message."""
 
 _CUSTOM: Final = ("int64_param", "bool_param", "string_param")
 _RESERVED: Final[Mapping[str, tuple[str, ...]]] = {

@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from adapters.open_inference.errors import encode_error
+from adapters.open_inference.proto_parameters import FIELD_OF, FINAL
+from adapters.open_inference.proto_wire import RAW_OUTPUTS
 from adapters.open_inference.raw import raw_of
 from adapters.open_inference.response import wire_outputs
 from adapters.open_inference.wire import StreamWire
@@ -30,16 +32,9 @@ ERROR_METADATA: Final = "triton_grpc_error"
 _INFER_RESPONSE: Final = message("inference.ModelInferResponse")
 _STREAM_RESPONSE: Final = message("inference.ModelStreamInferResponse")
 _ID: Final = b"\x1a"
-_RAW_CONTENTS: Final = b"\x32"
+_RAW_OUTPUT: Final = bytes([RAW_OUTPUTS])
 _IN_STREAM: Final = b"\x12"
 _MOST_BYTES: Final = 2**31 - 1
-_PARAMETER: Final[Mapping[type, str]] = {
-    bool: "bool_param",
-    int: "int64_param",
-    float: "double_param",
-    str: "string_param",
-}
-_FINAL: Final = "triton_final_response"
 
 
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
@@ -59,7 +54,7 @@ def encode_end(last: InferResponse | None, request: InferRequest) -> Reply | Non
     if not wire.ends or not request.view.decoupled or (last is not None and last.final):
         return None
     response = _INFER_RESPONSE(model_name=request.view.name, model_version=wire.version, id=request.id)
-    response.parameters[_FINAL].bool_param = True
+    response.parameters[FINAL].bool_param = True
     return Reply(_STREAM_RESPONSE(infer_response=response).SerializeToString(), streamed=True)
 
 
@@ -76,7 +71,7 @@ def encode_stream_error(error: GatewayError, call: Call) -> Reply:
     response = _INFER_RESPONSE(id=call.notes.get("id", ""))
     if call.accepted:
         response.model_name = call.notes["model"]
-        response.parameters[_FINAL].bool_param = True
+        response.parameters[FINAL].bool_param = True
     body = _STREAM_RESPONSE(error_message=reply.message, infer_response=response).SerializeToString()
     return Reply(body, streamed=True)
 
@@ -100,7 +95,7 @@ def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -
     for name, array in outputs:
         fields.append(_output(name, datatype_of(array.dtype), array.shape))
         data = b"" if name in into else raw_of(array)
-        contents += _RAW_CONTENTS, varint(len(data)), data
+        contents += _RAW_OUTPUT, varint(len(data)), data
     fields += contents
     if sum(map(len, contents)) > _MOST_BYTES:
         raise _too_large()
@@ -113,7 +108,7 @@ def _before_lone(model: str, version: int, name: str, dtype: np.dtype[Any], shap
     size = math.prod(shape) * dtype.itemsize
     if size > _MOST_BYTES:
         raise _too_large()
-    return _opening(model, version) + _output(name, datatype_of(dtype), shape) + _RAW_CONTENTS + varint(size)
+    return _opening(model, version) + _output(name, datatype_of(dtype), shape) + _RAW_OUTPUT + varint(size)
 
 
 def _too_large() -> EncodingFailed:
@@ -135,7 +130,7 @@ def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
 
 @lru_cache(maxsize=2)
 def _final(final: bool) -> bytes:
-    return _parameters({_FINAL: final})
+    return _parameters({FINAL: final})
 
 
 def _parameters(values: Mapping[str, ParameterValue]) -> bytes:
@@ -145,7 +140,7 @@ def _parameters(values: Mapping[str, ParameterValue]) -> bytes:
     response: Any = _INFER_RESPONSE()
     for name, value in values.items():
         try:
-            setattr(response.parameters[name], _PARAMETER[type(value)], value)
+            setattr(response.parameters[name], FIELD_OF[type(value)], value)
         except (KeyError, ValueError, TypeError):
             raise EncodingFailed(f"the response's parameter '{name}' is none that a message can carry") from None
     serialized: bytes = response.SerializeToString()

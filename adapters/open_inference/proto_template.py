@@ -14,21 +14,24 @@ be the very version that the message was checked against.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from adapters.open_inference.proto_wire import split
+from adapters.open_inference.proto_wire import RAW_INPUTS, cut_out
 from adapters.wire_format import varint
-from gateway.canonical import InferRequest, ModelRef, OutputRequest
+from gateway.canonical import InferRequest, ModelRef, OutputRequest, Tensors
 from gateway.ports import Buffer, Call, ModelView, Resolve
 
-REMEMBERED: Final = 256
 KEY_BYTES: Final = 32
+_REMEMBERED: Final = 256
 _MOST_HEAD_BYTES: Final = 2 << 10
-_RAW_CONTENTS: Final = b"\x3a"
-NUMBERS: Final = "iuf"
+_NUMBERS: Final = "iuf"
 """Kinds of dtypes of which any bytes are right."""
+
+Common = tuple[tuple[int, bytes], ...]
+"""Bytes that messages have in common, with the places where they stand."""
+T = TypeVar("T")
 
 
 class Tensor(NamedTuple):
@@ -41,9 +44,7 @@ class Tensor(NamedTuple):
 
 
 class Template(NamedTuple):
-    """`common` are bytes with the places where they stand."""
-
-    common: tuple[tuple[int, bytes], ...]
+    common: Common
     tensors: tuple[Tensor, ...]
     ref: ModelRef
     view: ModelView
@@ -76,34 +77,42 @@ class Templates:
 
     def learn(self, body: Buffer, kind: str, ref: ModelRef, request: InferRequest) -> None:
         """Keep what is common to messages like this one, which was read as that request."""
-        arrays = list(request.inputs.items())
         if request.parameters or request.sequence or request.priority or request.queue_timeout_us:
             return
-        if not arrays or not all(array.size and array.dtype.kind in NUMBERS for _, array in arrays):
-            return
-        common = _common(body, kind, [array.nbytes for _, array in arrays])
-        if common is None:
-            return
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
-        tensors = tuple(
-            [
-                Tensor(name, array.shape, array.dtype, at + len(before))
-                for (name, array), (at, before) in zip(arrays, common, strict=True)
-            ]
-        )
-        key = (len(body), bytes(body[:KEY_BYTES]))
-        self._known[key] = Template(common, tensors, ref, request.view, request.outputs, request.wire)
+        found = find_tensors(body, kind, RAW_INPUTS, request.inputs)
+        if found is not None:
+            remember(self._known, body, Template(*found, ref, request.view, request.outputs, request.wire))
 
 
-def _common(body: Buffer, kind: str, sizes: Sequence[int]) -> tuple[tuple[int, bytes], ...] | None:
-    """What stands before each tensor's bytes, if a message ends with its tensors as protobuf writes them."""
-    head, raw = split(body, kind)
-    return common_bytes(body, head, sizes, _RAW_CONTENTS) if [*map(len, raw)] == sizes else None
+def find_tensors(body: Buffer, kind: str, tag: int, arrays: Tensors) -> tuple[Common, tuple[Tensor, ...]] | None:
+    """What a message from which these arrays were read has in common with others, and where its tensors are; None
+    unless it ends with their bytes, as protobuf writes them under that tag, and any bytes would be right.
+    """
+    if not arrays or [each for each in arrays.values() if not each.size or each.dtype.kind not in _NUMBERS]:
+        return None
+    head, raw = cut_out(body, kind, tag)
+    sizes = [array.nbytes for array in arrays.values()]
+    common = _common(body, head, sizes, bytes([tag])) if [*map(len, raw)] == sizes else None
+    if common is None:
+        return None
+    tensors = [
+        Tensor(name, array.shape, array.dtype, at + len(before))
+        for (name, array), (at, before) in zip(arrays.items(), common, strict=True)
+    ]
+    return common, tuple(tensors)
 
 
-def common_bytes(body: Buffer, head: bytes, sizes: Sequence[int], tag: bytes) -> tuple[tuple[int, bytes], ...] | None:
-    """The same of a message that is this head and, under that tag, data of these sizes: if that is their order."""
+def remember(known: dict[tuple[int, bytes], T], body: Buffer, template: T) -> None:
+    """Keep it for messages of this size which begin like this one. There is an end to what is kept."""
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known[len(body), bytes(body[:KEY_BYTES])] = template
+
+
+def _common(body: Buffer, head: bytes, sizes: Sequence[int], tag: bytes) -> Common | None:
+    """What stands before each piece of data, in a message that is this head and then, under that tag, data of these
+    sizes; None if that is not their order.
+    """
     if len(head) > _MOST_HEAD_BYTES or body[: len(head)] != head:
         return None
     common: list[tuple[int, bytes]] = []

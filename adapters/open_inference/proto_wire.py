@@ -13,7 +13,9 @@ from typing import Final
 from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
 from gateway.ports import Buffer
 
-_RAW_CONTENTS: Final = 7 << 3 | 2
+RAW_INPUTS: Final = 7 << 3 | 2
+RAW_OUTPUTS: Final = 6 << 3 | 2
+"""The tags of ModelInferRequest.raw_input_contents and ModelInferResponse.raw_output_contents."""
 _INPUTS: Final = 5 << 3 | 2
 _CONTENTS: Final = 5 << 3 | 2
 """The tags of ModelInferRequest.raw_input_contents and .inputs, and of InferInputTensor.contents."""
@@ -25,7 +27,7 @@ def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
     Raises InvalidArgument for what upb refuses, as far as it can be seen from outside (the fields are left to it), and
     for a message that has much of what no tensor is made of.
     """
-    message, raw = cut_out(body, kind, _RAW_CONTENTS)
+    message, raw = cut_out(body, kind, RAW_INPUTS)
     if len(message) > MOST_HEAD_BYTES:
         _check_head(message, kind)
     return message, raw

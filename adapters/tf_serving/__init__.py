@@ -33,6 +33,7 @@
     proto_reload.py      another list of models in place of those that are served
     proto_errors.py      every kind of failure as a gRPC status
     example.py           a request that calls a model
+    client.py            the other side, over HTTP          proto_client.py     over gRPC
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
 name); they are kept where a client can meet them, and each is told beside its line.

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from adapters.json_body import ARRAY, OBJECT, OutOfRange, length, members, numbers
+from adapters.json_body import ARRAY, OBJECT, OutOfRange, as_double, length, members, numbers
 from adapters.pb import message
 from adapters.tf_serving.example_tensors import Column, Feature, Kind, merge
 from adapters.tf_serving.json_text import utf8
@@ -129,7 +129,7 @@ def _read_element(name: str, element: Any, kind: Kind | None) -> float | int | b
     if own == "bytes":
         return utf8(element) if isinstance(element, str) else decode_base64(element["b64"])
     if own == "float":
-        return _double(element)
+        return as_double(element)
     if element > _INT64.max:
         raise InvalidArgument(f"Feature: {name} has uint64_t element. Only int64_t is supported.")
     return int(element)
@@ -142,13 +142,6 @@ def _element_kind(element: Any) -> Kind | None:
     if type(element) is int and not _INT64.min <= element <= _UINT64.max:
         return "float"
     return _KINDS.get(type(element))
-
-
-def _double(number: int | float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
 
 
 def _kind_of(value: Value) -> Kind:

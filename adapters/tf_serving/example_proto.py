@@ -7,7 +7,7 @@ before. Where all Examples are written as everybody writes them, the compiled he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -16,10 +16,19 @@ from google.protobuf.message import DecodeError
 
 from adapters.pb import message
 from adapters.texts import array_of
-from adapters.tf_serving.example_tensors import Column, Examples, Feature, Kind, Vectors, merge, model_inputs
+from adapters.tf_serving.example_tensors import (
+    KIND_DTYPES,
+    Column,
+    Examples,
+    Feature,
+    Kind,
+    Vectors,
+    merge,
+    model_inputs,
+)
 from adapters.tf_serving.tensors import Tensor
-from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
-from gateway.canonical import DTYPES, Signature, Tensors
+from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, parse, too_large
+from gateway.canonical import Signature, Tensors
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, NeedsThread
 
@@ -40,7 +49,6 @@ _FEW: Final = 32
 """More numbers than that are quicker copied at once."""
 _PIECE: Final = 4096
 """Examples that are read at once; values of theirs become Python's objects without a pause."""
-_VALUES: Final[Mapping[str, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
 _FIRST: Final = 1 << 3 | 2
 _SECOND: Final = 2 << 3 | 2
 """The tags of a message's fields 1 and 2."""
@@ -146,7 +154,7 @@ def _vectors(parts: list[list[Any]]) -> list[Vectors] | None:
         if kind == "bytes":
             flat = array_of([text for _, _, texts in pieces for text in texts])
         else:
-            flat = np.concatenate([np.frombuffer(values, _VALUES[kind]) for _, _, values in pieces])
+            flat = np.concatenate([np.frombuffer(values, KIND_DTYPES[kind]) for _, _, values in pieces])
         vectors.append(Vectors(kind, size, flat))
     return vectors
 
@@ -239,25 +247,18 @@ def read_request(kind: str, body: Buffer) -> tuple[Any, Examples]:
     """
     if len(body) > _LARGE_BYTES:
         head, lists = _split(kind, body)
-        return _whole(kind, head), _plain(body, lists) or _listed(kind, body, lists)
+        return parse(kind, head), _plain(body, lists) or _listed(kind, body, lists)
     if len(body) > SMALL_BYTES and _native_read is not None:
         with suppress(InvalidArgument):  # which the whole message words
             head, lists = _split(kind, body)
             plain = _plain(body, lists)
             if plain is not None:
-                return _whole(kind, head), plain
-    request = _whole(kind, body)
+                return parse(kind, head), plain
+    request = parse(kind, body)
     if request.input.WhichOneof("kind") == "example_list_with_context":
         found = request.input.example_list_with_context
         return request, ProtoExamples(found.examples, found.context)
     return request, ProtoExamples(request.input.example_list.examples)
-
-
-def _whole(kind: str, body: Buffer) -> Any:
-    try:
-        return message(kind).FromString(body)
-    except DecodeError:
-        raise InvalidArgument(f"failed to parse the request: it is no valid {kind}") from None
 
 
 def _split(kind: str, body: Buffer) -> tuple[bytes, list[_List]]:

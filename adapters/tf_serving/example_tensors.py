@@ -8,7 +8,7 @@ shape of a row; its first dimension may vary, if all Examples agree. Where no sh
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
@@ -22,7 +22,8 @@ Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
 _PARSED: Final[dict[Kind, str]] = {"bytes": "string", "float": "float", "int64": "int64"}
 """Kind -> the dtype that TensorFlow parses it to, as its texts call it."""
-_DTYPES: Final[dict[Kind, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
+KIND_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"float": DTYPES["FP32"], "int64": DTYPES["INT64"]}
+"""Of arrays of their values."""
 _FEW: Final = 32
 """Fewer values of a feature than that are quicker taken one by one."""
 _AT_ONCE: Final = 1 << 13
@@ -185,7 +186,7 @@ def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
 
 def _gathered(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
     """The same where each Example has few: some at a time, since NumPy keeps the interpreter while it iterates."""
-    flat = np.empty(len(rows) * size, _DTYPES[kind])
+    flat = np.empty(len(rows) * size, KIND_DTYPES[kind])
     some = max(1, _AT_ONCE // max(1, size))
     with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
         for at in range(0, len(rows), some):

@@ -8,19 +8,17 @@ other band are read side by side, as elements of one array, to see that they are
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import numpy as np
 
-from adapters.json_body import read
+from adapters.json_body import STRING, read
 from gateway.errors import MalformedJson
 
 BAND: Final = 900
 """Levels of a band."""
 _MAX_BYTES: Final = 8 << 20
 """As cutting takes twenty times the memory, larger documents are left as they are."""
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 Numbers = np.ndarray[Any, Any]
 
@@ -47,7 +45,7 @@ def cut(body: bytes) -> tuple[bytes, Numbers] | None:
 
 def _levels(body: bytes) -> tuple[Numbers, Numbers, Numbers]:
     """The level of every byte, brackets as deep as what they hold; and which bytes are brackets, which closing ones."""
-    text = np.frombuffer(_STRING.sub(lambda found: b'"' * len(found[0]), body), np.uint8)
+    text = np.frombuffer(STRING.sub(lambda found: b'"' * len(found[0]), body), np.uint8)
     opening = (text == ord("[")) | (text == ord("{"))
     closing = (text == ord("]")) | (text == ord("}"))
     levels = np.cumsum(opening.astype(np.int32) - closing, dtype=np.int32) + closing

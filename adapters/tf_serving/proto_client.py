@@ -15,7 +15,7 @@ from adapters.tf_serving.proto_tensors import TensorReader
 from adapters.tf_serving.proto_types import BY_DTYPE, BY_NUMBER
 from adapters.tf_serving.proto_wire import OUTPUTS, Cut, Unusual, split
 from adapters.tf_serving.tensor_message import tensor_parts
-from adapters.upstream import broken, failure, whole
+from adapters.upstream import broken, failure, parsed, whole
 from adapters.wire_format import varint
 from gateway.canonical import (
     DEFAULT_SIGNATURE,
@@ -70,14 +70,14 @@ class GrpcClient:
     def is_ready(self, reply: Reply) -> bool:
         if reply.grpc_code:
             return False
-        status = _parsed("tensorflow.serving.GetModelStatusResponse", reply)
+        status = parsed("tensorflow.serving.GetModelStatusResponse", reply)
         return any(version.state == _AVAILABLE for version in status.model_version_status)
 
     def questions(self) -> Sequence[Ask]:
         return (Ask(_METADATA, (self._metadata,)),)
 
     def description(self, replies: Sequence[Reply]) -> Description:
-        metadata = _parsed("tensorflow.serving.GetModelMetadataResponse", replies[0]).metadata
+        metadata = parsed("tensorflow.serving.GetModelMetadataResponse", replies[0]).metadata
         signatures = message("tensorflow.serving.SignatureDefMap")()
         try:
             signatures.ParseFromString(metadata[_SIGNATURES].value)
@@ -125,7 +125,7 @@ class GrpcClient:
                 reply = Reply(head)
             except (Unusual, InvalidArgument, UnicodeDecodeError):
                 cuts = NOTHING
-        answer = _parsed(_RESPONSE, reply)
+        answer = parsed(_RESPONSE, reply)
         reader = TensorReader(_received(body), cuts)
         try:
             return InferResponse({name: _array(name, reader, item) for name, item in answer.outputs.items()})
@@ -146,16 +146,6 @@ def _array(name: str, reader: TensorReader, item: Any) -> Array:
     if given.array is None:
         raise ModelFailed(f"the upstream server's output '{name}' has a dtype that no request can carry")
     return given.array
-
-
-def _parsed(kind: str, reply: Reply) -> Any:
-    """Raises GatewayError: what the server said instead, or that it is none of that kind."""
-    if reply.grpc_code:
-        raise failure(reply.grpc_code, reply.message)
-    try:
-        return message(kind).FromString(whole(reply))
-    except DecodeError:
-        raise broken(kind.rpartition(".")[2]) from None
 
 
 def _spec(name: str, item: Any, optional: bool = False) -> TensorSpec:

@@ -17,6 +17,6 @@ Source: TensorFlow Serving's model server, its flags and its text-format configu
 """
 
 from adapters.tf_serving_config.flags import CommandLine, UsageError, read_flags, table
-from adapters.tf_serving_config.server import Server, read_server
+from adapters.tf_serving_config.server import read_server
 
-__all__ = ["CommandLine", "Server", "UsageError", "read_flags", "read_server", "table"]
+__all__ = ["CommandLine", "UsageError", "read_flags", "read_server", "table"]

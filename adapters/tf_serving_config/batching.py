@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, Final
 
-from adapters.migration import Source
+from adapters.migration import NO_BOUND, Source
 
 KIND: Final = "tensorflow.serving.BatchingParameters"
-NO_BOUND: Final = 65536
-"""How many requests may wait where TensorFlow Serving sets no bound."""
 ALONE: Final = {"max_batch_size": 0, "max_queue_size": NO_BOUND}
 """Without --enable_batching: each request runs by itself, in its own shape."""
 

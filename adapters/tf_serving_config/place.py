@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from adapters.migration import NEEDS_TENSORFLOW, is_version
+
 ONNX: Final = "onnx"
 TENSORFLOW: Final = "tensorflow"
-EXTRA: Final = "needs TensorFlow here: pip install 'tensorgate[tensorflow]'"
 
 _FILES: Final = {"model.onnx": ONNX, "saved_model.pb": TENSORFLOW, "saved_model.pbtxt": TENSORFLOW}
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
@@ -35,11 +36,11 @@ def find(base_path: str) -> Place:
         raise ValueError(f"{base_path} is not on this machine; copy it here and name the folder{how}")
     path = Path(uri[2] if uri else base_path)
     if not path.exists():
-        remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {EXTRA}"
+        remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
         return Place(path, TENSORFLOW, "not on this machine", remark)
-    versions = {entry.name: entry for entry in path.iterdir() if _is_version(entry)}
+    versions = {entry.name: entry for entry in path.iterdir() if is_version(entry)}
     if not versions:
-        remark = f"has no version yet: check the backend, which is a guess; tensorflow {EXTRA}"
+        remark = f"has no version yet: check the backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
         return Place(path, TENSORFLOW, "no version yet", remark)
     return _by_files(path, [versions[name] for name in sorted(versions, key=int, reverse=True)])
 
@@ -49,13 +50,9 @@ def _by_files(path: Path, versions: list[Path]) -> Place:
     for version in versions:
         for file, backend in _FILES.items():
             if (version / file).is_file():
-                remark = EXTRA if backend == TENSORFLOW else ""
+                remark = NEEDS_TENSORFLOW if backend == TENSORFLOW else ""
                 return Place(path, backend, f"{version.name}/{file}", remark)
     seen = sorted({file.name for version in versions for file in version.iterdir() if file.name.isprintable()})
     remedy = "; convert it to ONNX: python -m tf2onnx.convert" if "model.tflite" in seen else ""
     shown = ", ".join(seen[:8]) or "nothing"
     raise ValueError(f"no version in {path} has one of {', '.join(_FILES)}; found {shown}{remedy}")
-
-
-def _is_version(entry: Path) -> bool:
-    return entry.name.isascii() and entry.name.isdecimal() and entry.is_dir()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.migration import Imported, Note, Source, flow, one_line, parse_text, read_text
+from adapters.migration import Imported, Note, Server, Source, flow, one_line, parse_text, read_text
 from adapters.pb import message
 from adapters.tf_serving_config.batching import ALONE, PARALLEL, batching
 from adapters.tf_serving_config.batching import KIND as BATCHING
@@ -45,15 +44,6 @@ _SSL_FIELDS: Final = {
     "custom_ca": f"{_PROXY}; let the proxy in front know the authority",
     "client_verify": f"{_PROXY}; let the proxy in front ask callers for their certificates",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What a TensorFlow Serving server was told: `sections` are lines of YAML before `models`."""
-
-    sections: Sequence[str]
-    models: Sequence[Imported]
-    notes: Sequence[Note]
 
 
 def read_server(line: CommandLine) -> Server:

@@ -11,7 +11,7 @@ model.py        the message -> the entry, by way of:
                 scheduling.py  queue, batches, sequences   instances.py   copies and their device, versions
                 warmup.py      samples before it is ready
                 onnx.py        ONNX Runtime's settings     tensorflow.py  those of TensorFlow
-                pytorch.py     those of PyTorch
+                pytorch.py     those of PyTorch            threads.py     numbers of threads, for these three
 ignored.py      every key by name: honoured, or why not
 plain.py        a message -> JSON data
 

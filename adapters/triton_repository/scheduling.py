@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.migration import Source
+from adapters.migration import NO_BOUND, Source
 from adapters.triton_repository.tensors import datatype, inside
-
-NO_BOUND: Final = 65536
-"""How many requests may wait where Triton sets no bound."""
 
 _CONTROLS: Final = {0: "start", 1: "ready", 2: "end", 3: "correlation_id"}
 

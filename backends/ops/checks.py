@@ -64,6 +64,12 @@ def axis_in(
     return axis % len(shape)
 
 
+def one_axis(specs: Mapping[str, TensorSpec], name: str, axis: int) -> tuple[str, int] | None:
+    """A tensor and that axis of it, counted from the front; None where its rank is open."""
+    shape = specs[name].shape
+    return None if shape is None else (name, axis % len(shape))
+
+
 def bounded(op: str, shape: Sequence[int], itemsize: int) -> None:
     """Raises InvalidArgument for what is too large to be made."""
     size = prod(map(int, shape)) * itemsize

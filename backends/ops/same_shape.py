@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from backends.ops.base import one, renamed
-from backends.ops.checks import axis_in, dense, floating, put, widened
+from backends.ops.checks import axis_in, dense, floating, one_axis, put, widened
 from gateway.canonical import Array, Tensors, TensorSpec
 from gateway.ports import Options
 
@@ -42,8 +42,7 @@ class SameShape:
 
     def along(self, specs: Mapping[str, TensorSpec]) -> tuple[str, int] | None:
         """The tensor and the axis whose entries depend on each other."""
-        shape = specs[self._input].shape
-        return None if self._axis is None or shape is None else (self._input, self._axis % len(shape))
+        return None if self._axis is None else one_axis(specs, self._input, self._axis)
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
         array = dense(self._op, self._input, tensors)

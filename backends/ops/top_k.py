@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from backends.ops.base import one
-from backends.ops.checks import axis_in, dense, numeric, put, replaced
+from backends.ops.checks import axis_in, dense, numeric, one_axis, put, replaced
 from backends.top_k import best_indices
 from gateway.canonical import DTYPES, Tensors, TensorSpec
 from gateway.errors import InvalidArgument
@@ -71,8 +71,7 @@ class TopKOp:
 
     def along(self, specs: Mapping[str, TensorSpec]) -> tuple[str, int] | None:
         """The tensor and the axis whose entries depend on each other."""
-        shape = specs[self._input].shape
-        return None if shape is None else (self._input, self._axis % len(shape))
+        return one_axis(specs, self._input, self._axis)
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
         array = dense("top_k", self._input, tensors)

@@ -7,7 +7,6 @@ classes hold is checked, files that they name exist; `file` reads them from YAML
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
@@ -583,8 +582,3 @@ def json_schema(registries: Registries) -> dict[str, Any]:
     """What the YAML may hold, as JSON Schema 2020-12: for editors, and for the unknown keys' nearest neighbours."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return head | config_class(registries).model_json_schema() | {"title": "tensorgate", "anyOf": _SOME_MODELS}
-
-
-def write_json_schema(path: Path, registries: Registries) -> None:
-    """Write the schema to a file, for people and version control to read."""
-    path.write_text(json.dumps(json_schema(registries), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

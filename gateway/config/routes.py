@@ -172,10 +172,6 @@ class RouteConfig(Section):
                 raise refuse(index, "weight", text="a fallback has no share: the first that is ready takes all")
         return fallback
 
-    def all_targets(self) -> tuple[RouteTarget, ...]:
-        """Whoever may answer: its own, those of rules, those of the fallback."""
-        return (*self.targets, *(target for rule in self.match for target in rule.to), *self.fallback)
-
 
 def _whole(route: tuple[RouteTarget, ...] | RouteConfig) -> RouteConfig:
     return route if isinstance(route, RouteConfig) else RouteConfig(targets=route)

@@ -8,12 +8,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx.helper as make
 import pytest
+from paper_backend import PaperBackend
 
 from backends import failures, pipeline
 from backends.device import Device
@@ -129,15 +130,9 @@ class OnDevice(Device):
     xp = SimpleNamespace(asarray=np.asarray)
 
 
-class Small:
+class Small(PaperBackend):
     """A device with room for two rows, whose results hold on to what was computed."""
 
-    runs_on: Literal["thread", "loop"] = "thread"
-    inline = True
-    decoupled = False
-    merges = True
-    in_flight = 1
-    platform = "test"
     held: weakref.ref[Any] | None = None
     in_the_way: list[bool]
 
@@ -155,9 +150,6 @@ class Small:
             self.held = weakref.ref(work)
             raise error("OutOfMemoryError", "Out of memory allocating 12 bytes", MemoryError)
         yield tensors
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture

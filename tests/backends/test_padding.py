@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, save_model
+from paper_backend import PaperBackend
 
 from backends import pipeline
 from backends.device import Device
@@ -27,15 +28,8 @@ VIEW: Any = SimpleNamespace(name="m")
 """What a model is called is none of the pipeline's business."""
 
 
-class Masked:
+class Masked(PaperBackend):
     """Row by row, and blind to what is -1: y = the words doubled, sum = theirs, name = the name backwards."""
-
-    runs_on: Literal["thread", "loop"] = "thread"
-    inline = True
-    decoupled = False
-    merges = True
-    in_flight = 1
-    platform = "test"
 
     def __init__(self, source: ModelSource) -> None:
         self.device = Device()
@@ -63,9 +57,6 @@ class Masked:
         if words.size and words.flat[0] == 667:
             everything["sum"] = everything["sum"][:1]
         yield {name: everything[name] for name in outputs}
-
-    def close(self) -> None:
-        pass
 
 
 KIND = BackendKind(Options, Masked)

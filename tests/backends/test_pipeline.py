@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
+from paper_backend import PaperBackend
 
 from backends import pipeline
 from backends.device import Device
@@ -19,15 +20,8 @@ from gateway.errors import InvalidArgument, ModelFailed, OutputRows
 from gateway.ports import BackendKind, Computation, ModelSource, Options
 
 
-class Doubler:
+class Doubler(PaperBackend):
     """y = 2 x, z = x + 1; raises and misbehaves on command of the first number."""
-
-    runs_on: Literal["thread", "loop"] = "thread"
-    inline = True
-    decoupled = False
-    merges = True
-    in_flight = 1
-    platform = "test"
 
     def __init__(self, source: ModelSource) -> None:
         self.device = Device()
@@ -45,9 +39,6 @@ class Doubler:
             raise InvalidArgument("not that")
         everything = {"y": x * 2, "z": (x + 1)[:1] if x.flat[0] == -3 else x + 1}
         yield {name: everything[name] for name in outputs}
-
-    def close(self) -> None:
-        pass
 
 
 KIND = BackendKind(Options, Doubler)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paper_backend import PaperBackend
 
 from backends import pipeline
 from backends.device import Device
@@ -18,15 +19,8 @@ from gateway.ports import BackendKind, ModelSource, Options
 FENCE = 7
 
 
-class Echo:
+class Echo(PaperBackend):
     """y = x, s = x as text; where its outputs are made counts."""
-
-    runs_on: Literal["thread", "loop"] = "thread"
-    inline = True
-    decoupled = False
-    merges = True
-    in_flight = 1
-    platform = "test"
 
     def __init__(self, source: ModelSource) -> None:
         self.device = Device()
@@ -39,9 +33,6 @@ class Echo:
         assert isinstance(x, np.ndarray)
         texts = np.array([b"%d" % each for each in x.ravel().tolist()], object).reshape(x.shape)
         return ({name: {"y": x, "s": texts}[name] for name in outputs},)
-
-    def close(self) -> None:
-        pass
 
 
 def serialize(array: Any) -> bytes:

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
+from paper_backend import PaperBackend
 
 from backends import pipeline
 from backends.device import Device
@@ -31,15 +32,9 @@ def spec(name: str, datatype: str = "FP32", shape: tuple[int, ...] | None = (-1,
     return {name: TensorSpec(name, DTYPES[datatype], shape)}
 
 
-class Functions:
+class Functions(PaperBackend):
     """Doubles x by default; the function `length` takes text of any shape but a scalar."""
 
-    runs_on: Literal["thread", "loop"] = "thread"
-    inline = True
-    decoupled = False
-    merges = True
-    in_flight = 1
-    platform = "test"
     max_batch_size = 8
 
     def __init__(self, source: ModelSource) -> None:
@@ -64,9 +59,6 @@ class Functions:
         n = np.vectorize(len, otypes=[np.int64])(tensors["text"])
         results = {"n": n, "y": n.astype(np.float32)}
         return ({output: results[output] for output in outputs},)
-
-    def close(self) -> None:
-        pass
 
 
 KIND = BackendKind(Options, Functions)

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
+from paper_backend import PaperBackend
 
 from backends import pipeline
 from backends.device import Device
@@ -108,15 +109,8 @@ def test_rows_that_are_too_long() -> None:
 # ------------------------------------------------------------------------------------------- callers who share a batch
 
 
-class Mixed:
+class Mixed(PaperBackend):
     """y = x, w = x as INT32, s = x as text: one output that cannot be classified among those that can."""
-
-    runs_on: Literal["thread", "loop"] = "thread"
-    inline = True
-    decoupled = False
-    merges = True
-    in_flight = 1
-    platform = "test"
 
     def __init__(self, source: ModelSource) -> None:
         self.device = Device()
@@ -130,9 +124,6 @@ class Mixed:
         texts = np.array([str(each).encode() for each in x.ravel().tolist()], object).reshape(x.shape)
         everything = {"y": x, "w": x.astype(np.int32), "s": texts}
         return ({name: everything[name] for name in outputs},)
-
-    def close(self) -> None:
-        pass
 
 
 def mixed(max_batch_size: int = 64) -> Computation:

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from benchmarks import grpc_bare, grpc_infer, grpc_wires
+from benchmarks import grpc_bare, grpc_bytes, grpc_infer, grpc_wires
 from benchmarks.h2load import find_h2load, read_round
 from benchmarks.servers import Failed, Server
 from benchmarks.wrk import Round
@@ -37,7 +37,7 @@ async def start() -> AsyncIterator[StartServer]:
 
 @pytest.mark.parametrize("case", CASES)
 async def test_the_bare_handler_passes(case: str, start: StartServer) -> None:
-    port = await start(grpc_bare.Handlers())
+    port = await start(grpc_bytes.Handlers(grpc_bare.METHODS))
     assert await asyncio.to_thread(grpc_infer.is_ready, port)
     size = await asyncio.to_thread(CASES[case].check, Server("bare", port, 0))
     assert size > CASES[case].array.nbytes

@@ -18,7 +18,7 @@ from pydantic import Field
 from gateway.canonical import TensorSpec
 from gateway.config.control import ModelControl
 from gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
-from gateway.config.options import Config, config_class, json_schema, write_json_schema
+from gateway.config.options import Config, config_class, json_schema
 from gateway.config.values import VersionPolicy, parse_bind
 from gateway.files import FileRef
 from gateway.ports import BackendKind, DialectKind, OpKind, Options, Registries
@@ -1147,14 +1147,6 @@ def test_the_schema_describes_every_key_of_ours() -> None:
     ours = [schema["$defs"][name]["properties"] for name in sections]
     ours.append({key: schema["properties"][key] for key in keys})
     assert [key for properties in ours for key, value in properties.items() if "description" not in value] == []
-
-
-def test_the_schema_file(tmp_path: Path) -> None:
-    write_json_schema(tmp_path / "schema.json", REGISTRIES)
-    text = (tmp_path / "schema.json").read_text("utf-8")
-    assert json.loads(text) == SCHEMA
-    assert text.startswith("{\n  ")
-    assert text.endswith("}\n")
 
 
 def test_a_section_with_required_keys_is_required() -> None:
