@@ -332,6 +332,14 @@ class Wire:
     async def call(self, path: str, body: bytes, *more: tuple[str, str]) -> Stream:
         return await self.answer(self.ask(path, body, *more))
 
+    async def say(self, headers: Pairs, *parts: bytes) -> Stream:
+        """A call with any headers and any DATA; without parts it ends with its headers."""
+        stream = self.take()
+        self.send(in_frames(stream, self.block(headers), 0 if parts else END_STREAM))
+        for n, part in enumerate(parts, 1):
+            self.send(data(stream, part, end=n == len(parts)))
+        return await self.answer(stream)
+
     async def echo(self, mark: bytes = b"12345678") -> None:
         """Until the server has read all that was sent; it may end the connection instead."""
         wanted = self.pongs.count(mark) + 1

@@ -1,4 +1,4 @@
-"""What a gRPC call says beside its frames: metadata, deadlines, statuses, compressed messages, and calls that are none.
+"""What a gRPC call says beside its frames: metadata, deadlines, statuses, compressed messages.
 
 Source: gRPC over HTTP/2 (PROTOCOL-HTTP2), gRPC's compression.
 """
@@ -10,31 +10,16 @@ import json
 import zlib
 from typing import Any
 
-import h2_wire as h2
 import pytest
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
-from h2_wire import Stream, Wire, connect, data, in_frames, literal, message, request
-from toy_rpc import BIG, CHAT, COUNT, ECHO, FAIL, HOLD, LIMIT, METADATA_BYTES, TELL, Toy
+from h2_wire import Wire, connect, data, in_frames, literal, message, request
+from toy_rpc import BIG, CHAT, COUNT, ECHO, FAIL, HOLD, METADATA_BYTES, TELL, Toy
 
-from gateway.http2_frames import END_STREAM
-
-OK, UNKNOWN, INVALID, DEADLINE, EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 2, 3, 4, 8, 12, 13
-REFUSED = {UNKNOWN, INVALID, UNIMPLEMENTED, INTERNAL}
+from gateway.errors import Code
 
 
 async def tell(wire: Wire, *more: tuple[str, str]) -> dict[str, Any]:
     told: dict[str, Any] = json.loads((await wire.call(TELL, b"", *more)).body)
     return told
-
-
-async def say(wire: Wire, headers: h2.Pairs, *parts: bytes) -> Stream:
-    """A call with any headers and any DATA; without parts it ends with its headers."""
-    stream = wire.take()
-    wire.send(in_frames(stream, wire.block(headers), 0 if parts else END_STREAM))
-    for n, part in enumerate(parts, 1):
-        wire.send(data(stream, part, end=n == len(parts)))
-    return await wire.answer(stream)
 
 
 # ------------------------------------------------------------------------------------------------------------- metadata
@@ -69,7 +54,7 @@ async def test_binary_metadata_that_are_no_base64_harm_nobody(toy: Toy) -> None:
     async with await connect(toy.port) as wire:
         for value in ("?", "a", "====", "\x7f"):
             stream = await wire.answer(wire.ask(TELL, b"", ("x-bin", value)))
-            assert stream.status in (OK, INTERNAL) or stream.reset is not None
+            assert stream.status in (Code.OK, Code.INTERNAL) or stream.reset is not None
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
 
 
@@ -92,13 +77,22 @@ async def test_metadata_that_are_too_large_end_their_call_alone(toy: Toy) -> Non
         block = literal(request(ECHO, ("x-long", "v" * METADATA_BYTES * 3)))
         wire.send(in_frames(stream, block), data(stream, message(b"hello"), end=True))
         answer = await wire.answer(stream)
-        assert answer.status in (EXHAUSTED, INTERNAL) or answer.reset is not None or answer.header(":status") == "431"
+        assert (
+            answer.status in (Code.RESOURCE_EXHAUSTED, Code.INTERNAL)
+            or answer.reset is not None
+            or answer.header(":status") == "431"
+        )
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
 
 
 async def test_request_ids_come_back(toy: Toy) -> None:
     async with await connect(toy.port) as wire:
-        for method, body, status in ((ECHO, b"", OK), (FAIL, b"5 x", 5), (COUNT, b"1 1", OK), (CHAT, b"", OK)):
+        for method, body, status in (
+            (ECHO, b"", Code.OK),
+            (FAIL, b"5 x", 5),
+            (COUNT, b"1 1", Code.OK),
+            (CHAT, b"", Code.OK),
+        ):
             answer = await wire.call(method, body, ("x-request-id", "mine-1"))
             assert (answer.status, answer.header("x-request-id")) == (status, "mine-1")
         assert (await wire.call(ECHO, b"")).header("x-request-id") is None
@@ -159,7 +153,7 @@ async def test_a_fault_of_ours_tells_nothing(toy: Toy, caplog: pytest.LogCapture
     async with await connect(toy.port) as wire:
         for method in (ECHO, COUNT, CHAT):
             answer = await wire.call(method, b"bug")
-            assert answer.status == INTERNAL
+            assert answer.status == Code.INTERNAL
             assert "secret" not in answer.text
             assert "Traceback" not in answer.text
     assert len(caplog.records) == 3
@@ -190,7 +184,7 @@ async def test_deadlines_that_are_over(given: str, toy: Toy) -> None:
     """Nanoseconds are units, too: 99999999n is a tenth of a second."""
     async with await connect(toy.port) as wire:
         answer = await wire.call(HOLD, b"", ("grpc-timeout", given))
-        assert answer.status == DEADLINE or answer.reset is not None
+        assert answer.status == Code.DEADLINE_EXCEEDED or answer.reset is not None
     await toy.until(lambda: not toy.model.open)
 
 
@@ -201,7 +195,10 @@ async def test_deadlines_that_are_nonsense(given: str, toy: Toy) -> None:
     """The call is answered as if it had none, or refused: never left alone."""
     async with await connect(toy.port) as wire:
         answer = await wire.call(TELL, b"", ("grpc-timeout", given))
-        assert answer.status in (OK, INVALID, DEADLINE, INTERNAL) or answer.reset is not None
+        assert (
+            answer.status in (Code.OK, Code.INVALID_ARGUMENT, Code.DEADLINE_EXCEEDED, Code.INTERNAL)
+            or answer.reset is not None
+        )
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
 
 
@@ -221,11 +218,11 @@ async def test_compressed_messages(encoding: str, toy: Toy) -> None:
     packed = message(PACKED[encoding](body), 1)
     async with await connect(toy.port) as wire:
         for parts in ([packed], [packed[:3], packed[3:9], packed[9:]]):
-            assert (await say(wire, request(ECHO, grpc_encoding=encoding), *parts)).body == body
-        plain = await say(wire, request(ECHO, grpc_encoding=encoding), message(b"plain"))
+            assert (await wire.say(request(ECHO, grpc_encoding=encoding), *parts)).body == body
+        plain = await wire.say(request(ECHO, grpc_encoding=encoding), message(b"plain"))
         assert plain.body == b"plain"
-        chat = await say(wire, request(CHAT, grpc_encoding=encoding), packed + message(b"b"), packed)
-        assert (chat.messages, chat.status) == ([body, b"b", body], OK)
+        chat = await wire.say(request(CHAT, grpc_encoding=encoding), packed + message(b"b"), packed)
+        assert (chat.messages, chat.status) == ([body, b"b", body], Code.OK)
 
 
 async def test_answers_are_compressed_only_for_who_can_read_them(toy: Toy) -> None:
@@ -238,8 +235,8 @@ async def test_answers_are_compressed_only_for_who_can_read_them(toy: Toy) -> No
 
 
 BOMBS = {
-    "gzip": gzip.compress(bytes(200_000_000), 1),
-    "deflate": zlib.compress(bytes(200_000_000), 1),
+    "gzip": gzip.compress(bytes(30_000_000), 1),
+    "deflate": zlib.compress(bytes(30_000_000), 1),
 }
 
 
@@ -252,7 +249,7 @@ async def test_a_bomb_is_not_unpacked(encoding: str, method: str, toy: Toy) -> N
         wire.send(in_frames(stream, wire.block(request(method, grpc_encoding=encoding))))
         await wire.send_data(stream, message(BOMBS[encoding], 1))
         answer = await wire.answer(stream)
-        assert (answer.status, answer.data) == (EXHAUSTED, b"")
+        assert (answer.status, answer.data) == (Code.RESOURCE_EXHAUSTED, b"")
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
     assert toy.model.submitted == 1
 
@@ -262,22 +259,22 @@ async def test_a_bomb_is_not_unpacked(encoding: str, method: str, toy: Toy) -> N
 )
 async def test_what_does_not_unpack(packed: bytes, toy: Toy) -> None:
     async with await connect(toy.port) as wire:
-        answer = await say(wire, request(ECHO, grpc_encoding="gzip"), message(packed, 1))
+        answer = await wire.say(request(ECHO, grpc_encoding="gzip"), message(packed, 1))
         if packed:
-            assert answer.status in (UNKNOWN, INVALID, INTERNAL) or answer.reset is not None
+            assert answer.status in (Code.UNKNOWN, Code.INVALID_ARGUMENT, Code.INTERNAL) or answer.reset is not None
         else:  # what holds nothing need not be unpacked
-            assert answer.status in (OK, UNKNOWN, INVALID, INTERNAL)
+            assert answer.status in (Code.OK, Code.UNKNOWN, Code.INVALID_ARGUMENT, Code.INTERNAL)
         assert b"whole" not in answer.data
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
 
 
 async def test_an_encoding_that_nobody_knows(toy: Toy) -> None:
     async with await connect(toy.port) as wire:
-        answer = await say(wire, request(ECHO, grpc_encoding="lzma"), message(b"hello", 1))
+        answer = await wire.say(request(ECHO, grpc_encoding="lzma"), message(b"hello", 1))
         if not toy.lane:  # grpc.aio says "Error parsing 'grpc-encoding' metadata"
-            assert answer.status in (UNIMPLEMENTED, INTERNAL)
+            assert answer.status in (Code.UNIMPLEMENTED, Code.INTERNAL)
             return
-        assert answer.status == UNIMPLEMENTED
+        assert answer.status == Code.UNIMPLEMENTED
         accepted = {name.strip() for name in (answer.header("grpc-accept-encoding") or "").split(",")}
         assert {"gzip", "deflate"} <= accepted, "gRPC's compression: the answer says what it knows"
     assert toy.model.submitted == 0
@@ -286,165 +283,6 @@ async def test_an_encoding_that_nobody_knows(toy: Toy) -> None:
 @pytest.mark.parametrize("more", [[], [("grpc-encoding", "identity")]])
 async def test_a_compressed_message_of_a_call_that_is_not(more: list[tuple[str, str]], toy: Toy) -> None:
     async with await connect(toy.port) as wire:
-        answer = await say(wire, request(ECHO, *more), message(gzip.compress(b"hello"), 1))
-        assert answer.status in (INTERNAL, UNIMPLEMENTED) or answer.reset is not None
+        answer = await wire.say(request(ECHO, *more), message(gzip.compress(b"hello"), 1))
+        assert answer.status in (Code.INTERNAL, Code.UNIMPLEMENTED) or answer.reset is not None
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
-
-
-# ------------------------------------------------------------------------------------------------------ what is no call
-
-
-@pytest.mark.parametrize("method", [ECHO, CHAT, COUNT])
-async def test_a_message_above_the_limit(method: str, toy: Toy) -> None:
-    """Refused by its prefix: nobody waits for what it claims, or keeps it."""
-    async with await connect(toy.port) as wire:
-        for size in (LIMIT + 1, 0xFFFFFFFF):
-            stream = wire.open_stream(method)
-            wire.send(data(stream, b"\0" + size.to_bytes(4, "big") + bytes(1000)))
-            answer = await wire.answer(stream)
-            assert (answer.status, answer.data) == (EXHAUSTED, b"")
-            assert answer.text
-        assert (await wire.call(ECHO, b"hello")).body == b"hello"
-    assert toy.model.submitted == 1
-
-
-async def test_a_message_at_the_limit(toy: Toy) -> None:
-    async with await connect(toy.port) as wire:
-        await wire.settled()
-        stream = wire.open_stream(TELL)
-        await wire.send_data(stream, message(bytes(LIMIT)), 1 << 14)
-        assert f'"size": {LIMIT}'.encode() in (await wire.answer(stream)).body
-
-
-NO_MESSAGE: dict[str, list[bytes]] = {
-    "no data": [],
-    "empty data": [b""],
-    "half a prefix": [b"\0\0"],
-    "a prefix alone": [message(b"hello")[:5]],
-    "half a message": [message(b"hello")[:8]],
-}
-
-
-@pytest.mark.parametrize("method", [ECHO, COUNT])
-@pytest.mark.parametrize("way", NO_MESSAGE)
-async def test_calls_without_a_whole_message(way: str, method: str, toy: Toy) -> None:
-    """grpc.aio never answers them, and forgets them with their connection."""
-    async with await connect(toy.port) as wire:
-        parts = NO_MESSAGE[way]
-        stream = wire.take()
-        wire.send(in_frames(stream, wire.block(request(method)), 0 if parts else END_STREAM))
-        wire.send(*(data(stream, part, end=True) for part in parts))
-        answer = await wire.answer(stream) if toy.lane else wire.streams[stream]
-        assert answer.status in REFUSED or answer.reset is not None or not toy.lane
-        assert not answer.data
-        assert (await wire.call(ECHO, b"hello")).body == b"hello"
-    assert toy.model.submitted == 1
-
-
-@pytest.mark.parametrize("payload", [b"\0\0", message(b"hello")[:5], message(b"hello")[:8]])
-async def test_a_conversation_that_ends_in_mid_message(payload: bytes, toy: Toy) -> None:
-    async with await connect(toy.port) as wire:
-        answer = await say(wire, request(CHAT), message(b"whole") + payload)
-        assert answer.status in {*REFUSED, OK} or answer.reset is not None
-        assert (await wire.call(ECHO, b"hello")).body == b"hello"
-    assert toy.model.submitted <= 2
-
-
-@pytest.mark.parametrize("parts", [[message(b"a") + message(b"b")], [message(b"a"), message(b"b")]])
-async def test_two_messages_of_a_call_that_takes_one(parts: list[bytes], toy: Toy) -> None:
-    async with await connect(toy.port) as wire:
-        answer = await say(wire, request(ECHO), *parts)
-        assert answer.status in {*REFUSED, OK} or answer.reset is not None
-        if answer.status == OK:
-            assert answer.body == b"a"
-        assert (await wire.call(ECHO, b"hello")).body == b"hello"
-
-
-@pytest.mark.parametrize(
-    "path", ["/toy.Toy/No", "/", "//", "", "*", "/toy.Toy", "/toy.Toy/Echo/", "/toy.Toy/Echo?a", "/" + "x" * 5000]
-)
-async def test_methods_that_nobody_knows(path: str, toy: Toy) -> None:
-    async with await connect(toy.port) as wire:
-        answer = await wire.call(path, b"hello")
-        assert answer.status == UNIMPLEMENTED or answer.reset is not None or answer.header(":status") == "404"
-        assert (await wire.call(ECHO, b"hello")).body == b"hello"
-    assert toy.model.submitted == 1
-
-
-ANSWERED, REFUSED_BY_ALL, EITHER, REFUSED_BY_LANE = "answered", "refused", "either", "refused by the lane"
-OTHER_HEADERS: dict[str, tuple[h2.Pairs, str]] = {
-    "grpc+proto": (request(ECHO, content_type="application/grpc+proto"), ANSWERED),
-    "grpc;charset": (request(ECHO, content_type="application/grpc;charset=utf-8"), ANSWERED),
-    "https": (request(ECHO, scheme="https"), ANSWERED),
-    "host": (request(ECHO, ("host", "test"), without=[":authority"]), ANSWERED),
-    "content-length": (request(ECHO, ("content-length", "10")), ANSWERED),
-    "no te": (request(ECHO, without=["te"]), EITHER),  # grpc.aio resets these two
-    "no authority": (request(ECHO, without=[":authority"]), EITHER),
-    "no content-type": (request(ECHO, without=["content-type"]), EITHER),  # and answers these, whatever they mean
-    "grpc-web": (request(ECHO, content_type="application/grpc-web"), EITHER),
-    "grpcx": (request(ECHO, content_type="application/grpcx"), EITHER),
-    "json": (request(ECHO, content_type="application/json"), REFUSED_BY_LANE),
-    "GET": (request(ECHO, method="GET"), REFUSED_BY_ALL),
-    "PUT": (request(ECHO, method="PUT"), REFUSED_BY_ALL),
-}
-
-
-@pytest.mark.parametrize("way", OTHER_HEADERS)
-async def test_other_headers(way: str, toy: Toy) -> None:
-    """What is no gRPC is refused by a status of HTTP's or gRPC's, or by a reset: PROTOCOL-HTTP2, Requests."""
-    headers, wanted = OTHER_HEADERS[way]
-    async with await connect(toy.port) as wire:
-        answer = await say(wire, headers, message(b"hello"))
-        status = answer.status not in (None, OK) or answer.header(":status") not in (None, "200")
-        refused = status or answer.reset is not None
-        if wanted == EITHER or (wanted == REFUSED_BY_LANE and not toy.lane):
-            assert refused or answer.body == b"hello"
-        elif wanted == ANSWERED:
-            assert answer.body == b"hello"
-        else:
-            assert refused
-            assert toy.model.submitted == 0
-        assert (await wire.call(ECHO, b"hello")).body == b"hello"
-
-
-# ------------------------------------------------------------------------------------------------- the house's services
-
-
-async def test_health(toy: Toy) -> None:
-    responses = health_pb2.HealthCheckResponse
-    async with await connect(toy.port) as wire:
-        for payload in (b"", health_pb2.HealthCheckRequest(service="x").SerializeToString()):
-            answer = await wire.call("/grpc.health.v1.Health/Check", payload)
-            assert responses.FromString(answer.body).status == responses.SERVING
-        assert (await wire.call("/grpc.health.v1.Health/Check", b"\xff")).status == INVALID
-        stream = wire.ask("/grpc.health.v1.Health/Watch", b"")
-        took = wire.streams[stream]
-        await wire.until(lambda: took.data)
-        toy.service.draining = True
-        await wire.until(lambda: len(took.messages) == 2)
-        told = [responses.FromString(each).status for each in took.messages]
-        assert told == [responses.SERVING, responses.NOT_SERVING]
-        wire.send(h2.reset(stream))
-        assert (await wire.call(ECHO, b"hello")).body == b"hello"
-
-
-@pytest.mark.parametrize("version", ["v1", "v1alpha"])
-async def test_reflection(version: str, toy: Toy) -> None:
-    asked = reflection_pb2.ServerReflectionRequest
-    async with await connect(toy.port) as wire:
-        stream = wire.open_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
-        took = wire.streams[stream]
-        wire.send(data(stream, message(asked(list_services="").SerializeToString())))
-        await wire.until(lambda: took.data)
-        (told,) = took.messages
-        names = {
-            each.name
-            for each in reflection_pb2.ServerReflectionResponse.FromString(told).list_services_response.service
-        }
-        assert {"toy.Toy", "grpc.health.v1.Health"} <= names
-        wire.send(
-            data(stream, message(asked(file_containing_symbol="grpc.health.v1.Health").SerializeToString()), end=True)
-        )
-        answer = await wire.answer(stream)
-        assert answer.status == OK
-        assert b"HealthCheckResponse" in answer.messages[1]
