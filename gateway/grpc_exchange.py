@@ -1,4 +1,6 @@
-"""What a way of speaking gRPC offers to the one flow that answers calls. There are two: grpc.aio, and the lane."""
+"""What a way of speaking gRPC offers to the one flow that answers calls. There is the lane; tests have grpc.aio's, to
+compare.
+"""
 
 from __future__ import annotations
 
@@ -68,3 +70,20 @@ class Bounds:
     metadata: int = 16 << 10
     streams: int | None = None
     connections: int | None = None
+
+
+class GrpcPort(Protocol):
+    """One address that speaks gRPC."""
+
+    @property
+    def connections(self) -> int | None:
+        """How many are open; None where it does not tell. May be asked in any thread."""
+        ...
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError if the address is taken."""
+        ...
+
+    async def stop(self, grace: float) -> None:
+        """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
+        ...

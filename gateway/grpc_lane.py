@@ -24,6 +24,7 @@ from gateway.grpc_call import WINDOW_BYTES, LaneRpc
 from gateway.grpc_exchange import Bounds, Handler, Handlers
 from gateway.grpc_head import MALFORMED, Head, are_trailers, read_head
 from gateway.grpc_messages import TooLarge, prefix
+from gateway.grpc_streams import STOPPING
 from gateway.http2 import Http2, new_scratch
 from gateway.http2_frames import (
     CANCEL,
@@ -50,9 +51,11 @@ from gateway.http2_frames import (
     short_frame,
 )
 from gateway.patience import Patience
-from gateway.peers import HttpPeer
+from gateway.peers import SocketPeer
 from gateway.ports import Buffer, Peer, Reply
-from gateway.traffic import Counts, Traffic
+from gateway.sockets import bind
+from gateway.tls import HTTP2, Certificates, TlsFiles
+from gateway.traffic import Counts
 
 log: Final = logging.getLogger(__name__)
 
@@ -74,30 +77,45 @@ _GOOD: Final = Reply(b"")
 class GrpcLane:
     """All connections of one port."""
 
-    def __init__(self, handlers: Handlers, counts: Counts, bounds: Bounds, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        counts: Counts,
+        bounds: Bounds,
+        tls: TlsFiles | None = None,
+        patience: Patience | None = None,
+    ) -> None:
         self.handlers = handlers
         self.counts = counts
         self.bounds = bounds
         self.patience = patience or Patience()
+        self._certificates = None if tls is None else Certificates(tls, HTTP2)
         self.most_streams = _NO_LIMIT if bounds.streams is None else bounds.streams
         said = {} if bounds.streams is None else {MOST_STREAMS: bounds.streams}
         said |= {WINDOW: WINDOW_BYTES, FRAME_SIZE: FRAME_BYTES, LIST_SIZE: bounds.metadata}
         self.greeting = settings(said) + short_frame(WINDOW_UPDATE, 0, MOST - FIRST_WINDOW)
         self.loop = asyncio.get_running_loop()
         self.scratch = new_scratch()
-        self.connections: set[Connection] = set()
+        self.clients: set[Connection] = set()
         self.parting = False
         self._all_gone = asyncio.Event()
         self._server: asyncio.Server | None = None
 
-    async def start(self, sock: socket.socket) -> None:
-        """Answer whoever connects to a bound socket, which is then the port's own."""
-        self._server = await self.loop.create_server(self._connect, sock=sock, backlog=BACKLOG)
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError if the address is taken."""
+        sock = bind(host, port)
+        secure: dict[str, Any] = {}
+        if self._certificates is not None:
+            timeouts = {"ssl_handshake_timeout": self.patience.head, "ssl_shutdown_timeout": self.patience.linger}
+            secure = {"ssl": self._certificates.context(), **timeouts}
+        self._server = await self.loop.create_server(self._connect, sock=sock, backlog=BACKLOG, **secure)
         self._sweep()
+        found: int = sock.getsockname()[1]
+        return found
 
     def _connect(self) -> asyncio.BaseProtocol:
         most = self.bounds.connections
-        if most is not None and len(self.connections) >= most:
+        if most is not None and len(self.clients) >= most:
             return _TurnedAway()
         return Connection(self)
 
@@ -111,38 +129,38 @@ class GrpcLane:
         self._server.close()
         await asyncio.sleep(0)  # who has connected is known
         self.parting = True
-        for connection in list(self.connections):
+        for connection in list(self.clients):
             connection.part()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._gone()
-        tasks = [task for connection in list(self.connections) for task in connection.abort()]
+        tasks = [task for connection in list(self.clients) for task in connection.abort()]
         await self._gone()
         if tasks:
             await asyncio.wait(tasks, timeout=1)
         self._timer.cancel()
 
     async def _gone(self) -> None:
-        if self.connections:
+        if self.clients:
             self._all_gone.clear()
             await self._all_gone.wait()
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed."""
-        self.connections.discard(connection)
-        if not self.connections:
+        self.clients.discard(connection)
+        if not self.clients:
             self._all_gone.set()
 
     def _sweep(self) -> None:
         """Look after those who are waited for. One timer for all: one per call would cost more."""
-        for connection in list(self.connections):
+        for connection in list(self.clients):
             connection.look_after()
         self._timer = self.loop.call_later(self.patience.sweep, self._sweep)
 
-    def traffic(self) -> Traffic:
-        """What passes here, for metrics: may be called in any thread."""
-        counts = self.counts
-        return Traffic(len(self.connections), counts.running, counts.received, counts.sent)
+    @property
+    def connections(self) -> int:
+        """See GrpcPort."""
+        return len(self.clients)
 
 
 class _TurnedAway(asyncio.Protocol):
@@ -162,7 +180,7 @@ class Connection(Http2[LaneRpc]):
         metadata = lane.bounds.metadata
         super().__init__(FRAME_BYTES, MAGIC, lane.scratch, max(_LONG_HEADERS_BYTES, 2 * metadata))
         self.lane = lane
-        self.peer: Peer = HttpPeer(None)
+        self.peer: Peer = SocketPeer(None)
         self._decoder = hpack.Decoder(metadata)
         self._heads: dict[bytes, Head] = {}
         self._last = 0
@@ -174,9 +192,9 @@ class Connection(Http2[LaneRpc]):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self.peer = HttpPeer(transport)
+        self.peer = SocketPeer(transport)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.lane.connections.add(self)
+        self.lane.clients.add(self)
         transport.write(self.lane.greeting)
         if self.lane.parting:
             self.part()
@@ -229,6 +247,9 @@ class Connection(Http2[LaneRpc]):
         if not self._has_parted and self._parts:
             self._has_parted = True
             self._write(goaway(self._last, NO_ERROR))
+            for rpc in [rpc for rpc in self._streams.values() if not rpc.is_asked and not rpc.is_unary]:
+                rpc.say(STOPPING)
+                self.finish(rpc)
             self._close_if_over()
 
     def _close_if_over(self) -> None:

@@ -2,18 +2,17 @@
 
 Messages pass as raw bytes: no generated servicer, so that a dialect reads large tensors as views of what arrived. The
 table of methods is the dialects' own; this module knows none of them. Beside them every port has the house's health
-and reflection. How gRPC is spoken is for the lane to know, or for grpc.aio: see grpc_exchange.
+and reflection. How gRPC is spoken is for the lane to know: see grpc_exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.canonical import NOTHING
 from gateway.errors import Code
-from gateway.grpc_aio import AioServer
-from gateway.grpc_exchange import Bounds, Handler, Handlers, Rpc
+from gateway.grpc_exchange import Bounds, GrpcPort, Handler, Handlers, Rpc
 from gateway.grpc_house import Health, Reflection
 from gateway.grpc_lane import GrpcLane
 from gateway.grpc_streams import Chat, Reader
@@ -22,7 +21,6 @@ from gateway.ports import Call, Dialect, Endpoint, Reply
 from gateway.request_id import REQUEST_ID, is_sane
 from gateway.request_id import new as new_id
 from gateway.service import Service
-from gateway.sockets import bind
 from gateway.tls import TlsFiles
 from gateway.traffic import Counts, Traffic
 
@@ -32,7 +30,7 @@ class GrpcListener:
 
     `descriptors` is the protobuf pool that reflection reads, with what the dialects speak; `names` are what routes call
     it, `auth` is what it wants of callers, "" what all ports do. With `request_ids` every call's trailing metadata has
-    an id, and not only those of callers who sent one. Without `lane`, and with TLS, grpc.aio speaks.
+    an id, and not only those of callers who sent one. `speak` makes what speaks gRPC.
     """
 
     def __init__(
@@ -47,7 +45,7 @@ class GrpcListener:
         auth: str = "",
         request_ids: bool = False,
         patience: Patience | None = None,
-        lane: bool = True,
+        speak: Callable[..., GrpcPort] = GrpcLane,
     ) -> None:
         self._tls = tls
         self._auth = auth
@@ -64,27 +62,19 @@ class GrpcListener:
         }
         self._descriptors = descriptors
         self._reader = Reader()
-        self._has_lane = lane and tls is None
-        self._server: AioServer | GrpcLane | None = None
+        self._speak = speak
+        self._port: GrpcPort | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError if the address is taken."""
-        if not self._has_lane:
-            aio = AioServer(self._handlers(), self._counts, self._bounds, self._tls)
-            self._server = aio
-            return await aio.start(host, port)
-        sock = bind(host, port)
-        lane = GrpcLane(self._handlers(), self._counts, self._bounds, self._patience)
-        await lane.start(sock)
-        self._server = lane
-        found: int = sock.getsockname()[1]
-        return found
+        self._port = self._speak(self._handlers(), self._counts, self._bounds, self._tls, self._patience)
+        return await self._port.start(host, port)
 
     async def stop(self, grace: float) -> None:
         """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
         self._reader.stop()
-        if self._server is not None:
-            await self._server.stop(grace)
+        if self._port is not None:
+            await self._port.stop(grace)
 
     def _handlers(self) -> Handlers:
         services = {name.split("/")[1] for name in self._methods}
@@ -96,7 +86,8 @@ class GrpcListener:
 
     def traffic(self) -> Traffic:
         """What passes here, for metrics: may be called in any thread."""
-        return self._server.traffic() if self._server is not None else Traffic(0, 0, 0, 0)
+        connections = 0 if self._port is None else self._port.connections
+        return Traffic(connections, self._counts.running, self._counts.received, self._counts.sent)
 
     # -------------------------------------------------------------------------------------------------------- one call
 

@@ -452,8 +452,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
 
     def headers(self, stream: int, block: bytes, flags: int = END_HEADERS) -> bytes:
         """A frame of headers."""
-        if self._table_word:  # who wants a smaller table is told that ours is
-            block, self._table_word = self._table_word + block, b""
+        if self._table_word:  # in each, for they may leave in another order than they are made
+            block = self._table_word + block
         return frame(len(block), HEADERS, flags, stream) + block
 
     def _grant(self, stream: S, count: int) -> None:

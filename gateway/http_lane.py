@@ -28,7 +28,7 @@ from gateway.http_body import Body
 from gateway.http_exchange import Answer
 from gateway.http_head import Head, may_become_head, read_head, reply_head
 from gateway.patience import Patience
-from gateway.peers import HttpPeer
+from gateway.peers import SocketPeer
 from gateway.ports import Buffer, Peer, Reply
 from gateway.request_id import REQUEST_ID
 
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.peer = HttpPeer(transport)
+        self.peer = SocketPeer(transport)
         self.lane.connections.add(self)
         self._wait_for(self.lane.patience.idle)
         if self.lane.stopping:

@@ -31,12 +31,12 @@ from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
 from gateway.http_lane import Lane
 from gateway.patience import Patience
-from gateway.peers import HttpPeer
+from gateway.peers import SocketPeer
 from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve
 from gateway.request_id import REQUEST_ID, is_sane
 from gateway.request_id import new as new_id
 from gateway.service import Service
-from gateway.tls import Certificates, TlsFiles
+from gateway.tls import HTTP1, Certificates, TlsFiles
 from gateway.traffic import Traffic
 
 
@@ -101,7 +101,7 @@ class HttpListener:
         cors: Cors | None = None,
         request_ids: bool = False,
     ) -> None:
-        self._certificates = None if tls is None else Certificates(tls)
+        self._certificates = None if tls is None else Certificates(tls, HTTP1)
         self._auth = auth
         self._guarded = guarded
         self._cors = None if cors is None else CrossOrigin(cors)
@@ -401,7 +401,7 @@ class AiohttpExchange:
     @property
     def peer(self) -> Peer:
         """The client."""
-        return HttpPeer(self._request.transport)
+        return SocketPeer(self._request.transport)
 
     async def read(self, limit: int) -> Buffer:
         """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""

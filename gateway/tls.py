@@ -1,7 +1,7 @@
 """TLS of a port: certificates that are read again when their files change, without an end to any connection.
 
-HTTP ports have one context whose every handshake is handed to the newest one; grpc asks for what has changed itself.
-What cannot be used is an error when the configuration is read; later the certificates from before stay.
+A port has one context whose every handshake is handed to the newest one. What cannot be used is an error when the
+configuration is read; later the certificates from before stay.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Final, Literal
 log = logging.getLogger(__name__)
 
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+HTTP1: Final = "http/1.1"
+HTTP2: Final = "h2"
 Client = Literal["require", "verify_if_given"]
 
 
@@ -35,11 +37,13 @@ class TlsFiles:
         files = (self.certificate, self.key, *((self.client_ca,) if self.client_ca else ()))
         return tuple((seen.st_mtime_ns, seen.st_size, seen.st_ino) for seen in (path.stat() for path in files))
 
-    def context(self) -> ssl.SSLContext:
-        """For the server's side. Raises ValueError that says what is wrong with which file."""
+    def context(self, protocol: str) -> ssl.SSLContext:
+        """For the server's side of a protocol, which has that name in ALPN. Raises ValueError that says what is wrong
+        with which file.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = VERSIONS[self.min_version]
-        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols([protocol])
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         try:
             context.load_cert_chain(self.certificate, self.key, password=_refuse_password)
@@ -55,7 +59,7 @@ class TlsFiles:
 
     def check(self) -> None:
         """Raises ValueError for files that no client would accept, or that cannot be used at all."""
-        context = self.context()
+        context = self.context(HTTP1)
         context.verify_mode = ssl.CERT_NONE  # it is its own client here
         if (why := _refused_by_a_client(context, self.certificate)) is not None:
             raise ValueError(f"{self.certificate}: {why}")
@@ -101,15 +105,16 @@ def _refused_by_a_client(server: ssl.SSLContext, certificate: Path) -> str | Non
 
 
 class Certificates:
-    """The certificates of one port, as they are now. `read` makes of the files what the port needs.
+    """The certificates of one port, as they are now.
 
     Asked once per new connection, at the cost of looking at the files' dates.
     """
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: TlsFiles, protocol: str) -> None:
         self._files = files
+        self._protocol = protocol
         self._stamp = files.stamp()
-        self._newest = files.context()
+        self._newest = files.context(protocol)
 
     def newest(self) -> ssl.SSLContext:
         """Of the files as they are."""
@@ -118,7 +123,7 @@ class Certificates:
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._files.check()
-                self._newest = self._files.context()
+                self._newest = self._files.context(self._protocol)
                 log.info("%s: read again", self._files.certificate)
         except (OSError, ValueError) as error:
             log.error("the certificates from before stay: %s", error)
@@ -126,7 +131,7 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """One for the whole life of a port: each handshake takes the newest certificates."""
-        context = self._files.context()
+        context = self._files.context(self._protocol)
 
         def exchange(connection: ssl.SSLObject, name: str | None, given: ssl.SSLContext) -> None:
             connection.context = self.newest()

@@ -78,11 +78,6 @@ def _unknown_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
 def _not_of_grpc(listen: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     """What only HTTP's ports can do."""
     for index, port in enumerate(_sequence(listen.get("grpc"))):
-        tls = _mapping(_mapping(port).get("tls"))
-        if tls.get("client") == "verify_if_given":
-            yield ("listen", "grpc", index, "tls", "client"), "grpc asks for certificates of all clients, or of none"
-        if tls.get("min_version") == "1.3":
-            yield ("listen", "grpc", index, "tls", "min_version"), "grpc takes TLS 1.2 and 1.3"
         if _mapping(port).get("cors") is not None:
             yield ("listen", "grpc", index, "cors"), "browsers do not speak gRPC"
 

@@ -46,7 +46,7 @@ class Tls(Section):
     client_ca: Annotated[FileRef, Existing("file")] | None = None
     """The authorities whose certificates clients show; null: they show none."""
     client: Literal["require", "verify_if_given"] = "require"
-    """With client_ca: whether a client without one is turned away; verify_if_given is for HTTP ports alone."""
+    """With client_ca: whether a client without one is turned away."""
     min_version: Literal["1.2", "1.3"] = "1.2"
     """The oldest version of TLS; 1.3 is for HTTP ports alone."""
 

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
+from aio_port import AioServer
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
@@ -16,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from gateway.canonical import ModelRef
 from gateway.errors import GatewayError, ModelNotFound
 from gateway.grpc_exchange import Bounds
+from gateway.grpc_lane import GrpcLane
 from gateway.grpc_server import GrpcListener
 from gateway.metrics import Metrics
 from gateway.ports import Call, Dialect, Endpoint, Match, Reply, Resolve
@@ -59,7 +61,7 @@ def toy() -> Dialect:
 
 
 class House:
-    def __init__(self, *, lane: bool) -> None:
+    def __init__(self, speak: Callable[..., Any]) -> None:
         self.ready_models = {"good": True, "bad": False}
         config: Any = SimpleNamespace(readiness="strict", routes={}, models={})
         router: Any = SimpleNamespace(
@@ -68,7 +70,7 @@ class House:
         repository: Any = SimpleNamespace(all_available=lambda: True)
         self.service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True
-        self.listener = GrpcListener(self.service, [toy()], Bounds(LIMIT), toy_descriptors(), lane=lane)
+        self.listener = GrpcListener(self.service, [toy()], Bounds(LIMIT), toy_descriptors(), speak=speak)
         self.channel: Any = None
 
     def resolve(self, ref: ModelRef) -> Any:
@@ -77,9 +79,9 @@ class House:
         return SimpleNamespace(handle=SimpleNamespace(is_ready=lambda: True))
 
 
-@pytest.fixture(params=[True, False], ids=["lane", "aio"])
+@pytest.fixture(params=[GrpcLane, AioServer])
 async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
-    house = House(lane=request.param)
+    house = House(request.param)
     port = await house.listener.start("127.0.0.1", 0)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as house.channel:
         yield house

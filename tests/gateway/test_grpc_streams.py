@@ -13,11 +13,13 @@ from typing import Any
 
 import grpc
 import pytest
+from aio_port import AioServer
 
 from gateway import grpc_streams
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import Code, DeadlineExceeded, GatewayError, InvalidArgument, ModelFailed
 from gateway.grpc_exchange import Bounds
+from gateway.grpc_lane import GrpcLane
 from gateway.grpc_server import GrpcListener
 from gateway.grpc_streams import IN_FLIGHT, MOST_DETAIL_BYTES
 from gateway.metrics import Metrics
@@ -124,9 +126,8 @@ async def read(chat: Any) -> str:
     return "the end" if body is grpc.aio.EOF else bytes(body).decode()
 
 
-@pytest.fixture(params=[True, False], ids=["lane", "aio"])
+@pytest.fixture(params=[GrpcLane, AioServer])
 async def house(make_model: Callable[..., ModelView], request: pytest.FixtureRequest) -> AsyncIterator[House]:
-    lane: bool = request.param
     handle = Handle()
     plain = make_model("plain", {}, {}, handle=handle)
     views = {"plain": plain, "many": replace(plain, name="many", decoupled=True)}
@@ -138,7 +139,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
     router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: tuple(views))
     repository: Any = SimpleNamespace(all_available=lambda: True)
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
-    listener = GrpcListener(service, [DIALECT], Bounds(LARGE_BODY_BYTES * 2), lane=lane)
+    listener = GrpcListener(service, [DIALECT], Bounds(LARGE_BODY_BYTES * 2), speak=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)
     async with grpc.aio.insecure_channel(

@@ -734,11 +734,10 @@ async def test_tls(tmp_path: Path, certificates: Path, client_ca: str | None) ->
     tls: dict[str, Any] = {"certificate": "server.crt", "key": "server.key"}
     if client_ca is not None:
         tls |= {"client_ca": "ca.crt", "client": client_ca}
-    grpc_tls = {**tls, "client": "require"} if client_ca else tls
     bind = "127.0.0.1:0"
     auth = {**AUTH, "certificates": True, "mode": "optional", "allow": {"m": ["spiffe://house/robot"]}}
     house = House(
-        tmp_path, auth=auth, listen={"http": [{"bind": bind, "tls": tls}], "grpc": [{"bind": bind, "tls": grpc_tls}]}
+        tmp_path, auth=auth, listen={"http": [{"bind": bind, "tls": tls}], "grpc": [{"bind": bind, "tls": tls}]}
     )
     await house.start()
     url, address = house.app.addresses
@@ -754,9 +753,8 @@ async def test_tls(tmp_path: Path, certificates: Path, client_ca: str | None) ->
                     assert (answer.status, refused) == (want, False), name
             except aiohttp.ClientError:
                 assert refused, name
-            if client_ca != "verify_if_given":
-                told = await secure_channel(address, certificates, name)
-                assert told == ("UNAVAILABLE" if refused else "OK" if want == 200 else "PERMISSION_DENIED"), name
+            told = await secure_channel(address, certificates, name)
+            assert told == ("UNAVAILABLE" if refused else "OK" if want == 200 else "PERMISSION_DENIED"), name
         async with aiohttp.ClientSession() as session:
             with pytest.raises(aiohttp.ClientError):
                 await session.get(url.replace("https", "http") + "/healthz")
@@ -870,7 +868,6 @@ def test_certificates_that_cannot_be_used(
         ({"rate_limits": [{"concurrent": 1, "listeners": ["x"]}]}, "rate_limits[0].listeners[0]: no listener"),
         ({"rate_limits": [{"concurrent": 1, "by": "address", "callers": ["a"]}]}, "before anybody knows who calls"),
         ({"listen": {"grpc": [{"bind": "a:1", "cors": {"origins": ["*"]}}]}}, "browsers do not speak gRPC"),
-        ({"listen": {"grpc": [{"bind": "a:1", "tls": {"client": "verify_if_given"}}]}}, "grpc asks for certificates"),
     ],
 )
 def test_what_the_configuration_refuses(tmp_path: Path, sections: dict[str, Any], text: str) -> None:

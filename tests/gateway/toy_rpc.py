@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from aio_port import AioServer
+
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import Code, GatewayError, InvalidArgument
 from gateway.grpc_exchange import Bounds
+from gateway.grpc_lane import GrpcLane
 from gateway.grpc_server import GrpcListener
 from gateway.metrics import Metrics
 from gateway.ports import Call, Dialect, Endpoint, Match, ModelView, Reply, Resolve
@@ -167,7 +170,7 @@ async def toy_port(
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
     service.started = True
     bounds = Bounds(LIMIT, metadata, streams, connections)
-    listener = GrpcListener(service, [make_dialect()], bounds, lane=lane, **options)
+    listener = GrpcListener(service, [make_dialect()], bounds, speak=GrpcLane if lane else AioServer, **options)
     toy = Toy(model, service, listener, lane)
     toy.port = await listener.start("127.0.0.1", 0)
     try:

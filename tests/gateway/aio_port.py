@@ -1,4 +1,4 @@
-"""A gRPC port by grpc.aio: where there is TLS, which it does without the interpreter."""
+"""A gRPC port by grpc.aio: what the gateway's own is compared with."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 import grpc
 
 from gateway.errors import Code
 from gateway.grpc_exchange import Bounds, Handler, Handlers
 from gateway.grpc_streams import body_of, short_detail
-from gateway.peers import GrpcPeer, Metadata
+from gateway.patience import Patience
 from gateway.ports import Peer, Reply
 from gateway.request_id import REQUEST_ID
-from gateway.tls import TlsFiles
-from gateway.traffic import Counts, Traffic
+from gateway.traffic import Counts
 
 log: Final = logging.getLogger(__name__)
 
@@ -52,10 +52,11 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(_is_our_fault)
 class AioServer:
     """One address."""
 
-    def __init__(self, handlers: Handlers, counts: Counts, bounds: Bounds, tls: TlsFiles | None) -> None:
+    def __init__(
+        self, handlers: Handlers, counts: Counts, bounds: Bounds, tls: None = None, patience: Patience | None = None
+    ) -> None:
         self._handlers = handlers
         self._counts = counts
-        self._tls = tls
         self._options = (*OPTIONS, *_options(bounds))
         self._server: Any = None
         self.held: asyncio.Event | None = None
@@ -67,11 +68,7 @@ class AioServer:
         self._server = grpc.aio.server(options=self._options)
         self._server.add_generic_rpc_handlers((_Table({name: self._made(h) for name, h in self._handlers.items()}),))
         try:
-            found: int = (
-                self._server.add_insecure_port(address)
-                if self._tls is None
-                else self._server.add_secure_port(address, _credentials(self._tls))
-            )
+            found: int = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(str(error)) from None
         await self._server.start()
@@ -120,9 +117,9 @@ class AioServer:
             return grpc.unary_stream_rpc_method_handler(stream)
         return grpc.stream_stream_rpc_method_handler(stream)
 
-    def traffic(self) -> Traffic:
-        """See Listener. grpc keeps its connections to itself."""
-        return Traffic(None, self._counts.running, self._counts.received, self._counts.sent)
+    @property
+    def connections(self) -> None:
+        """grpc keeps them to itself."""
 
 
 class AioRpc:
@@ -188,33 +185,6 @@ def _options(bounds: Bounds) -> list[tuple[str, int]]:
     return [(name, most) for name, most in known.items() if most is not None]
 
 
-def _credentials(files: TlsFiles) -> Any:
-    """grpc asks at each new connection whether the files have changed. Raises ValueError, OSError."""
-
-    def read() -> Any:
-        files.check()
-        roots = files.client_ca.read_bytes() if files.client_ca else None
-        return grpc.ssl_server_certificate_configuration(
-            [(files.key.read_bytes(), files.certificate.read_bytes())], roots
-        )
-
-    stamp = files.stamp()
-
-    def changed() -> Any:
-        nonlocal stamp
-        try:
-            found = files.stamp()
-            if found == stamp:
-                return None
-            stamp = found
-            return read()
-        except (OSError, ValueError) as error:
-            log.error("the certificates from before stay: %s", error)
-            return None
-
-    return grpc.dynamic_ssl_server_credentials(read(), changed, files.client_ca is not None)
-
-
 class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]
     """The table of methods in grpc's form; an unknown method is UNIMPLEMENTED by grpc itself."""
 
@@ -223,3 +193,50 @@ class _Table(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, handler_call_details: Any) -> Any:
         return self._handlers.get(handler_call_details.method)
+
+
+class GrpcPeer:
+    """Of an RPC, by its context."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def address(self) -> str:
+        """See Peer. grpc has it as ipv4:1.2.3.4:567, or ipv6:[::1]:567."""
+        kind, _, rest = unquote(self._context.peer()).partition(":")
+        return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
+
+    def names(self) -> Sequence[str]:
+        """See Peer."""
+        shown = self._context.auth_context()
+        kinds = ("peer_uri", "peer_dns", "x509_common_name")
+        return [name.decode("utf-8", "replace") for kind in kinds for name in shown.get(kind, ())]
+
+
+class Metadata(Mapping[str, str]):
+    """An RPC's metadata but for what is binary, read once somebody asks: few do, and it is as much work as a small
+    tensor.
+    """
+
+    __slots__ = ("_context", "_read")
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._read: dict[str, str] | None = None
+
+    def __getitem__(self, key: str) -> str:
+        return self._values()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    def _values(self) -> dict[str, str]:
+        if self._read is None:
+            pairs = self._context.invocation_metadata()
+            self._read = {key: value for key, value in pairs if isinstance(value, str)}
+        return self._read
