@@ -278,9 +278,10 @@ class Connection(Http2[LaneRpc]):
             return
         for rpc in [*self._streams.values()]:
             rpc.still += 1
-            if (rpc.unsent and rpc.still * sweep > patience.answer) or (
-                rpc.still * sweep > patience.body and rpc.is_waited_for
-            ):
+            seconds = rpc.still * sweep
+            if not rpc.is_asked and rpc.deadline is not None and rpc.deadline < time.monotonic():
+                self._expire(rpc)
+            elif (rpc.unsent and seconds > patience.answer) or (rpc.is_waited_for and seconds > patience.body):
                 self._leave(rpc)
                 self._reset(rpc, CANCEL)
 
