@@ -73,12 +73,12 @@ $(VENV)/bin/python:
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp adapters/_texts.cpp adapters/_examples.cpp | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp adapters/_texts.cpp adapters/_examples.cpp gateway/_log_lines.cpp | $(VENV)/bin/python
 	@echo "installing tensorgate (about a minute the first time)"
 	$(PIP) install -e '.[cpu]'
 	@touch $@
 
-$(VENV)/.test: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp adapters/_texts.cpp adapters/_examples.cpp | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml adapters/_numbers.cpp adapters/_varints.cpp adapters/_texts.cpp adapters/_examples.cpp gateway/_log_lines.cpp | $(VENV)/bin/python
 	@echo "installing tensorgate and its test tools (about two minutes the first time)"
 	$(PIP) install -e '.[cpu,test]'
 	@touch $@ $(VENV)/.run
