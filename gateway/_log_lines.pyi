@@ -1,21 +1,33 @@
 from collections.abc import Callable
 
+from gateway.canonical import Leg
+from gateway.log_lines import Gathered
+from gateway.ports import ModelView, Reply
+
+class Trail:
+    view: ModelView | None
+    status: int
+    @property
+    def rows(self) -> int: ...
+    @property
+    def batch_rows(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def queue_s(self) -> float: ...
+    @property
+    def compute_s(self) -> float: ...
+    @property
+    def trace_id(self) -> str | None: ...
+    def submitted(self, view: ModelView, /) -> None: ...
+    def replied(self, reply: Reply, begun: float = 0.0, /) -> None: ...
+    def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float, /) -> None: ...
+    def left(self, rows: int, submitted: float, ended: float, /) -> None: ...
+    def upstream(self, target: str, /) -> Leg: ...
+
 class Lines:
     def __init__(self, quoted: Callable[[str], str], moment: Callable[[int], str]) -> None: ...
     def add(
-        self,
-        names: str,
-        request_id: str,
-        now: float,
-        received: int,
-        sent: int,
-        seconds: float,
-        asked: object,
-        rows: int,
-        batch_rows: int,
-        queue_s: float,
-        compute_s: float,
-        trace_id: str | None,
-        /,
+        self, names: str, request_id: str, now: float, received: int, seconds: float, trail: Gathered, /
     ) -> int: ...
     def take(self) -> tuple[bytes, int]: ...

@@ -91,14 +91,8 @@ class AccessLog:
             request_id,
             time.time(),
             len(call.body),
-            trail.sent,
             seconds,
-            trail.view,
-            trail.rows,
-            trail.batch_rows,
-            trail.queue_s,
-            trail.compute_s,
-            None if trail.span is None else trail.span.trace_id,
+            trail,
         )
         if waiting >= LINES_AT_ONCE:
             self.flush(wait=False)

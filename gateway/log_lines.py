@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 try:
     from gateway._log_lines import Lines as _NativeLines
@@ -19,8 +19,24 @@ except ImportError:  # built where there is a compiler
 QUICK_S: Final = 10e-3
 """Below this, a time's text is looked up."""
 
-Facts: TypeAlias = tuple[str, str, float, int, int, float, Any, int, int, float, float, str | None]
-"""What a line says of a call: see Lines.add."""
+
+class Gathered(Protocol):
+    """What a line says of how a call was answered. See trail.Trail."""
+
+    @property
+    def view(self) -> Any: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def batch_rows(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def queue_s(self) -> float: ...
+    @property
+    def compute_s(self) -> float: ...
+    @property
+    def trace_id(self) -> str | None: ...
 
 
 class Lines(Protocol):
@@ -32,19 +48,12 @@ class Lines(Protocol):
         request_id: str,
         now: float,
         received: int,
-        sent: int,
         seconds: float,
-        asked: object,
-        rows: int,
-        batch_rows: int,
-        queue_s: float,
-        compute_s: float,
-        trace_id: str | None,
+        trail: Gathered,
         /,
     ) -> int:
         """A call is over, `now`, in seconds since the epoch. -> how many lines wait. `names` is the part of the line
-        that is the same for all such calls, beginning with a comma; `asked` is None if no model was, then the next four
-        say nothing. For one thread.
+        that is the same for all such calls, beginning with a comma. For one thread.
         """
         ...
 
@@ -67,13 +76,15 @@ class PlainLines:
     """They are made when they are taken."""
 
     def __init__(self) -> None:
-        self._facts: list[Facts] = []
+        self._facts: list[tuple[Any, ...]] = []
         self._second = 0
         self._time = moment(0)
 
-    def add(self, *facts: Any) -> int:
+    def add(self, names: str, request_id: str, now: float, received: int, seconds: float, trail: Gathered, /) -> int:
         """See Lines."""
-        self._facts.append(facts)
+        asked = trail.view is not None  # a line must not keep a model that is gone
+        ran = (trail.rows, trail.batch_rows, trail.queue_s, trail.compute_s)
+        self._facts.append((names, request_id, now, received, trail.sent, seconds, asked, *ran, trail.trace_id))
         return len(self._facts)
 
     def take(self) -> tuple[bytes, int]:
@@ -83,13 +94,13 @@ class PlainLines:
         del self._facts[:count]  # more may come meanwhile, but none may go
         return "".join(map(self._line, facts)).encode(), count
 
-    def _line(self, facts: Facts) -> str:
+    def _line(self, facts: tuple[Any, ...]) -> str:
         """Short times are looked up: formatting one takes three times as long."""
         (names, request_id, now, received, sent, seconds, asked, rows, batch_rows, queue_s, compute_s, trace_id) = facts
         if int(now) != self._second:
             self._second, self._time = int(now), moment(int(now))
         model = ""
-        if asked is not None:
+        if asked:
             queue = _MS[int(queue_s * 1e6 + 0.5)] if 0 <= queue_s < QUICK_S else f"{queue_s * 1e3:.3f}"
             compute = _MS[int(compute_s * 1e6 + 0.5)] if 0 <= compute_s < QUICK_S else f"{compute_s * 1e3:.3f}"
             model = f',"rows":{rows},"batch_rows":{batch_rows},"queue_ms":{queue},"compute_ms":{compute}'

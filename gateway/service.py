@@ -396,10 +396,8 @@ class Service:
         view = request.view
         trail = call.trail
         if trail is not None:
-            trail.view = view
+            trail.submitted(view)
             request.lifeline.trail = trail
-            if trail.span is not None:
-                trail.decoded()
         if view.decoupled and endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)

@@ -6,22 +6,22 @@ import random
 import shutil
 import threading
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gateway.log_lines import Facts, Lines, PlainLines, make_lines
+from gateway.log_lines import Lines, PlainLines, make_lines
 
-CALL: Facts = (',"code":"OK"', "r-1", 1769903999.0421, 5, 99, 0.0125, "m", 2, 8, 0.5, 0.25, None)
-PLACES = {name: place for place, name in enumerate(("names", "request_id", "now", "received", "sent", "seconds"))}
-PLACES |= {"asked": 6, "rows": 7, "batch_rows": 8, "queue_s": 9, "compute_s": 10, "trace_id": 11}
+CALL = {"names": ',"code":"OK"', "request_id": "r-1", "now": 1769903999.0421, "received": 5, "seconds": 0.0125}
+TRAIL = {"view": "m", "rows": 2, "batch_rows": 8, "sent": 99, "queue_s": 0.5, "compute_s": 0.25, "trace_id": None}
 
 
 def call(**about: Any) -> Any:
-    facts: list[Any] = [*CALL]
-    for name, value in about.items():
-        facts[PLACES[name]] = value
-    return tuple(facts)
+    """What `add` is given."""
+    trail = {name: about.pop(name, value) for name, value in TRAIL.items()}
+    assert about.keys() <= CALL.keys()
+    return (*{**CALL, **about}.values(), SimpleNamespace(**trail))
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def test_it_is_compiled_where_there_is_a_compiler() -> None:
 
 
 def test_what_a_line_is_made_of(lines: Lines) -> None:
-    assert lines.add(*CALL) == 1
-    assert lines.add(*call(asked=None, trace_id="0af7")) == 2
+    assert lines.add(*call()) == 1
+    assert lines.add(*call(view=None, trace_id="0af7")) == 2
     assert lines.take() == (
         b'{"time":"2026-01-31T23:59:59.042Z","request_id":"r-1","code":"OK","rows":2,"batch_rows":8,"queue_ms":500.000,'
         b'"compute_ms":250.000,"bytes_in":5,"bytes_out":99,"total_ms":12.500}\n'
@@ -53,7 +53,7 @@ def test_what_a_line_is_made_of(lines: Lines) -> None:
         2,
     )
     assert lines.take() == (b"", 0)
-    assert lines.add(*CALL) == 1
+    assert lines.add(*call()) == 1
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_both_make_the_same_bytes(native: Lines) -> None:
             received=chance.choice(numbers),
             sent=chance.choice(numbers),
             seconds=seconds,
-            asked=chance.choice([None, "m"]),
+            view=chance.choice([None, "m"]),
             rows=chance.choice(numbers),
             batch_rows=chance.choice(numbers),
             queue_s=chance.choice(times),
@@ -132,12 +132,14 @@ def test_both_make_the_same_bytes(native: Lines) -> None:
     ids=str,
 )
 def test_what_is_no_line_leaves_nothing(wrong: dict[str, Any], native: Lines) -> None:
-    native.add(*CALL)
+    native.add(*call())
     with pytest.raises((TypeError, ValueError, OverflowError)):
         native.add(*call(**wrong))
     with pytest.raises(TypeError):
-        native.add(*CALL[:-1])  # type: ignore[call-arg]
-    native.add(*CALL)
+        native.add(*call()[:-1])
+    with pytest.raises(AttributeError):
+        native.add(*call()[:-1], None)  # type: ignore[arg-type]
+    native.add(*call())
     found, count = native.take()
     assert count == found.count(b"\n") == 2
 
@@ -150,13 +152,13 @@ def test_a_clock_that_errs(text: str) -> None:
         raise OSError("no clock")
 
     with pytest.raises(OSError, match="no clock"):
-        compiled.Lines(json.dumps, fails).add(*CALL)
+        compiled.Lines(json.dumps, fails).add(*call())
     odd = compiled.Lines(json.dumps, lambda second: text)
     if text:
         with pytest.raises(ValueError, match="too long"):
-            odd.add(*CALL)
+            odd.add(*call())
     else:
-        odd.add(*CALL)
+        odd.add(*call())
         assert odd.take()[0].startswith(b'{"time":".042Z"')
 
 
@@ -180,15 +182,13 @@ def test_a_thread_takes_whole_lines(lines: Lines) -> None:
     assert all(text.count(b"\n") == count for text, count in taken)
 
 
-def test_memory_is_given_back(native: Lines) -> None:
-    """A line is bytes, and nothing else of its call."""
-
+def test_a_line_keeps_no_model(lines: Lines) -> None:
     class Model:
         pass
 
     view = Model()
     gone = weakref.ref(view)
-    native.add(*call(asked=view))
+    lines.add(*call(view=view))
     del view
     assert gone() is None
 
