@@ -410,8 +410,18 @@ PyObject* add(PyObject* object, PyObject* const* given, Py_ssize_t count) {
 
 PyObject* take(PyObject* object, PyObject*) {
     Lines* self = as_lines(object);
-    PyObject* taken = Py_BuildValue("y#L", self->text.data, self->text.size, static_cast<long long>(self->count));
-    if (taken != nullptr) self->text.size = self->count = 0;
+    PyObject* taken = PyTuple_New(2);  // first: Python's collector may run, and with it other threads that add lines
+    if (taken == nullptr) return nullptr;
+    PyObject* text = PyBytes_FromStringAndSize(self->text.data, self->text.size);
+    PyObject* count = text == nullptr ? nullptr : PyLong_FromLongLong(self->count);
+    if (count == nullptr) {
+        Py_XDECREF(text);
+        Py_DECREF(taken);
+        return nullptr;
+    }
+    self->text.size = self->count = 0;
+    PyTuple_SetItem(taken, 0, text);
+    PyTuple_SetItem(taken, 1, count);
     return taken;
 }
 

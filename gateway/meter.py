@@ -38,9 +38,10 @@ class Meter:
         began, seconds = took
         if (trail := request.lifeline.trail) is not None:
             trail.ran(rows, rows, began, began, began + seconds)
-        if self.infer is not None and len(timings) == 1 and timings[0][0] == "infer" and type(outcome) is InferResponse:
+        note = self.infer  # looked up as a method, it would take longer than what it does
+        if note is not None and len(timings) == 1 and timings[0][0] == "infer" and type(outcome) is InferResponse:
             infer = timings[0][1]
-            self.infer(infer)
+            note(infer)
             try:
                 alone = self.counters.alone[rows]
             except KeyError:

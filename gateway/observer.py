@@ -9,7 +9,7 @@ from gateway.errors import Code
 from gateway.ports import Call, Endpoint
 from gateway.request_id import new
 from gateway.spans import Spans
-from gateway.trail import Trail, make_trail
+from gateway.trail import Trail
 
 
 class Observer:
@@ -19,14 +19,14 @@ class Observer:
         self.access_log = access_log
         self._file = file
         self._spans = spans
+        self.has_spans = spans is not None
 
-    def begin(self, endpoint: Endpoint, call: Call, begun: float) -> None:
-        """A call has begun, at that time in seconds of time.monotonic()."""
-        if self._spans is None:
-            call.trail = make_trail()
-        else:
-            call.trail = Trail()
-            self._spans.begin(call.trail, endpoint, call, begun)
+    def begin(self, endpoint: Endpoint, call: Call, begun: float) -> Trail:
+        """A call has begun, at that time in seconds of time.monotonic(). -> its trail. Without spans, any will do."""
+        trail = Trail()
+        if self._spans is not None:
+            self._spans.begin(trail, endpoint, call, begun)
+        return trail
 
     def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
         """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""
