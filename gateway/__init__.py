@@ -56,7 +56,8 @@ What can be seen
     op_list.py        what the command line says of operators
     vitals.py         the process itself              traffic.py        what passes through its ports
     refusals.py       why callers are turned away     observer.py       who is told of every call that ends:
-    access_log.py     a line of JSON                  spans.py          OpenTelemetry's spans
+    access_log.py     a line of JSON                  log_lines.py      what it is made of
+    spans.py          OpenTelemetry's spans
     trail.py          what becomes of one call        trace_context.py  whose call it is, and whether it is traced
     request_id.py     what it is called               peers.py          where it came from
     __main__.py       the command line

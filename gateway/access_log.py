@@ -1,8 +1,6 @@
 """The access log: a line of JSON for each call that is over.
 
-What a line says is noted on the event loop, in half a microsecond. Lines are made many at a time: one after the other
-takes a third of the time that it takes in between other work. Where calls are many the loop makes them, 64 in a tenth
-of a millisecond; what is left over is made by a thread, which also writes, some times a second: neither a slow disk nor
+Lines are made on the event loop (`log_lines`), and written by a thread, some times a second: neither a slow disk nor
 a full pipe is waited for. What it cannot keep up with is dropped, and counted. JSON escapes what could end a line, so
 that no caller can write one of its own.
 """
@@ -18,12 +16,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from gateway.config import AccessLogConfig
 from gateway.errors import Code
+from gateway.log_lines import make_lines
 from gateway.ports import Call, Endpoint, ModelView
 from gateway.trail import Trail
 
@@ -40,13 +38,6 @@ _CLOSES_WITHIN_S: Final = 2.0
 _PIECES_AT_ONCE: Final = 256
 _MOST_NAMES: Final = 1024
 _NAMES_LAST_S: Final = 60.0
-_QUICK_S: Final = 10e-3
-"""Below this, a time's text is looked up."""
-
-Facts: TypeAlias = tuple[Any, ...]
-"""What a line says of a call: see AccessLog.write."""
-_NAMES: Final = 10
-"""So many of them, the first, are names."""
 
 
 class AccessLog:
@@ -58,8 +49,10 @@ class AccessLog:
         self._all = config.sample >= 1
         self._slow_s = config.slow_ms / 1000 if config.slow_ms is not None else None
         self._all_errors = config.errors == "always"
-        self._facts: list[Facts] = []
-        self._format = Format()
+        self._lines = make_lines()
+        self._add = self._lines.add
+        self._names = _Names()
+        self._names_until = 0.0
         self._flushing = threading.Lock()
         file.refill = self.flush
 
@@ -81,18 +74,23 @@ class AccessLog:
         if not (self._all or self._wants(code, seconds)):
             return
         caller = call.caller
-        facts = self._facts
-        # fmt: off
-        facts.append((  # the first are names
-            trail.view, call.listener, call.dialect, call.transport, endpoint.method,
-            code, kind, trail.status, call.peer.address(), None if caller is None else caller.name,
-            time.time(), request_id, trail.rows, trail.batch_rows, trail.queue_s, trail.compute_s,
-            len(call.body), trail.sent, seconds, None if trail.span is None else trail.span.trace_id,
-        ))
-        # fmt: on
-        if len(facts) >= LINES_AT_ONCE:
+        names = self._names[
+            trail.view,
+            call.listener,
+            call.dialect,
+            call.transport,
+            endpoint.method,
+            code,
+            kind,
+            trail.status,
+            call.peer.address(),
+            None if caller is None else caller.name,
+        ]
+        add = self._add  # looked up as a method, it would take a third longer
+        waiting = add(names, request_id, time.time(), len(call.body), seconds, trail)
+        if waiting >= LINES_AT_ONCE:
             self.flush(wait=False)
-        elif len(facts) == 1:
+        elif waiting == 1:
             self._file.start()
 
     def _wants(self, code: Code, seconds: float) -> bool:
@@ -103,66 +101,22 @@ class AccessLog:
         return random.random() < self._sample  # noqa: S311  (it guards nothing)
 
     def flush(self, *, wait: bool = True) -> None:
-        """Make lines of what has been noted. If another thread is about to, the loop does not `wait` for it."""
+        """Hand over what waits. If another thread is about to, the loop does not `wait` for it."""
         if self._flushing.acquire(blocking=wait):
             try:
-                count = len(self._facts)
-                facts = self._facts[:count]
-                del self._facts[:count]
-                if facts:
-                    self._file.write(self._format.lines(facts), count)
+                lines, count = self._lines.take()
+                if count:
+                    self._file.write(lines, count)
+                self._forget_names()
             finally:
                 self._flushing.release()
 
-
-class Format:
-    """Facts -> lines. It remembers what is the same in many."""
-
-    def __init__(self) -> None:
-        self._names = _Names()
-        self._names_until = 0.0
-        self._second = 0
-        self._time = ""
-        self._ms = [f"{us // 1000}.{us % 1000:03d}" for us in range(round(_QUICK_S * 1e6) + 1)]
-        self._fractions = [f".{ms:03d}" for ms in range(1000)]
-
-    def lines(self, many: Sequence[Facts]) -> bytes:
-        """One for each, with its end. Short times are looked up: formatting one takes three times as long."""
-        second, text = self._second, self._time
-        names, ms, fractions = self._names, self._ms, self._fractions
-        lines = []
-        for facts in many:
-            now, request_id, rows, batch_rows, queue_s, compute_s, received, sent, seconds, trace_id = facts[_NAMES:]
-            if int(now) != second:
-                second, text = self._tick(now)
-            asked = ""
-            if facts[0] is not None:
-                queue = ms[int(queue_s * 1e6 + 0.5)] if queue_s < _QUICK_S else f"{queue_s * 1e3:.3f}"
-                compute = ms[int(compute_s * 1e6 + 0.5)] if compute_s < _QUICK_S else f"{compute_s * 1e3:.3f}"
-                asked = f',"rows":{rows},"batch_rows":{batch_rows},"queue_ms":{queue},"compute_ms":{compute}'
-            total = ms[int(seconds * 1e6 + 0.5)] if seconds < _QUICK_S else f"{seconds * 1e3:.3f}"
-            lines.append(
-                f'{{"time":"{text}{fractions[int((now - second) * 1e3)]}Z","request_id":{quoted(request_id)}'
-                f'{names[facts[:_NAMES]]}{asked},"bytes_in":{received},"bytes_out":{sent},"total_ms":{total}'
-                f"{_LAST if trace_id is None else _traced(trace_id)}"
-            )
-        return "".join(lines).encode()
-
-    def _tick(self, now: float) -> tuple[int, str]:
-        """Another second. -> it, and its text: 2026-01-31T23:59:59, UTC. Source: RFC 3339."""
-        self._second = second = int(now)
-        self._time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        if not now < self._names_until < now + 2 * _NAMES_LAST_S:
-            self._names.clear()  # models that are gone must not stay for the sake of a line
+    def _forget_names(self) -> None:
+        """Models that are gone must not stay for the sake of a line."""
+        now = time.monotonic()
+        if now >= self._names_until:
+            self._names.clear()
             self._names_until = now + _NAMES_LAST_S
-        return second, self._time
-
-
-def _traced(trace_id: str) -> str:
-    return f',"trace_id":"{trace_id}"}}\n'
-
-
-_LAST: Final = "}\n"
 
 
 class _Names(dict[tuple[Any, ...], str]):

@@ -15,38 +15,59 @@ from gateway.errors import GatewayError
 from gateway.job import Job
 from gateway.ports import Observe
 from gateway.slot import Batch
-from gateway.statistics import Compute, Counters, Timings, Took, compute_of, reason_of
+from gateway.statistics import Alone, Compute, Counters, Timings, Took, compute_of, reason_of
 from gateway.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What one scheduler reports to. `observe` and `batch` are the histograms of the operator's metrics."""
+    """What one scheduler reports to. `observe` and `batch` are the histograms of the operator's metrics. Where there is
+    `infer`, it is the same as to observe that stage, and of requests that run alone the rest is left to `counters`.
+    """
 
     observe: Observe
     batch: Callable[[int], None]
     counters: Counters = field(default_factory=Counters)
     tracer: Tracer = field(default_factory=Tracer)
+    infer: Callable[[float], None] | None = None
 
     def ran_inline(
         self, request: InferRequest, rows: int, outcome: InferResponse | GatewayError, took: Took, timings: Timings
     ) -> None:
         """A request has run at once and alone. The short way of small ones: no job, no batch."""
-        observe = self.observe
-        for stage, seconds in timings:
-            observe(stage, seconds)
-        observe("queue", 0.0)
-        self.batch(rows)
+        began, seconds = took
         if (trail := request.lifeline.trail) is not None:
-            began, seconds = took
             trail.ran(rows, rows, began, began, began + seconds)
+        note = self.infer  # looked up as a method, it would take longer than what it does
+        if note is not None and len(timings) == 1 and timings[0][0] == "infer" and type(outcome) is InferResponse:
+            infer = timings[0][1]
+            note(infer)
+            try:
+                alone = self.counters.alone[rows]
+            except KeyError:
+                alone = self.counters.alone[rows] = Alone()
+            alone.count += 1
+            alone.seconds += seconds
+            alone.infer += infer
+            alone.began = began
+        else:
+            self._ran_alone(request, rows, outcome, took, timings)
+        if self.tracer.on and type(outcome) is InferResponse:
+            self.tracer.note(request, began, began, compute_of(timings), began + seconds)
+
+    def _ran_alone(
+        self, request: InferRequest, rows: int, outcome: InferResponse | GatewayError, took: Took, timings: Timings
+    ) -> None:
+        """The same in its general form."""
+        self._observe(timings)
+        self.observe("queue", 0.0)
+        self.batch(rows)
         if isinstance(outcome, GatewayError):
             self._failed(request, *took, reason_of(outcome))
-            return
-        self.counters.ran_alone(rows, took, timings)
-        if self.tracer.on:
-            began, seconds = took
-            self.tracer.note(request, began, began, compute_of(timings), began + seconds)
+        else:
+            compute = compute_of(timings)
+            self.counters.ran(rows, compute)
+            self.counters.succeeded(rows, *took, 0.0, compute)
 
     def hit(self, request: InferRequest, began: float, seconds: float) -> None:
         """A request that `began` then (time.monotonic) was answered by the response cache, in so many seconds."""

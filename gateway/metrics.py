@@ -231,7 +231,9 @@ class Metrics(Collector):
             yield key, calls.codes(), calls.recent()
 
     def batches(self) -> Mapping[ModelKey, Histogram]:
-        """Rows of the batches that ran, by model and version."""
+        """Rows of the batches that ran, by model and version. On the loop."""
+        for counters in self._counters.values():
+            counters.settle()
         return {key: gathered.histogram for key, gathered in self._batches.items()}
 
     def stages(self, model: str, version: str) -> Stages:
@@ -245,9 +247,17 @@ class Metrics(Collector):
     def meter(self, model: str, version: int) -> Meter:
         """What the scheduler of a version that is being loaded reports to. Series exist from here on, at 0."""
         batches = self._batches.setdefault((model, str(version)), Gathered(ROWS))
-        observe = self.stages(model, str(version)).observe
+        stages = self.stages(model, str(version))
         counters = self._counters[model, str(version)] = Counters()
-        return Meter(observe, batches.observe, counters, self._tracing.tracer(model))
+
+        def ran_alone(rows: int, count: int) -> None:
+            stages.by_stage["queue"].observe_often(0.0, count)
+            batches.observe_often(rows, count)
+
+        counters.settled = ran_alone
+        return Meter(
+            stages.observe, batches.observe, counters, self._tracing.tracer(model), stages.by_stage["infer"].observe
+        )
 
     def forget(self, model: str, version: int) -> None:
         """A version was unloaded: its series end. They start at 0 should it come back, as after a restart."""

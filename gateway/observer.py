@@ -19,16 +19,18 @@ class Observer:
         self.access_log = access_log
         self._file = file
         self._spans = spans
+        self.has_spans = spans is not None
 
-    def begin(self, endpoint: Endpoint, call: Call, begun: float) -> None:
-        """A call has begun, at that time in seconds of time.monotonic()."""
-        call.trail = Trail()
+    def begin(self, endpoint: Endpoint, call: Call, begun: float) -> Trail:
+        """A call has begun, at that time in seconds of time.monotonic(). -> its trail. Without spans, any will do."""
+        trail = Trail()
         if self._spans is not None:
-            self._spans.begin(call.trail, endpoint, call, begun)
+            self._spans.begin(trail, endpoint, call, begun)
+        return trail
 
     def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
         """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""
-        trail: Trail = call.trail
+        trail = call.trail
         call.trail = None  # no cycle: the body is to go at once, and not when Python's collector comes by
         if trail.view is None:
             trail.view = getattr(question, "view", None)
@@ -36,7 +38,7 @@ class Observer:
         if self.access_log is not None:
             request_id = request_id or new()
             self.access_log.write(endpoint, call, trail, request_id, code, kind, seconds)
-        if trail.span is not None and self._spans is not None:
+        if self._spans is not None and trail.span is not None:
             self._spans.end(trail, request_id, code, kind)
 
     def reopen(self) -> None:

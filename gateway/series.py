@@ -76,6 +76,12 @@ class Gathered:
                 self._histogram.observe_all(values)
         return values
 
+    def observe_often(self, value: float, count: int) -> None:
+        """One value so many times. In any thread."""
+        with _settling:
+            self._histogram.counts[bisect_left(self._histogram.bounds, value)] += count
+            self._histogram.sum += value * count
+
     def observe_all(self, values: Any) -> None:
         """All numbers of an array. In any thread."""
         with _settling:

@@ -83,6 +83,7 @@ from gateway.router import Resolution, Router
 from gateway.shadow import Copy, Shadow
 from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
+from gateway.trail import make_trail
 
 log = logging.getLogger(__name__)
 
@@ -180,8 +181,9 @@ class Service:
         call.regions = self._memory
         call.dialect = dialect
         kind = ""
-        if self.observer is not None:
-            self.observer.begin(endpoint, call, begun)
+        observer = self.observer
+        if observer is not None:
+            call.trail = observer.begin(endpoint, call, begun) if observer.has_spans else make_trail()
         resolve = self._router.resolver(call)
         try:
             self._enter(endpoint, call)
@@ -217,8 +219,8 @@ class Service:
             watch = self._metrics.watches.get(dialect)
             if watch is not None and (code or calls.tell is None):
                 watch.ended(endpoint, call, question, told, seconds, ran)
-            if self.observer is not None:
-                self.observer.end(endpoint, call, question, code, kind, seconds)
+            if observer is not None:
+                observer.end(endpoint, call, question, code, kind, seconds)
 
     def _failed(self, endpoint: Endpoint, call: Call, error: Exception) -> tuple[Code, Code, str, Reply]:
         """A call ends with an error -> its code, what the caller is told, the error's name, and the answer."""
@@ -396,10 +398,8 @@ class Service:
         view = request.view
         trail = call.trail
         if trail is not None:
-            trail.view = view
+            trail.submitted(view)
             request.lifeline.trail = trail
-            if trail.span is not None:
-                trail.decoded()
         if view.decoupled and endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request)

@@ -71,6 +71,7 @@ class Spans:
             trail.begun = begun
             trail.stages = []
             trail.span = CallSpan(self._trace, self._tracer, parent, trail, endpoint, call, begun)
+            trail.trace_id = trail.span.trace_id
             trail.make_leg = trail.span.leg
         else:
             trail.make_leg = lambda target: NoLeg((parent or untraced()).headers())

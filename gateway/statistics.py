@@ -12,7 +12,7 @@ statistics extension.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from gateway.errors import (
@@ -53,8 +53,8 @@ Compute: TypeAlias = tuple[float, float, float]
 _ANSWER_KEYS: Final = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
 
 
-_MOST_NOTED: Final = 256
-"""Runs that wait to be added up."""
+def _nobody(rows: int, count: int) -> None:
+    """Wants to know."""
 
 
 def reason_of(error: GatewayError) -> str:
@@ -104,15 +104,27 @@ class Runs:
         self.output = 0.0
 
 
+class Alone:
+    """Requests of one size that each had a run of their own at once, since they were last counted: how many, their
+    seconds, the model's, and when the last one began (time.monotonic).
+    """
+
+    __slots__ = ("began", "count", "infer", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = self.infer = self.began = 0.0
+
+
 class Counters:
     """All numbers of one loaded version; `model.Model` keeps them. Seconds are floats.
 
-    Of small requests that run alone there are many: they are noted, and added up together by `settle`, which goes
-    before each reading.
+    Of small requests that run alone there are many: in `alone`, by rows, is what they have in common, and `settle`,
+    which goes before each reading, counts it. It tells `settled` (rows, how many), too.
     """
 
     __slots__ = (
-        "_noted",
+        "alone",
         "answers",
         "batches",
         "failed_by",
@@ -126,6 +138,7 @@ class Counters:
         "queue",
         "rows",
         "runs",
+        "settled",
         "successes",
     )
 
@@ -141,41 +154,23 @@ class Counters:
         self.last: float | None = None
         self.batches: dict[int, Runs] = {}
         self.answers: list[dict[str, Tally]] = []
-        self._noted: list[tuple[int, Took, Timings]] = []
-
-    def ran_alone(self, rows: int, took: Took, timings: Timings) -> None:
-        """A request that had not to wait has its only answer, after a run of its own."""
-        self._noted.append((rows, took, timings))
-        if len(self._noted) >= _MOST_NOTED:
-            self.settle()
+        self.alone: dict[int, Alone] = {}
+        self.settled: Callable[[int, int], None] = _nobody
 
     def settle(self) -> None:
-        """Add up what was noted. On the loop, as everything that counts."""
-        noted, self._noted = self._noted, []
-        for rows in {each[0] for each in noted}:
-            self._add_up([each for each in noted if each[0] == rows], rows)
-
-    def _add_up(self, noted: Sequence[tuple[int, Took, Timings]], rows: int) -> None:
-        """Runs alone of so many rows each."""
-        seconds = dict.fromkeys(("preprocess", "infer", "postprocess"), 0.0)
-        for _, _, timings in noted:
-            for stage, spent in timings:
-                seconds[stage] += spent
-        before, infer, after = seconds.values()
-        batch = self._batch(rows)
-        count = len(noted)
-        batch.count += count
-        batch.input += before
-        batch.infer += infer
-        batch.output += after
-        self.runs += count
-        self.successes.count += count
-        self.successes.seconds += sum([took[1] for _, took, _ in noted])
-        self.rows += rows * count
-        self.input += before
-        self.infer += infer
-        self.output += after
-        self.last = noted[-1][1][0]
+        """Count those that ran alone. On the loop, as everything that counts."""
+        noted, self.alone = self.alone, {}
+        for rows, alone in noted.items():
+            batch = self._batch(rows)
+            batch.count += alone.count
+            batch.infer += alone.infer
+            self.runs += alone.count
+            self.successes.count += alone.count
+            self.successes.seconds += alone.seconds
+            self.rows += rows * alone.count
+            self.infer += alone.infer
+            self.last = alone.began if self.last is None else max(self.last, alone.began)
+            self.settled(rows, alone.count)
 
     def _batch(self, rows: int) -> Runs:
         batch = self.batches.get(rows)

@@ -1,6 +1,7 @@
 """What becomes of one call, gathered while it is answered: for the access log, and for OpenTelemetry.
 
-A trail is kept only where one of the two wants it; the rest of the house then pays for one look at None.
+A trail is kept only where one of the two wants it; the rest of the house then pays for one look at None. Of a call that
+is not traced the compiled helper `_log_lines` keeps it where it is installed: the same numbers, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from typing import Any, Final
 from gateway.canonical import NOTHING, Leg
 from gateway.errors import Code
 from gateway.ports import Buffer, ModelView, Reply
+
+try:
+    from gateway._log_lines import Trail as _NativeTrail
+except ImportError:  # built where there is a compiler
+    _NativeTrail = None  # type: ignore[assignment, misc]
 
 Stage = tuple[str, float, float]
 """(name, begun, ended), in seconds of time.monotonic()"""
@@ -38,7 +44,7 @@ _UNTOLD: Final = Code.CANCELLED
 class Trail:
     """One call. `view` is the model version that was asked last; `rows` are its own, `batch_rows` those of the batch
     that it ran in; `sent` are bytes of bodies; `status` and `told` are those of the last reply, over HTTP and over
-    gRPC. `span` is None unless the call is traced; `stages` are then what it went through since it had
+    gRPC. `span` is None unless the call is traced, `trace_id`, too; `stages` are then what it went through since it had
     `begun`, in seconds of time.monotonic().
     """
 
@@ -54,6 +60,7 @@ class Trail:
         "stages",
         "status",
         "told",
+        "trace_id",
         "view",
     )
     begun: float
@@ -65,11 +72,13 @@ class Trail:
         self.queue_s = self.compute_s = 0.0
         self.told = _UNTOLD
         self.span: Any = None
+        self.trace_id: str | None = None
         self.make_leg: Callable[[str], Leg] | None = None
 
-    def decoded(self) -> None:
-        """Its first request is about to be submitted. For calls that are traced."""
-        if not self.stages:
+    def submitted(self, view: ModelView) -> None:
+        """A request is about to be, to that model."""
+        self.view = view
+        if self.span is not None and not self.stages:
             self.stages.append(("decode", self.begun, time.monotonic()))
 
     def replied(self, reply: Reply, begun: float = 0.0) -> None:
@@ -104,6 +113,10 @@ class Trail:
     def upstream(self, target: str) -> Leg:
         """See Traced."""
         return NO_LEG if self.make_leg is None else self.make_leg(target)
+
+
+make_trail: Final[Callable[[], Any]] = Trail if _NativeTrail is None else _NativeTrail
+"""Of a call that is not traced."""
 
 
 def _size(body: Buffer | Sequence[Buffer]) -> int:
