@@ -387,6 +387,12 @@ class Pipeline:
 class RequestPipeline(Pipeline):
     """The executor over a backend that takes requests as they are: nothing is joined, nothing split."""
 
+    def __init__(self, backend: RequestBackend, *others: Any) -> None:
+        super().__init__(backend, *others)
+        self._once: Any = getattr(backend, "infer_once", None)
+        if self._once is not None and not self.decoupled:
+            self.arun_once = self._arun_once
+
     async def arun(
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
@@ -395,8 +401,19 @@ class RequestPipeline(Pipeline):
         async with contextlib.aclosing(cast("Any", answers)) as steps:
             async for outcomes in steps:
                 observe("infer", time.perf_counter() - begun)
-                yield [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
+                yield self._all_finished(requests, outcomes, observe)
                 begun = time.perf_counter()
+
+    async def _arun_once(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
+        begun = time.perf_counter()
+        outcomes = await self._once(requests)
+        observe("infer", time.perf_counter() - begun)
+        return self._all_finished(requests, outcomes, observe)
+
+    def _all_finished(
+        self, requests: Sequence[InferRequest], outcomes: Sequence[Outcome], observe: Observe
+    ) -> Sequence[Outcome]:
+        return [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
 
     def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
         """The best classes of outputs, or outputs put where their caller wants them, if that was asked for."""

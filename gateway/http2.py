@@ -255,9 +255,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         return size
 
     def _begin_data(self, number: int, flags: int, size: int) -> None:
-        check(DATA, flags, number, size)
-        if not self._is_settled:
-            raise BadFrame("data before anything else")
+        if not number or not self._is_settled:
+            raise BadFrame("data of no stream")
         if size > self._most_frame_bytes:
             raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
         self._data, self._left = (number, flags), size
@@ -324,7 +323,10 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _take_frame(self, kind: int, flags: int, number: int, data: bytes) -> None:
         if self._block is not None and kind != CONTINUATION:
             raise BadFrame("headers without an end")
-        check(kind, flags, number, len(data))
+        if kind != HEADERS:
+            check(kind, flags, number, len(data))
+        elif not number:
+            raise BadFrame("headers of no stream")
         if not self._is_settled and kind != SETTINGS:
             raise BadFrame("frames before any settings")
         take = self._takes.get(kind)
@@ -426,7 +428,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             self._window += more
             if not more or self._window > MOST:
                 raise BadFrame("a window that is too large, or no larger", FLOW_CONTROL_ERROR)
-            self._send_stalled()
+            if self._stalled:
+                self._send_stalled()
             return
         stream = self._streams.get(number)
         if stream is None:

@@ -631,7 +631,8 @@ class SignatureBackend(Backend, Protocol):
 class RequestBackend(LoadedModel, Protocol):
     """A computation on requests as they are, each with rows of its own. It runs on the loop.
 
-    One that is not ready all the time has `is_ready()`, which says whether requests should come now.
+    One that is not ready all the time has `is_ready()`, which says whether requests should come now. One of a unary
+    model may have `infer_once`, too, a coroutine for the only answers: three generators less on the way.
     """
 
     def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
@@ -737,7 +738,9 @@ class Executor(Protocol):
     def arun(
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
-        """The same on the event loop, for executors that run there."""
+        """The same on the event loop, for executors that run there. One of a unary model may have `arun_once`, too: a
+        coroutine for its only step.
+        """
         ...
 
     def close(self) -> None:

@@ -124,6 +124,9 @@ async def acompute(executor: Executor, batch: Batch) -> None:
     """`compute` for a model that runs on the loop."""
     requests = batch.requests
     try:
+        if (once := getattr(executor, "arun_once", None)) is not None:
+            batch.outcomes = await once(requests, batch.observe)
+            return
         async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
             async for responses in steps:
                 batch.outcomes = responses

@@ -164,6 +164,8 @@ class Waiting:
         that one's computation. What is smaller gains company while it waits.
         """
         self.ripe_in = None
+        if not self.queued and not self._finished:
+            return None
         if idle[-1].crowd and self._rows < self._full and None not in self._groups:
             return None
         now = time.monotonic()

@@ -110,12 +110,16 @@ class RemoteBackend:
             async with contextlib.aclosing(self._stream(request)) as answers:
                 async for answer in answers:
                     yield (answer,)
-        elif len(requests) > 1 and any(request.sequence is not None for request in requests):
-            yield await asyncio.gather(*(self._outcome(request) for request in requests))
-        elif len(requests) > 1:
-            yield await self._together(requests)
         else:
-            yield (await self._alone(requests[0]),)
+            yield await self.infer_once(requests)
+
+    async def infer_once(self, requests: Sequence[InferRequest]) -> Sequence[InferResponse | GatewayError]:
+        """See RequestBackend."""
+        if len(requests) == 1:
+            return (await self._alone(requests[0]),)
+        if any(request.sequence is not None for request in requests):
+            return await asyncio.gather(*(self._outcome(request) for request in requests))
+        return await self._together(requests)
 
     # ------------------------------------------------------------------------------------------------------------ unary
 
