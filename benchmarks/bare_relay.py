@@ -11,7 +11,7 @@ import argparse
 import os
 from typing import Any
 
-os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener,-event_engine_client")  # as the gateway's own
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener,-event_engine_client")  # a hop less per message
 
 import grpc
 import uvloop

@@ -11,10 +11,16 @@ What everybody speaks
     files.py          files that the YAML names
 
 The life of a request
-    http_server.py    HTTP <-> Call and Reply             grpc_server.py    grpc.aio <-> Call and Reply
+    http_server.py    HTTP <-> Call and Reply             grpc_server.py    gRPC <-> Call and Reply
     http_lane.py      ordinary HTTP requests, without aiohttp: http_head.py reads them, http_body.py receives them;
                       http_exchange.py is what the lane and aiohttp have in common
+    grpc_lane.py      a gRPC port and its connections: grpc_head.py reads what a call's headers say, grpc_call.py is
+                      one call, grpc_exchange.py what the rest of the house sees of it
     grpc_streams.py   calls of many messages              grpc_house.py     health and reflection on every gRPC port
+    http2.py          one end of an HTTP/2 connection, ours or to another server: http2_frames.py has its frames,
+                      hpack.py its headers, grpc_messages.py gRPC's messages on it
+    first_step.py     flows that end where they begin      patience.py       how long clients are waited for
+    sockets.py        addresses to listen on              peers.py          who is at the other end
     service.py        decode, answer, encode: the one way in, the one place where errors become replies
     gate.py           may this caller ask for this: auth.py knows who calls, access.py who may use what, rate_limit.py
                       how often; tls.py has the ports' certificates, cors.py what browsers are told

@@ -6,10 +6,8 @@ Every verb is one function; those that serve import the house, those that ask a 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,8 +20,6 @@ from gateway import client
 DEFAULT_URL = "http://localhost:8000"
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 """Where `serve` listens without a configuration: Triton's ports."""
-_TWO_GRPC_ENGINES = (1, 85)
-"""The newest grpcio that is known to have both; others are left as they are."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -289,20 +285,9 @@ def _complain(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-def _choose_grpc_engine() -> None:
-    """Let gRPC read sockets in the thread that waits for them, as a server and as a client of others. By default it has
-    a pool of threads for that, and every message takes one more hop: a sixth of a small call's processor time. gRPC
-    looks at this when it is imported; an operator's own choice stays.
-    """
-    major, minor = importlib.metadata.version("grpcio").split(".")[:2]
-    if (int(major), int(minor)) <= _TWO_GRPC_ENGINES:
-        os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener,-event_engine_client")
-
-
 def _serve(options: argparse.Namespace) -> int:
     # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    _choose_grpc_engine()
     from gateway import app, serving
     from gateway.config import ConfigError
     from gateway.logs import LINE

@@ -81,8 +81,8 @@ class LaneRpc(Stream):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether there is a part of a message, or a call without the one that it is to have."""
-        return self.incoming.has_begun or (self.is_unary and not self.is_asked)
+        """Whether there is a part of a message, or a call without the one that it is to have, and more may come."""
+        return self.granted > 0 and (self.incoming.has_begun or (self.is_unary and not self.is_asked))
 
     @property
     def has_said_length(self) -> bool:

@@ -66,6 +66,7 @@ _LONG_HEADERS_BYTES: Final = 256 << 10
 _PONG_WITHIN_S: Final = 1.0
 _FAREWELL: Final = b"farewell"
 _MOST_HEADS: Final = 64
+_REMEMBERED_BYTES: Final = 1024
 _MOST_EARLY: Final = 1000
 _NO_LIMIT: Final = 1 << 62
 _GOOD: Final = Reply(b"")
@@ -341,7 +342,7 @@ class Connection(Http2[LaneRpc]):
         head = read_head(said, self.lane.handlers, self.lane.bounds.metadata)
         if self._decoder.changes != before or len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
-        if self._decoder.changes == before:
+        if self._decoder.changes == before and len(block) <= _REMEMBERED_BYTES:
             self._heads[block] = head
         return head
 
@@ -448,10 +449,12 @@ class Connection(Http2[LaneRpc]):
         self.finish(rpc)
 
     def _failed(self, rpc: LaneRpc, error: BaseException) -> None:
-        if not isinstance(error, ConnectionError):
+        """Its flow ends because the client has left, or has had its last word; or by a bug."""
+        is_waited_for = not rpc.is_answered and not rpc.is_left
+        if is_waited_for or not isinstance(error, ConnectionError):
             log.error("a call failed unexpectedly", exc_info=error)
-            if not rpc.is_answered and not rpc.is_left:
-                rpc.say(Reply(b"", grpc_code=Code.INTERNAL, message="Internal error"))
+        if is_waited_for:
+            rpc.say(Reply(b"", grpc_code=Code.INTERNAL, message="Internal error"))
         self.finish(rpc)
 
     def _expire(self, rpc: LaneRpc) -> None:

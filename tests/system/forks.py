@@ -86,8 +86,6 @@ def _end(parent: subprocess.Popen[str]) -> None:
 def _fork_for(requests: IO[str]) -> int:
     """The parent, until nobody asks any more, and then 0; and in each fork the status that its command ends with."""
     from gateway import __main__ as command
-
-    command._choose_grpc_engine()
     from gateway import app, check, config, serving  # noqa: F401
 
     config.config_class(app.registries())
