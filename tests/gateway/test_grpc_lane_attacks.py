@@ -25,6 +25,12 @@ BOUND_BYTES = 64 << 20
 PATIENCE_S = 1.0
 
 
+@pytest.fixture
+def lane() -> bool:
+    """What grpc.aio does then is no measure: some of it ends that whole server."""
+    return True
+
+
 def rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -94,8 +100,7 @@ async def test_a_header_block_without_an_end(toy: Toy) -> None:
         wire.send(frame(HEADERS, 0, 1, literal(request(ECHO))))
         part = frame(CONTINUATION, 0, 1, literal([("x", "y" * 16_000)])) * 10
         took_all = await pour(wire, part, 200)
-        if toy.lane:
-            assert not took_all
+        assert not took_all
         await wire.until(lambda: wire.goaway or wire.streams[1].over)
 
 
@@ -103,8 +108,7 @@ async def test_a_header_block_of_empty_frames(toy: Toy) -> None:
     async with attacked(toy), await connect(toy.port) as wire:
         wire.send(frame(HEADERS, 0, 1, literal(request(ECHO))))
         took_all = await pour(wire, frame(CONTINUATION, 0, 1) * 1000, 100)
-        if toy.lane:
-            assert not took_all
+        assert not took_all
 
 
 FLOODS = {
@@ -333,8 +337,6 @@ async def say(toy: Toy, talk: bytes, *, abort: bool) -> None:
 
 @pytest.mark.parametrize("abort", [True, False])
 async def test_connections_that_break_off_anywhere(abort: bool, toy: Toy) -> None:
-    if abort and not toy.lane:
-        pytest.skip("once in many runs on a busy machine grpc.aio answers nobody from there on")
     async with attacked(toy):
         for cut in range(len(BEGUN), len(TALK), 1 if abort else 3):
             await say(toy, TALK[:cut], abort=abort)
@@ -345,18 +347,17 @@ async def test_connections_that_break_off_anywhere(abort: bool, toy: Toy) -> Non
 @pytest.mark.parametrize("seed", range(4))
 async def test_bytes_that_are_changed(seed: int, toy: Toy) -> None:
     chance = random.Random(seed)  # noqa: S311
-    most = 256 if toy.lane else 128  # see the test below
     async with attacked(toy):
         for _ in range(75):
             talk = bytearray(TALK)
             for _ in range(chance.choice([1, 1, 2, 8])):
                 at = chance.randrange(len(BEGUN) - 30, len(talk))
                 if chance.random() < 0.6:
-                    talk[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]) % most
+                    talk[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
                 elif chance.random() < 0.5:
                     del talk[at : at + chance.randrange(1, 9)]
                 else:
-                    talk[at:at] = bytes(chance.randrange(most) for _ in range(chance.randrange(1, 9)))
+                    talk[at:at] = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 9)))
             await say(toy, bytes(talk), abort=False)
     await toy.until(lambda: not toy.model.open)
     await toy.until(lambda: toy.listener.traffic().running == 0)
@@ -365,8 +366,6 @@ async def test_bytes_that_are_changed(seed: int, toy: Toy) -> None:
 @pytest.mark.parametrize("path", [b"/toy.Toy/\x80", b"/\xff\xfe", b"\xc3", "/toy.Toy/Ech\xf6".encode()])
 async def test_a_path_that_is_no_text(path: bytes, toy: Toy) -> None:
     """One such call, and a whole server of grpc.aio is at its end: its main loop decodes paths, and dies of it."""
-    if not toy.lane:
-        pytest.skip("nobody is answered any more")
     async with attacked(toy), await connect(toy.port) as wire:
         headers = [(name, path if name == ":path" else value) for name, value in request(ECHO)]
         wire.send(in_frames(1, literal(headers)), data(1, message(b"hello"), end=True))
