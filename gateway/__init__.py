@@ -14,8 +14,8 @@ The life of a request
     http_server.py    HTTP <-> Call and Reply             grpc_server.py    gRPC <-> Call and Reply
     http_lane.py      ordinary HTTP requests, without aiohttp: http_head.py reads them, http_body.py receives them;
                       http_exchange.py is what the lane and aiohttp have in common
-    grpc_lane.py      a gRPC port and its connections: grpc_head.py reads what a call's headers say, grpc_call.py is
-                      one call, grpc_exchange.py what the rest of the house sees of it
+    grpc_lane.py      a gRPC port; grpc_connection.py is one client of it, grpc_head.py reads what a call's headers
+                      say, grpc_call.py is one call, grpc_exchange.py what the rest of the house sees of it
     grpc_streams.py   calls of many messages              grpc_house.py     health and reflection on every gRPC port
     http2.py          one end of an HTTP/2 connection, ours or to another server: http2_frames.py has its frames,
                       hpack.py its headers, grpc_messages.py gRPC's messages on it

@@ -21,7 +21,7 @@ from gateway.ports import Peer, Reply
 from gateway.request_id import REQUEST_ID
 
 if TYPE_CHECKING:
-    from gateway.grpc_lane import Connection
+    from gateway.grpc_connection import Connection
 
 WINDOW_BYTES: Final = 4 << 20
 """Of a call's messages, so much may wait for their reader, beside one that is larger."""
