@@ -204,10 +204,10 @@ def test_a_deadline_ends_the_call_and_the_upstream_learns_that(
         "POST",
         f"/v2/models/slow-{dialect}-{transport}/infer",
         body,
-        {"Content-Type": "application/json", "x-request-timeout-ms": "300"},
+        {"Content-Type": "application/json", "x-request-timeout-ms": "800"},  # a busy machine needs some to get there
     )
     assert answer.status == 504
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 3
     eventually(lambda: seen.read_text() == "cancelled\n")
 
 
