@@ -493,11 +493,11 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             size = _move(unsent, room, stream, pieces)
             self._window -= size
             stream.window -= size
+            stream.still = 0
             turn -= size
             if not turn:
                 self._write_all(pieces)
                 pieces, turn = [], _TURN_BYTES
-        stream.still = 0
         if unsent:
             self._stalled.pop(number, None)  # who has just been served is the last in turn
             self._stalled[number] = stream
