@@ -488,19 +488,19 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
 
     def _send_more(self, stream: S, pieces: list[Buffer]) -> None:
         """As much of what a stream has to say as its windows and the kernel's side allow, behind some pieces."""
+        self._take_turn(stream, pieces)
+        while stream.unsent and stream.window > 0 and self._window > 0 and not self._is_paused:
+            self._take_turn(stream, [])
+
+    def _take_turn(self, stream: S, pieces: list[Buffer]) -> None:
         unsent = stream.unsent
-        number, turn = stream.number, _TURN_BYTES
+        number, turn = stream.number, 0 if self._is_paused else _TURN_BYTES
         while unsent and (room := min(self._window, stream.window, self._frame_bytes, turn)) > 0:
-            if self._is_paused:
-                break
             size = _move(unsent, room, stream, pieces)
             self._window -= size
             stream.window -= size
+            stream.still = 0
             turn -= size
-            if not turn:
-                self._write_all(pieces)
-                pieces, turn = [], _TURN_BYTES
-        stream.still = 0
         if unsent:
             self._stalled.pop(number, None)  # who has just been served is the last in turn
             self._stalled[number] = stream
@@ -508,15 +508,22 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             if stream.after:
                 pieces.append(stream.after)
         has_waited = not unsent and self._stalled.pop(number, None) is not None
-        self._write_all(pieces)
+        if pieces and self._transport is not None:
+            self._transport.writelines(pieces)
         if has_waited:
             stream.has_sent()
 
     def _send_stalled(self) -> None:
-        for stream in [*self._stalled.values()]:
-            if self._window <= 0 or self._is_paused:
-                break
-            self._send_more(stream, [])
+        """Those that wait take turns until none of them can go on."""
+        can_go_on = True
+        while can_go_on:
+            can_go_on = False
+            for stream in [*self._stalled.values()]:
+                if self._window <= 0 or self._is_paused:
+                    return
+                if stream.window > 0:
+                    self._take_turn(stream, [])
+                    can_go_on = True
 
     def _answer(self, data: bytes) -> None:
         """A frame that answers one. Raises BadFrame where nobody reads them."""
@@ -529,10 +536,6 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
-
-    def _write_all(self, pieces: list[Buffer]) -> None:
-        if pieces and self._transport is not None:
-            self._transport.writelines(pieces)
 
     def pause_writing(self) -> None:
         self._is_paused = True

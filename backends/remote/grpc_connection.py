@@ -29,6 +29,7 @@ class GrpcConnection:
     """See Connection. The address is HOST:PORT."""
 
     def __init__(self, address: str, max_bytes: int, access: Access = OPEN) -> None:
+        self._loop = asyncio.get_running_loop()
         self._host, self._port = host_and_port(address)
         self._max_bytes = max_bytes
         self._tls = access.tls
@@ -66,7 +67,7 @@ class GrpcConnection:
 
     async def _ask(self, ask: Ask, seconds: float | None, *, streams: bool) -> tuple[Exchange, Reply | None]:
         """A call, and what comes first. Raises NotReached, Lost; TimeoutError if it did not begin in time."""
-        until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        until = None if seconds is None else self._loop.time() + seconds
         for _ in range(_ATTEMPTS):
             try:
                 link = self._link
@@ -88,7 +89,7 @@ class GrpcConnection:
         if block is None:
             block = self._blocks[ask.target] = hpack.encode([*self._first, (":path", ask.target), *self._common])
         if until is not None:  # not less than there is: who is late is told so from here
-            left_ms = math.ceil((until - asyncio.get_running_loop().time()) * 1e3)
+            left_ms = math.ceil((until - self._loop.time()) * 1e3)
             block += hpack.encode([("grpc-timeout", f"{max(1, min(left_ms, _LONGEST_MS))}m")])
         return block + hpack.encode(ask.headers.items()) if ask.headers else block
 
@@ -111,11 +112,10 @@ class GrpcConnection:
 
     async def _connect(self) -> Link:
         """To the first of the name's addresses that answers; each has its share of the time. Raises NotReached."""
-        loop = asyncio.get_running_loop()
         why: Exception = OSError("it has no address")
         try:
             async with asyncio.timeout(CONNECTS_WITHIN_S):
-                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                found = await self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
             hosts = dict.fromkeys(str(info[4][0]) for info in found)
             for host in hosts:
                 try:
@@ -129,7 +129,7 @@ class GrpcConnection:
 
     async def _shake_hands(self, host: str) -> Link:
         name = None if self._tls is None else self._server_name or self._host
-        _, link = await asyncio.get_running_loop().create_connection(
+        _, link = await self._loop.create_connection(
             lambda: Link(self._max_bytes), host, self._port, ssl=self._tls, server_hostname=name
         )
         try:

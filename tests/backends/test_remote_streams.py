@@ -23,11 +23,12 @@ from gateway.http2_frames import STREAM_BYTES
 
 
 class Talker:
-    """Streams as `say` of the request says; `written` are messages that went out, of calls that nobody has ended."""
+    """What its streams did: `written` are messages of those without an end, `idle` says that no such stream is left."""
 
     def __init__(self) -> None:
         self.written = 0
-        self.ended = asyncio.Semaphore(0)
+        self.running = 0
+        self.idle = asyncio.Event()
 
     async def talk(self, body: bytes, context: Any) -> None:
         size, _, count = body.partition(b" ")
@@ -37,12 +38,16 @@ class Talker:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
 
     async def flood(self, body: bytes, context: Any) -> None:
+        self.running += 1
+        self.idle.clear()
         try:
             while True:
                 await context.write(self.written.to_bytes(4, "big") + bytes(int(body)))
                 self.written += 1
         finally:
-            self.ended.release()
+            self.running -= 1
+            if not self.running:
+                self.idle.set()
 
     async def repeat(self, bodies: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """A call of many messages each way."""
@@ -151,7 +156,7 @@ async def test_who_reads_slowly_holds_the_server_back_and_nobody_else(size: int,
             reply = await anext(replies)
             assert bytes(reply.body)[:4] == number.to_bytes(4, "big")  # type: ignore[arg-type]
     async with asyncio.timeout(5):
-        await talker.ended.acquire()
+        await talker.idle.wait()
 
 
 async def test_who_leaves_ends_the_stream_and_not_the_connection(upstream: Both) -> None:
@@ -166,8 +171,7 @@ async def test_who_leaves_ends_the_stream_and_not_the_connection(upstream: Both)
         with pytest.raises(asyncio.CancelledError):
             await waiting
     async with asyncio.timeout(5):
-        for _ in range(40):
-            await talker.ended.acquire()
+        await talker.idle.wait()
     assert len(connection._links) == 1
     assert not connection._links[0]._streams
     assert (await connection.call(ask("Echo", b"on"), None)).body == b"on"
@@ -184,7 +188,7 @@ async def test_a_deadline_ends_a_stream_behind_what_came_before(upstream: Both) 
     assert codes[-1] is Code.DEADLINE_EXCEEDED
     assert set(codes[:-1]) == {Code.OK}
     async with asyncio.timeout(5):
-        await talker.ended.acquire()
+        await talker.idle.wait()
     (late,) = [reply async for reply in connection.stream(ask("Flood", b"1"), 0.0)]
     assert late.grpc_code is Code.DEADLINE_EXCEEDED
 
