@@ -9,46 +9,20 @@ waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
-
-import numpy as np
 
 from gateway.canonical import InferRequest
 from gateway.errors import Code
 from gateway.grpc_exchange import Rpc
-from gateway.http_body import Body
-from gateway.ports import Buffer, Call, Endpoint, Reply
+from gateway.ports import Call, Endpoint, Reply
 from gateway.service import Service
 
 IN_FLIGHT: Final = 64
-COPIED_IN_THREAD_BYTES: Final = 1 << 20
 MOST_DETAIL_BYTES: Final = 2000
 """A status travels in headers, where clients take 8 KB, and other than ASCII is three times as long."""
 
 STOPPING: Final = Reply(b"", grpc_code=Code.UNAVAILABLE, message="the server is stopping")
-
-
-async def body_of(reply: Reply) -> bytes:
-    """A reply's message; its parts are copied once, here, and where they are large while the loop goes on."""
-    body = reply.body
-    if type(body) is bytes:
-        return body
-    parts: Sequence[Buffer] = [body] if isinstance(body, (bytes, bytearray, memoryview)) else body
-    size = sum(map(len, parts))
-    if size >= COPIED_IN_THREAD_BYTES:
-        return await asyncio.to_thread(_joined, parts, size)
-    return b"".join(parts)
-
-
-def _joined(parts: Sequence[Buffer], size: int) -> bytes:
-    """The same as bytes.join, which keeps the interpreter to itself; NumPy gives it away while it copies."""
-    body = Body(size, b"")
-    for part in parts:
-        if len(part):
-            np.frombuffer(body.room, np.uint8)[: len(part)] = np.frombuffer(part, np.uint8)
-            body.added(len(part))
-    return body.whole()
 
 
 def short_detail(message: str) -> bytes:

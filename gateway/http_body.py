@@ -1,5 +1,5 @@
 """The body of a request while it arrives: memory for the socket to write to, which becomes the body without a copy.
-Large gRPC replies are put together in such memory, too.
+gRPC's large messages come the same way.
 
 Dialects read `bytes`, and Python offers no memory that can first be written and then be `bytes`, but for its C API:
 "the data must not be modified in any way, unless the object was just created using PyBytes_FromStringAndSize(NULL,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import aio_port
 import grpc
 import pytest
 from aio_port import AioServer
 
-from gateway import grpc_streams
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import Code, DeadlineExceeded, GatewayError, InvalidArgument, ModelFailed
 from gateway.grpc_exchange import Bounds
@@ -348,10 +348,10 @@ async def test_a_client_that_leaves_is_no_fault_of_ours(house: House, caplog: py
 
 @pytest.mark.parametrize("least", [1, 1 << 20])
 async def test_a_large_message_is_put_together_elsewhere(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_streams, "COPIED_IN_THREAD_BYTES", least)
+    monkeypatch.setattr(aio_port, "COPIED_IN_THREAD_BYTES", least)
     parts = [b"head", memoryview(b"numbers" * 1000), b"", bytearray(b"tail")]
-    assert await grpc_streams.body_of(Reply(parts)) == b"".join(parts)
-    assert await grpc_streams.body_of(Reply(memoryview(b"alone"))) == b"alone"
-    assert await grpc_streams.body_of(Reply([])) == b""
+    assert await aio_port.body_of(Reply(parts)) == b"".join(parts)
+    assert await aio_port.body_of(Reply(memoryview(b"alone"))) == b"alone"
+    assert await aio_port.body_of(Reply([])) == b""
     whole = b"whole"
-    assert await grpc_streams.body_of(Reply(whole)) is whole
+    assert await aio_port.body_of(Reply(whole)) is whole
