@@ -581,13 +581,15 @@ async def test_a_window_may_be_narrowed_below_nothing() -> None:
 
 
 async def test_what_the_kernel_has_not_taken_is_not_sent_once_nobody_wants_it() -> None:
-    go = asyncio.Event()
+    begun, go = asyncio.Event(), asyncio.Event()
     taken: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer)
         await peer.start(setting(4, 2**31 - 1) + setting(5, 2**24 - 1))
         peer.write(8, 0, 0, (2**31 - 1 - 65535).to_bytes(4, "big"))
+        await peer.until(1, 1)
+        begun.set()
         await go.wait()
         await peer.until(3, 1)
         taken.append(peer.bodies[1])
@@ -598,6 +600,7 @@ async def test_what_the_kernel_has_not_taken_is_not_sent_once_nobody_wants_it() 
     async with served(serve) as connection, asyncio.timeout(10):
         large = bytes(200 << 20)
         first = asyncio.ensure_future(connection.call(ask("Echo", large), None))
+        await begun.wait()
         await asyncio.sleep(0.2)
         first.cancel()
         await asyncio.wait([first])
