@@ -392,6 +392,9 @@ class RequestPipeline(Pipeline):
         self._once: Any = getattr(backend, "infer_once", None)
         if self._once is not None and not self.decoupled:
             self.arun_once = self._arun_once
+        self._alone: Any = getattr(backend, "infer_alone", None)
+        if self._alone is not None and not self.decoupled:
+            self.arun_alone = self._arun_alone
 
     async def arun(
         self, requests: Sequence[InferRequest], observe: Observe
@@ -409,6 +412,12 @@ class RequestPipeline(Pipeline):
         outcomes = await self._once(requests)
         observe("infer", time.perf_counter() - begun)
         return self._all_finished(requests, outcomes, observe)
+
+    async def _arun_alone(self, request: InferRequest, observe: Observe) -> Outcome:
+        begun = time.perf_counter()
+        outcome = await self._alone(request)
+        observe("infer", time.perf_counter() - begun)
+        return self._finished(request, outcome, observe)
 
     def _all_finished(
         self, requests: Sequence[InferRequest], outcomes: Sequence[Outcome], observe: Observe

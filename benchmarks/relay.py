@@ -6,8 +6,9 @@ the upstream alone for a direct call, both for a relayed one. Of each, the least
 the machine. `added` is what the relay adds, in direct calls: at 1, a relayed call costs as much as two direct ones.
 `bare` is a relay by grpc.aio that does nothing but pass bytes on.
 
-Not all that is added is the relay's work: an upstream that waits between its calls, as it does here, needs more for
-each than one that is asked without a pause.
+Upstream and relay have cores of their own, the caller has none. Not all that is added is the relay's work: while one of
+the three computes, the others' cores fall asleep, and an upstream that waits between its calls needs more for each than
+one that is asked without a pause. With --awake no core sleeps, as on a machine that has more to do.
 """
 # ruff: noqa: T201 - a command speaks by print
 
@@ -32,7 +33,7 @@ from benchmarks.contest import CONFIGURATION
 from benchmarks.grpc_bytes import SIZES as MESSAGE_SIZES
 from benchmarks.grpc_infer import is_ready
 from benchmarks.grpc_wires import INFER, infer_read, infer_request
-from benchmarks.servers import HOST, Failed, Server, running
+from benchmarks.servers import HOST, Failed, Server, awake, running
 
 SIZES = (16, 150_528)  # a row of features; an image of 3 x 224 x 224, 600 KB
 RELAY_PORT = 18040
@@ -68,10 +69,11 @@ def measure(ask: Any, body: bytes, array: Any, seconds: float, servers: Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each, of which the least counts; default: 5")
-    parser.add_argument("--seconds", type=float, default=2, help="length of one turn; default: 2")
-    parser.add_argument("--upstream-core", type=int, default=1, help="default: 1, the caller's")
+    parser.add_argument("--rounds", type=int, default=25, help="turns of each, of which the least counts; default: 25")
+    parser.add_argument("--seconds", type=float, default=0.4, help="length of one turn; default: 0.4")
+    parser.add_argument("--upstream-core", type=int, default=1, help="default: 1")
     parser.add_argument("--relay-core", type=int, default=0, help="default: 0")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from sleeping between calls")
     options = parser.parse_args(arguments)
     port = int(yaml.safe_load(CONFIGURATION.read_text())["listen"]["grpc"][0]["bind"].rpartition(":")[2])
     serve = [sys.executable, "-m", "gateway", "serve"]
@@ -85,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             relay = stack.enter_context(running("relay", [*serve, str(file)], RELAY_PORT, options.relay_core, is_ready))
             passing_on = [sys.executable, "-m", "benchmarks.bare_relay", str(BARE_PORT), str(port)]
             bare = stack.enter_context(running("bare", passing_on, BARE_PORT, options.relay_core, is_ready))
+            if options.awake:
+                stack.enter_context(awake())
             ways = {"direct": (upstream,), "relay": (relay, upstream), "bare": (bare, upstream)}
             compare(stack, ways, options)
     except Failed as failure:

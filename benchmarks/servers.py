@@ -6,6 +6,7 @@ import http.client
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,6 +90,24 @@ def running(
             yield Server(name, port, process.pid)
         finally:
             _stop(process)
+
+
+@contextmanager
+def awake() -> Iterator[None]:
+    """No core sleeps meanwhile: each has a loop that runs when nothing else does. What waits for a core that sleeps has
+    to wait for it to wake up, too, which on a virtual machine takes longer than many a call, and now so, now so.
+    """
+    endless = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+    loops = []
+    try:
+        for core in os.sched_getaffinity(0):
+            with pinned(core):
+                loops.append(subprocess.Popen([sys.executable, "-c", endless]))  # noqa: S603 - our own
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def _wait_until_ready(

@@ -1,21 +1,48 @@
 """The first step of a flow, taken at once: most small requests end with it, and only those that have to wait cost a
-task.
+task. Whatever needs its task in that step says so here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final
+
+Task = asyncio.Task[Any]
+
+_curious: Final[list[Callable[[Task], None]]] = []
+_first: Final[list[Coroutine[Any, Any, None]]] = []
+"""The flow whose first step is taken now."""
 
 
 def begin(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
     """Begin outside of any task. -> the one that goes on with it, None where it is over. Raises what it raised."""
+    _first.append(flow)
     try:
         waits_for = flow.send(None)
+        task = loop.create_task(_Begun(flow, waits_for))
+        for tell in _curious:
+            tell(task)
+        return task
     except StopIteration:
         return None
-    return loop.create_task(_Begun(flow, waits_for))
+    finally:
+        del _first[-1]
+        _curious.clear()
+
+
+def tell_task(tell: Callable[[Task], None]) -> None:
+    """Tell which task the flow belongs to that is running: now, or as soon as it has one."""
+    if _first:
+        _curious.append(tell)
+    elif (task := asyncio.current_task()) is not None:
+        tell(task)
+
+
+async def in_task() -> None:
+    """What follows runs in a task, as asyncio's timeouts want it."""
+    if _first:
+        await asyncio.sleep(0)
 
 
 class _Begun(Coroutine[Any, Any, None]):

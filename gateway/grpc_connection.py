@@ -240,7 +240,7 @@ class Connection(Http2[LaneRpc]):
         self.finish(rpc)
 
     def _take_messages(self, stream: LaneRpc, messages: list[tuple[bytes, bool]]) -> None:
-        if not stream.has_said_length:
+        if stream.head.length is not None and not stream.has_said_length:
             self._refuse(stream, BadStream("not as long as it said"))
         elif not stream.is_unary:
             self._hear(stream, messages)
@@ -250,7 +250,7 @@ class Connection(Http2[LaneRpc]):
             self._start(stream, body, is_compressed=is_compressed)
 
     def _take_end(self, stream: LaneRpc) -> None:
-        if not stream.has_said_length:
+        if stream.head.length is not None and not stream.has_said_length:
             self._refuse(stream, BadStream("not as long as it said"))
         elif stream.incoming.has_begun:
             self._fail(stream, Code.INTERNAL, "The message is not whole")

@@ -79,6 +79,15 @@ class Incoming:
         """Whether there is a part of a message."""
         return self._body is not None or self._prefix != b""
 
+    def lone(self, data: memoryview) -> tuple[bytes, bool] | None:
+        """The same of data that are one message from its beginning to its end; None where they are not."""
+        size = len(data) - PREFIX_BYTES
+        if self._body is not None or self._prefix or size < 0 or size > self._most_bytes:
+            return None
+        if int.from_bytes(data[1:PREFIX_BYTES], "big") != size:
+            return None
+        return bytes(data[PREFIX_BYTES:]), data[0] != 0
+
     def take(self, data: memoryview) -> list[tuple[bytes, bool]]:
         """More of them -> those that are whole now, and whether each is compressed. Raises TooLarge, MemoryError."""
         found = []

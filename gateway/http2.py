@@ -69,6 +69,7 @@ wants any more.
 """
 _MOST_OWED: Final = 1000
 """Frames that are answered by frames, from somebody who reads no answers."""
+_WHOLE: Final = frozenset({END_HEADERS, END_HEADERS | END_STREAM})
 _MOST_IDLE: Final = 10_000
 """Frames on end that say nothing."""
 
@@ -122,6 +123,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         """
         self._transport: Any = None
         self._scratch = scratch or new_scratch()
+        self._beginning = self._scratch[:_BEGINNING_BYTES]
         self._rest = b""
         self._preface = preface
         self._most_frame_bytes = frame_bytes
@@ -182,17 +184,16 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     # -------------------------------------------------------------------------------------------------------- receiving
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        direct = self._direct()
-        if direct is not None:
+        if self._data is not None and (direct := self._direct()) is not None:
             return direct.incoming.room[: self._left]
         rest = self._rest
         if rest:
             self._scratch[: len(rest)] = rest
             return self._scratch[len(rest) :]
-        return self._scratch[:_BEGINNING_BYTES] if self._data is None else self._scratch
+        return self._beginning if self._data is None else self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        direct = self._direct()
+        direct = None if self._data is None else self._direct()
         try:
             if direct is not None:
                 self._read_direct(direct, nbytes)
@@ -235,15 +236,23 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             size, number = most << 8 | least, number & MOST
             if kind == DATA and not flags & PADDED and self._block is None:
                 at += FRAME_BYTES
-                self._begin_data(number, flags, size)
+                if at + size <= have and self._take_lone(number, flags, scratch[at : at + size]):
+                    at += size
+                else:
+                    self._begin_data(number, flags, size)
                 continue
             if size > self._most_block_bytes:
                 raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
             if have - at < FRAME_BYTES + size:
                 break
             at += FRAME_BYTES
-            self._take_frame(kind, flags, number, bytes(scratch[at : at + size]))
+            block = bytes(scratch[at : at + size])
             at += size
+            if kind == HEADERS and flags in _WHOLE and number and self._is_settled and self._block is None:
+                self._idle = 0
+                self._take_block(number, flags, block)
+            else:
+                self._take_frame(kind, flags, number, block)
         self._rest = bytes(scratch[at:have])
 
     def _read_preface(self, have: int) -> int:
@@ -253,6 +262,24 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             raise BadFrame("it does not speak HTTP/2")
         self._preface = self._preface[size:]
         return size
+
+    def _take_lone(self, number: int, flags: int, data: memoryview) -> bool:
+        """The short way of a frame that is one message, as most small ones are. -> whether it is."""
+        stream, size = self._streams.get(number), len(data)
+        if stream is None or stream.ended or size > stream.granted:
+            return False
+        message = stream.incoming.lone(data)
+        if message is None:
+            return False
+        self._idle = stream.still = 0
+        stream.granted -= size
+        stream.taken += size
+        stream.ended = flags & END_STREAM != 0
+        self._take_messages(stream, [message])
+        if stream.ended and number in self._streams:
+            self._take_end(stream)
+        self._give_back(size)
+        return True
 
     def _begin_data(self, number: int, flags: int, size: int) -> None:
         if not number or not self._is_settled:
@@ -310,12 +337,16 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
 
     def _took(self, count: int) -> None:
         self._left -= count
-        self._taken += count
         if not self._left and self._data is not None:
             (number, flags), self._data = self._data, None
             if flags & END_STREAM and (stream := self._streams.get(number)) is not None:
                 stream.ended = True
                 self._take_end(stream)
+        self._give_back(count)
+
+    def _give_back(self, count: int) -> None:
+        """So much has been received, of all streams together: more may come."""
+        self._taken += count
         if self._taken >= _GIVEN_BACK_BYTES:
             self._write(short_frame(WINDOW_UPDATE, 0, self._taken))
             self._taken = 0
@@ -457,7 +488,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         """A frame of headers."""
         if self._table_word:  # in each, for they may leave in another order than they are made
             block = self._table_word + block
-        return frame(len(block), HEADERS, flags, stream) + block
+        size = len(block)
+        return FRAME.pack(size >> 8, size & 0xFF, HEADERS, flags, stream) + block
 
     def _grant(self, stream: S, count: int) -> None:
         """So much more may come of a stream."""

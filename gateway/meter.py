@@ -15,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.job import Job
 from gateway.ports import Observe
 from gateway.slot import Batch
-from gateway.statistics import Alone, Compute, Counters, Timings, Took, compute_of, reason_of
+from gateway.statistics import CANCELED, Alone, Compute, Counters, Timings, Took, compute_of, reason_of
 from gateway.tracing import Tracer
 
 
@@ -140,6 +140,10 @@ class Meter:
         self.counters.failed(reason, seconds)
         if self.tracer.on:
             self.tracer.note(request, began, None, None, began + seconds)
+
+    def left(self, request: InferRequest, began: float) -> None:
+        """A caller has left whose request runs in his own steps."""
+        self._failed(request, began, time.monotonic() - began, CANCELED)
 
     def refused(self, error: GatewayError) -> GatewayError:
         """A request is refused a place in the queue. Returns the error, to be raised."""

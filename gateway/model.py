@@ -175,7 +175,7 @@ class Closed:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def submit(self, request: InferRequest) -> NoReturn:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> NoReturn:
         raise ModelUnavailable(self._name)
 
     async def close(self) -> None:
@@ -188,7 +188,7 @@ class Closed:
 class Lost(Closed):
     """What is left of a model whose device does no more work."""
 
-    def submit(self, request: InferRequest) -> NoReturn:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> NoReturn:
         raise DeviceLost(self._name)
 
 
@@ -271,9 +271,9 @@ class Model:
         """Whether requests should come now."""
         return self.computation.is_ready()
 
-    def submit(self, request: InferRequest) -> Answers:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Answers:
         if self._cache is None:
-            return self._scheduler.submit(request)
+            return self._scheduler.submit(request, awaited=awaited)
         return self._submit_cached(self._cache, request)
 
     def _submit_cached(self, cache: ResponseCache, request: InferRequest) -> Answers:

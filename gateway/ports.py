@@ -350,8 +350,11 @@ class Handle(Protocol):
         """Whether requests should come now."""
         ...
 
-    def submit(self, request: InferRequest) -> Answers:
-        """Queue a request. Raises what refuses it at once: QueueFull, an input that does not fit, and so on."""
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Answers:
+        """Queue a request. Raises what refuses it at once: QueueFull, an input that does not fit, and so on.
+
+        Who says `awaited` does nothing before he waits for the answer: it may be computed in his own steps.
+        """
         ...
 
 
@@ -632,7 +635,8 @@ class RequestBackend(LoadedModel, Protocol):
     """A computation on requests as they are, each with rows of its own. It runs on the loop.
 
     One that is not ready all the time has `is_ready()`, which says whether requests should come now. One of a unary
-    model may have `infer_once`, too, a coroutine for the only answers: three generators less on the way.
+    model may have `infer_once`, too, a coroutine for the only answers: three generators less on the way; and
+    `infer_alone`, another for what becomes of one request, which ends soon after the request's lifeline or deadline.
     """
 
     def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
@@ -739,7 +743,7 @@ class Executor(Protocol):
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
         """The same on the event loop, for executors that run there. One of a unary model may have `arun_once`, too: a
-        coroutine for its only step.
+        coroutine for its only step; and `arun_alone`, one for the outcome of one request: see RequestBackend.
         """
         ...
 

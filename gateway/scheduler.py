@@ -33,6 +33,7 @@ from gateway.errors import DeadlineExceeded, DeviceLost, ModelUnavailable, Queue
 from gateway.hidden import SequencePolicy
 from gateway.job import Admission, Answered, Job, are_quick
 from gateway.meter import Meter
+from gateway.passing import Passing
 from gateway.ports import Executor
 from gateway.sequences import Sequences
 from gateway.slot import Batch, Slot, compute, run_alone
@@ -79,6 +80,8 @@ class Scheduler:
         self._on_leave, self._on_failure = self._note_left, meter.failed
         self._has_timeouts = policy.has_timeouts
         self._has_short_way = sequences is None and not policy.max_queue_delay_us
+        self._passes_on = sequences is None and hasattr(executors[0], "arun_alone")
+        self._passing: set[Passing] = set()
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
         self._kick_waits = False
@@ -93,11 +96,11 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Jobs in batches that run."""
-        return sum(len(batch.jobs) for batch in self._active)
+        """Jobs in batches that run, and requests that run without."""
+        return sum(len(batch.jobs) for batch in self._active) + len(self._passing)
 
-    def submit(self, request: InferRequest) -> Job | Answered:
-        """Accept a request: its answers come from the job, or are there already.
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Job | Answered | Passing:
+        """Accept a request: its answers come from the job, or are there already, or `awaited` at once.
 
         Raises QueueFull, DeadlineExceeded, ModelUnavailable, what admission says, or what a sequence may not do.
         """
@@ -107,11 +110,14 @@ class Scheduler:
         now = time.monotonic()
         if request.deadline is not None and request.deadline <= now:
             raise self._meter.refused(DeadlineExceeded(self._name))
-        if not self._line.queued and admission.is_quick and self._has_short_way and self._idle:
-            slot = self._choice()[-1] if self._active else self._idle[-1]
-            executor = slot.executor
-            if executor.inline and not slot.crowd and not (self._has_company and admission.gains_by_company):
-                return self._answer_inline(executor, request, admission, now)
+        if self._idle and not self._line.queued:
+            if self._has_short_way and admission.is_quick:
+                slot = self._choice()[-1] if self._active else self._idle[-1]
+                executor = slot.executor
+                if executor.inline and not slot.crowd and not (self._has_company and admission.gains_by_company):
+                    return self._answer_inline(executor, request, admission, now)
+            elif awaited and self._passes_on and admission.batch_key is None:
+                return self._pass_on(request, admission, now)
         job = Job(request, admission, now, self._on_leave, self._on_failure)
         try:
             self._line.add(job)
@@ -128,7 +134,7 @@ class Scheduler:
         self._closing = True
         self._line.close()
         self._schedule(0.0)
-        if self._line.queued or self._active:
+        if self._line.queued or self._active or self._passing:
             await self._drained.wait()
         for slot in self._slots:
             await self._loop.run_in_executor(None, slot.close)
@@ -138,6 +144,8 @@ class Scheduler:
         waiting = [*self._line.jobs()]  # from behind: a sequence that loses its first request refuses those after it
         for job in [*reversed(waiting), *(job for batch in self._active for job in batch.jobs)]:
             job.end(why(self._name))
+        for passing in [*self._passing]:
+            passing.end(why(self._name))
 
     # ---------------------------------------------------------------------------------------------------------- inline
 
@@ -157,6 +165,21 @@ class Scheduler:
         if admission.gains_by_company:
             self._expect_company()
         return Answered(outcome)
+
+    def _pass_on(self, request: InferRequest, admission: Admission, now: float) -> Passing:
+        slot = self._choice()[-1]
+        self._take_slot(slot)
+        passing = Passing(slot, request, admission, now, self._meter, self._passed)
+        self._passing.add(passing)
+        return passing
+
+    def _passed(self, passing: Passing) -> None:
+        self._passing.discard(passing)
+        self._idle.append(passing.slot)
+        _running[passing.slot.device] -= 1
+        if self._line.queued:
+            self._dispatch()
+        self._note_drained()
 
     def _expect_company(self) -> None:
         """Whoever else comes in this turn of the loop waits for its end: they run together."""
@@ -237,6 +260,14 @@ class Scheduler:
             return self._idle
         return sorted(self._idle, key=lambda slot: (-slot.crowd, -_running[slot.device]))
 
+    def _take_slot(self, slot: Slot) -> None:
+        """It is idle no more."""
+        if self._idle[-1] is slot:
+            self._idle.pop()
+        else:
+            self._idle.remove(slot)
+        _running[slot.device] += 1
+
     def _note_turn(self, ran: Slot, *, busy: bool) -> None:
         """Tell the slots that take turns with one that it begins or ends."""
         if self._takes_turns:
@@ -261,8 +292,7 @@ class Scheduler:
             self._run_inline(slot, batch)
             return
         self._active.add(batch)
-        self._idle.remove(slot)
-        _running[slot.device] += 1
+        self._take_slot(slot)
         self._note_turn(slot, busy=True)
         slot.start(batch, self._done)
 
@@ -293,5 +323,5 @@ class Scheduler:
             self._expect_company()
 
     def _note_drained(self) -> None:
-        if self._closing and not self._line.queued and not self._active:
+        if self._closing and not (self._line.queued or self._active or self._passing):
             self._drained.set()

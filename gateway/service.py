@@ -49,6 +49,7 @@ from gateway.logs import Logs
 from gateway.metrics import Calls, Metrics
 from gateway.monitor import Monitor
 from gateway.observer import Observer
+from gateway.passing import Passing
 from gateway.ports import Answers, Call, Endpoint, NeedsThread, Reply, Resolve
 from gateway.questions import (
     IndexEntry,
@@ -283,6 +284,11 @@ class Service:
             answered = await self._send_answer(endpoint, call, answer, request, calls, send)
             if copy is not None:
                 copy.heard(answer)
+        elif type(answers) is Passing:
+            answer = await answers.take()
+            answered = await self._send_answer(endpoint, call, answer, request, calls, send)
+            if copy is not None:
+                copy.heard(answer)
         else:
             try:
                 async for answer in answers:
@@ -402,7 +408,7 @@ class Service:
             request.lifeline.trail = trail
         if view.decoupled and endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
-        answers = view.handle.submit(request)
+        answers = view.handle.submit(request, awaited=True)
         return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:

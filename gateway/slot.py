@@ -64,7 +64,7 @@ class Batch:
             try:
                 outcomes = list(outcomes)
             except Exception as error:
-                outcomes = [_told(error) for _ in self.jobs]
+                outcomes = [told(error) for _ in self.jobs]
             self.outcomes = outcomes
         if outcomes and len(outcomes) != len(self.jobs):
             log.error("%d outcomes for %d requests", len(outcomes), len(self.jobs))
@@ -100,7 +100,7 @@ def compute(executor: Executor, batch: Batch) -> None:
         return
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [_told(error) for _ in requests]
+            batch.outcomes = [told(error) for _ in requests]
             return
     # Here the exception is gone, and with it what the batch held: after "out of memory" it must not be in the way.
     outcomes = []
@@ -116,7 +116,7 @@ def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> In
     try:
         ((response,),) = executor.run([request], observe)
     except BaseException as error:
-        return _told(error)
+        return told(error)
     return response
 
 
@@ -133,7 +133,7 @@ async def acompute(executor: Executor, batch: Batch) -> None:
         return
     except BaseException as error:
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [_told(error) for _ in requests]
+            batch.outcomes = [told(error) for _ in requests]
             return
     outcomes: list[InferResponse | GatewayError] = []
     for job in batch.jobs:
@@ -151,7 +151,7 @@ async def _steps(
         yield responses
 
 
-def _told(error: BaseException) -> GatewayError:
+def told(error: BaseException) -> GatewayError:
     """The error that a caller may see. One of ours that is no GatewayError is a bug, and the log has it whole.
 
     It may wait for a slow reader, and must not keep the frames of a run alive meanwhile, with all their arrays.
@@ -275,7 +275,7 @@ class Slot:
                     break
                 self._tell(batch.on_answer, batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [_told(error)]
+            batch.outcomes = [told(error)]
         finally:
             close = getattr(steps, "close", None)
             if close is not None:
@@ -300,4 +300,4 @@ class Slot:
                         break
                     batch.on_answer(batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [_told(error)]
+            batch.outcomes = [told(error)]

@@ -19,7 +19,7 @@ settings.load_profile("any machine")
 class Nowhere:
     """A handle that no dialect may touch."""
 
-    def submit(self, request: InferRequest) -> Answers:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Answers:
         raise AssertionError("a dialect does no I/O")
 
 

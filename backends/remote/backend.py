@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent import futures
 from dataclasses import replace
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from backends.completion import max_batch_size
 from backends.device import Device
@@ -47,6 +47,7 @@ from gateway.ports import (
 )
 
 _RETRY_S: Final = 0.1
+_REMEMBERED_SHAPES: Final = 1024
 _NO_JUDGEMENT: Final = (Cancelled, Exhausted, TimedOut, Unavailable)
 """What a server says of itself, and not of the requests: run alone, they would fare no better."""
 
@@ -66,6 +67,7 @@ class RemoteBackend:
         self._on_loop = on_loop = cast("Await", source.on_loop)
         self._timeout_s = upstream.timeout_ms / 1000
         self._in, self._out = Names("inputs", upstream.inputs), Names("outputs", upstream.outputs)
+        self._renames = bool(upstream.inputs or upstream.outputs)
         self._pool: Pool = on_loop(_open(client, upstream, access_of(upstream), source.name))
         try:
             declared = source.inputs and source.outputs
@@ -88,6 +90,7 @@ class RemoteBackend:
             on_loop(self._pool.close())
             raise
         self._specs = {spec.name: spec for spec in self.outputs}
+        self._fitting: set[tuple[Any, ...]] = set()
         self._all: tuple[str, ...] = tuple(self._specs) if source.outputs else ()
         self.merges = self.max_batch_size > 0 and not self.decoupled
         self.in_flight = options.in_flight
@@ -116,25 +119,27 @@ class RemoteBackend:
     async def infer_once(self, requests: Sequence[InferRequest]) -> Sequence[InferResponse | GatewayError]:
         """See RequestBackend."""
         if len(requests) == 1:
-            return (await self._alone(requests[0]),)
+            return (await self.infer_alone(requests[0]),)
         if any(request.sequence is not None for request in requests):
             return await asyncio.gather(*(self._outcome(request) for request in requests))
         return await self._together(requests)
 
     # ------------------------------------------------------------------------------------------------------------ unary
 
-    async def _alone(self, request: InferRequest) -> InferResponse | GatewayError:
+    async def infer_alone(self, request: InferRequest) -> InferResponse | GatewayError:
+        """See RequestBackend."""
         inputs = request.inputs
         if request.into is not None:  # an input may lie on a GPU
             inputs = {name: self.device.put(array) for name, array in inputs.items()}
-        answer = await self._call(inputs, _names([request]), request, [request])
+        requests = (request,)
+        answer = await self._call(inputs, _names(requests), request, requests)
         if isinstance(answer, GatewayError):
             return answer
         return InferResponse(self._checked(answer.outputs, request), answer.parameters)
 
     async def _outcome(self, request: InferRequest) -> InferResponse | GatewayError:
         try:
-            return await self._alone(request)
+            return await self.infer_alone(request)
         except GatewayError as error:
             return error
 
@@ -163,20 +168,19 @@ class RemoteBackend:
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
     ) -> InferResponse | GatewayError:
         ask = self._encode(tensors, outputs or self._all, request, stream=False)
-        with leg(ask, requests):
-            with Departure(requests) as departure:
-                try:
-                    reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
-                except Left:
-                    return Cancelled("the caller has left")
+        pin = "" if request.sequence is None else _pin(request)
+        with leg(ask, requests), Departure(requests) as departure:
+            try:
+                reply = await departure.wait(self._pool.call(ask, self._seconds(requests), pin))
+            except Left:
+                return Cancelled("the caller has left")
             answer = self._client.decode(reply, self._description)
-        return replace(answer, outputs=self._out.to_here(answer.outputs)) if self._out else answer
+        return replace(answer, outputs=self._out.to_here(answer.outputs)) if self._renames else answer
 
     def _encode(self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, *, stream: bool) -> Ask:
         """By the names that the other server has."""
-        if self._in:
+        if self._renames:
             tensors = self._in.to_there(tensors)
-        if self._out:
             outputs = [self._out.theirs(name) for name in outputs]
         return self._client.encode(tensors, outputs, request, self._description, stream=stream)
 
@@ -223,30 +227,42 @@ class RemoteBackend:
     def _seconds(self, requests: Sequence[InferRequest]) -> float | None:
         """How long the callers wait for a call, the most patient one's time."""
         limit = self._timeout_s or None
+        if len(requests) == 1 and requests[0].deadline is None:
+            return limit
         deadlines = [request.deadline for request in requests if request.deadline is not None]
         if len(deadlines) < len(requests):
             return limit
         left = max(1e-3, max(deadlines) - time.monotonic())
         return left if limit is None else min(left, limit)
 
-    def _checked(self, answer: Tensors, request: InferRequest) -> dict[str, Array]:
+    def _checked(self, answer: Tensors, request: InferRequest) -> Tensors:
         """The outputs that were asked for, or all. Raises ModelFailed where they are not what the model declares."""
+        if not request.outputs and [*answer] == [*self._specs]:
+            return self._part(answer)
         wanted = [output.name for output in request.outputs] or self._specs
         for name in wanted:
             if name not in answer:
                 raise ModelFailed(f"the upstream server gave no output '{name}'")
         return self._part({name: answer[name] for name in self._specs if name in wanted})
 
-    def _part(self, answer: Tensors) -> dict[str, Array]:
+    def _part(self, answer: Tensors) -> Tensors:
         """Of a stream, an answer may have some of the outputs."""
         for name, array in answer.items():
-            spec = self._specs.get(name)
-            if spec is None or array.dtype != spec.dtype or not spec.accepts(array.shape):
-                said = "none" if spec is None else f"{spec.datatype} {list(spec.shape or ())}"
-                raise ModelFailed(
-                    f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {said}"
-                )
-        return dict(answer)
+            if (name, array.dtype, array.shape) not in self._fitting:
+                self._check(name, array)
+        return answer
+
+    def _check(self, name: str, array: Array) -> None:
+        """What has been found to fit is remembered: shapes come again."""
+        spec = self._specs.get(name)
+        if spec is None or array.dtype != spec.dtype or not spec.accepts(array.shape):
+            said = "none" if spec is None else f"{spec.datatype} {list(spec.shape or ())}"
+            raise ModelFailed(
+                f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {said}"
+            )
+        if len(self._fitting) >= _REMEMBERED_SHAPES:
+            self._fitting.clear()
+        self._fitting.add((name, array.dtype, array.shape))
 
 
 def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Client:
@@ -267,8 +283,9 @@ async def _open(client: Client, upstream: UpstreamOptions, access: Access, model
 
 def _names(requests: Sequence[InferRequest]) -> tuple[str, ...]:
     """The outputs that somebody asked for; none: all."""
-    if not all(request.outputs for request in requests):
-        return ()
+    for request in requests:
+        if not request.outputs:
+            return ()
     return tuple(dict.fromkeys(output.name for request in requests for output in request.outputs))
 
 

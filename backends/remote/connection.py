@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from backends.remote.options import Access
+from gateway.first_step import in_task
 from gateway.ports import Ask, Buffer, Cutter, Reply
 
 CONNECTS_WITHIN_S: Final = 1.0
@@ -73,6 +74,7 @@ class HttpConnection:
         )
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
+        await in_task()
         try:
             with _failures():
                 async with self._asked(ask, seconds) as answer:
@@ -81,6 +83,7 @@ class HttpConnection:
             return _late()
 
     async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
+        await in_task()
         try:
             with _failures():
                 async with self._asked(ask, seconds) as answer:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from gateway.canonical import InferRequest
+from gateway.first_step import tell_task
 
 T = TypeVar("T")
 
@@ -41,15 +42,18 @@ class Departure:
             if self._task is not None:
                 self._task.cancel()
 
+    def _work_in(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+
     async def wait(self, work: Awaitable[T]) -> T:
         """What becomes of it. Raises Left as soon as nobody waits."""
-        self._task = task = asyncio.current_task()
+        tell_task(self._work_in)
         try:
             return await work
         except asyncio.CancelledError:
-            if not self._left or task is None:
+            if not self._left or self._task is None:
                 raise
-            task.uncancel()
+            self._task.uncancel()
             raise Left from None
         finally:
             self._task = None

@@ -108,9 +108,11 @@ class Exchange(Stream):
 
     def outcome(self, trailers: Mapping[str, str]) -> Reply:
         """What the server's last word makes of the call."""
-        headers = self.headers or trailers
-        status, said = headers.get(":status", ""), trailers.get("grpc-status", "")
+        said = trailers.get("grpc-status", "")
+        if said == "0" and self.is_full() and not self.incoming.has_begun:  # the usual case
+            return Reply(self._answers[0])
         if not said:
+            status = (self.headers or trailers).get(":status", "")
             code = Code.UNKNOWN if status == "200" else _HTTP_CODES.get(status, Code.UNKNOWN)
             return failed(code, f"the answer is none of gRPC's: HTTP status {status}")
         code = _CODES.get(said, Code.UNKNOWN)

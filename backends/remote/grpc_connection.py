@@ -15,6 +15,7 @@ from backends.remote.link import Link, Refused
 from backends.remote.options import Access, host_and_port
 from gateway import hpack
 from gateway.errors import Code
+from gateway.first_step import in_task
 from gateway.ports import Ask, Reply
 
 _FIRST_PAUSE_S: Final = 0.1
@@ -72,9 +73,12 @@ class GrpcConnection:
             try:
                 link = self._link
                 if link is None or not link.usable:
+                    await in_task()
                     async with asyncio.timeout_at(until):
                         link = await self._open()
-                exchange = await link.begin(self._block(ask, until), ask.body, until, streams=streams)
+                if link.is_full:
+                    await link.wait_for_room(until)
+                exchange = link.begin(self._block(ask, until), ask.body, until, streams=streams)
                 try:
                     return exchange, await exchange.next()
                 except BaseException:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
 
-from gateway.canonical import InferRequest
+from gateway.canonical import InferRequest, Leg
 from gateway.ports import Ask
 
+_NOBODY_S: Final = nullcontext()
 
-@contextmanager
-def leg(ask: Ask, requests: Sequence[InferRequest]) -> Iterator[None]:
+
+def leg(ask: Ask, requests: Sequence[InferRequest]) -> AbstractContextManager[Any]:
     """For the time of one call, which may be for several requests: it belongs to the first that is traced."""
-    trail = next((trail for each in requests if (trail := each.lifeline.trail) is not None), None)
-    if trail is None:
-        yield
-        return
-    part = trail.upstream(ask.target)
-    ask.headers = {**ask.headers, **part.headers}
-    failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        part.end(failed=failed)
+    for request in requests:
+        if (trail := request.lifeline.trail) is not None:
+            part = trail.upstream(ask.target)
+            ask.headers = {**ask.headers, **part.headers}
+            return _Part(part)
+    return _NOBODY_S
+
+
+class _Part:
+    """Until its leg is over."""
+
+    def __init__(self, part: Leg) -> None:
+        self._part = part
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, *why: Any) -> None:
+        self._part.end(failed=kind is not None)

@@ -19,6 +19,7 @@ from backends.remote.connection import Lost
 from backends.remote.exchange import Exchange, failed
 from gateway import hpack
 from gateway.errors import Code
+from gateway.first_step import in_task
 from gateway.grpc_messages import TooLarge, prefix
 from gateway.http2 import Http2
 from gateway.http2_frames import (
@@ -71,14 +72,23 @@ class Link(Http2[Exchange]):
 
     # ------------------------------------------------------------------------------------------------------------ calls
 
-    async def begin(self, block: bytes, parts: Sequence[Buffer], until: float | None, *, streams: bool) -> Exchange:
-        """A call with these headers, as a block, which the loop's time `until` ends. Raises Refused; TimeoutError if it
-        could not begin before that time.
-        """
-        while len(self._streams) >= self._most_calls and self.usable:
+    @property
+    def is_full(self) -> bool:
+        """Whether a call has to wait until others are over."""
+        return len(self._streams) >= self._most_calls and self.usable
+
+    async def wait_for_room(self, until: float | None) -> None:
+        """Raises TimeoutError if there is none before the loop's time `until`."""
+        while self.is_full:
+            await in_task()
             self._room.clear()
             async with asyncio.timeout_at(until):
                 await self._room.wait()
+
+    def begin(self, block: bytes, parts: Sequence[Buffer], until: float | None, *, streams: bool) -> Exchange:
+        """A call with these headers, as a block, which the loop's time `until` ends, if there is room for one. Raises
+        Refused.
+        """
         if not self.usable:
             raise Refused
         number, self._next = self._next, self._next + 2
@@ -173,10 +183,11 @@ class Link(Http2[Exchange]):
             return
         if flags & END_STREAM:
             self._take_last(exchange, headers)
-        elif not headers.get(":status", "").startswith("1"):
+        elif (status := headers.get(":status", "")) == "200":
             exchange.headers = headers
-            if headers.get(":status") != "200":  # what follows is a page, and no message
-                self._give_up(exchange, exchange.outcome({}))
+        elif not status.startswith("1"):  # what follows is a page, and no message
+            exchange.headers = headers
+            self._give_up(exchange, exchange.outcome({}))
 
     def _take_messages(self, stream: Exchange, messages: list[tuple[bytes, bool]]) -> None:
         for body, compressed in messages:

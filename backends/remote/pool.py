@@ -113,8 +113,9 @@ class Pool:
                 raise _broken() from None
             finally:
                 address.busy -= 1
-            address.note(failed=_is_unwell(reply))
-            address.counts.ended(FAILED if _is_unwell(reply) else OK, time.monotonic() - begun)
+            unwell = _is_unwell(reply)
+            address.note(failed=unwell)
+            address.counts.ended(FAILED if unwell else OK, time.monotonic() - begun)
             return reply
         raise _nobody()
 

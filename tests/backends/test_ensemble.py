@@ -25,7 +25,7 @@ class Part:
         self.running = self.most_running = self.abandoned = 0
         self.asked: list[InferRequest] = []
 
-    def submit(self, request: InferRequest) -> Any:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         self.asked.append(request)
         return _Answers(self, request)
 

@@ -63,7 +63,7 @@ class Handle:
     def __init__(self) -> None:
         self.asked: dict[str, Asked] = {}
 
-    def submit(self, request: InferRequest) -> Any:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         if request.id == "late":
             raise DeadlineExceeded("m")
         self.asked[request.id] = Asked(request.id)

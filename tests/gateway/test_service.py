@@ -22,7 +22,7 @@ class Answering:
     def __init__(self, answer: InferResponse) -> None:
         self.answer = answer
 
-    def submit(self, request: InferRequest) -> Any:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         return self
 
     async def __aiter__(self) -> Any:
@@ -101,7 +101,7 @@ class Submitted:
         self.abandoned: list[int] = []
         self.submitted = 0
 
-    def submit(self, request: InferRequest) -> Any:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         self.submitted += 1
         return OneOf(self, self.submitted - 1)
 

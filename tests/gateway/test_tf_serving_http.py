@@ -27,7 +27,7 @@ LIMIT = 1000
 class Answering:
     """One answer: the input, or the deadline where the input is 13."""
 
-    def __init__(self, request: InferRequest) -> None:
+    def __init__(self, request: InferRequest, *, awaited: bool = False) -> None:
         self._request: InferRequest | None = request
 
     def __aiter__(self) -> AsyncIterator[InferResponse]:

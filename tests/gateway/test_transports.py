@@ -45,7 +45,7 @@ class Handle:
         self.left = 0
         self.submitted = 0
 
-    def submit(self, request: InferRequest) -> Any:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         self.submitted += 1
         return Answering(self._answers(request), self)
 

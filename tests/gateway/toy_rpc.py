@@ -52,7 +52,7 @@ class Model:
     """Messages of Count."""
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def submit(self, request: InferRequest) -> Any:
+    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         self.submitted += 1
         self.open.add(self.submitted)
         return Answering(self, self.submitted, self._answers(request.wire))
