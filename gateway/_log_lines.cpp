@@ -12,10 +12,12 @@
 #include <structmember.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 namespace {
 
@@ -164,6 +166,7 @@ Py_ssize_t size_of(PyObject* body) {
 
 struct Names {
     PyObject *body, *http_status, *view, *rows, *batch_rows, *sent, *queue_s, *compute_s, *trace_id;
+    PyObject *trail, *status, *request_id, *listener, *dialect, *transport, *method, *peer, *address, *caller, *name;
 };
 
 Names NAMES;  // interned once, and for good
@@ -252,6 +255,10 @@ struct Lines {
     PyObject_HEAD
     PyObject* quoted;   // str -> a JSON string
     PyObject* moment;   // a second since the epoch -> its text
+    PyObject* names;    // who has asked whom for what, and how it ended -> that part of a line
+    PyObject* new_id;   // -> a name for a call that has none
+    PyObject* told;     // is told how many lines there are, of the first and when there are `many`
+    long long many;
     PyTypeObject* trail;
     std::int64_t second;
     char time[40];      // the text of `second`
@@ -385,27 +392,114 @@ bool put_line(Lines* self, const Numbers& numbers, PyObject* names, PyObject* id
 
 Lines* as_lines(PyObject* self) { return reinterpret_cast<Lines*>(self); }
 
-// (names, request_id, now, received, seconds, trail), see log_lines.Lines
-PyObject* add(PyObject* object, PyObject* const* given, Py_ssize_t count) {
-    if (count != 6) return PyErr_SetString(PyExc_TypeError, "add takes 6 arguments"), nullptr;
-    Lines* self = as_lines(object);
-    Numbers numbers{};
-    numbers.now = PyFloat_AsDouble(given[2]);
-    numbers.received = PyLong_AsLongLong(given[3]);
-    numbers.seconds = PyFloat_AsDouble(given[4]);
-    if (PyErr_Occurred() || !tick(self, numbers.now)) return nullptr;
-    PyObject* trace_id = read_trail(self, given[5], numbers);
+// -> how many lines there are then
+PyObject* add_line(Lines* self, Numbers& numbers, PyObject* names, PyObject* request_id, PyObject* trail) {
+    if (!tick(self, numbers.now)) return nullptr;
+    PyObject* trace_id = read_trail(self, trail, numbers);
     if (trace_id == nullptr) return nullptr;
     bool is_quoted = false, done = false;
-    PyObject* id = quote(self, given[1], is_quoted);
+    PyObject* id = quote(self, request_id, is_quoted);
     if (id != nullptr) {
         const Py_ssize_t size = self->text.size;
-        done = put_line(self, numbers, given[0], id, is_quoted, trace_id);
+        done = put_line(self, numbers, names, id, is_quoted, trace_id);
         if (!done) self->text.size = size;
         Py_DECREF(id);
     }
     Py_DECREF(trace_id);
-    return done ? PyLong_FromLongLong(++self->count) : nullptr;
+    if (!done) return nullptr;
+    PyObject* count = PyLong_FromLongLong(++self->count);
+    if (count == nullptr || self->told == nullptr || (self->count != 1 && self->count < self->many)) return count;
+    PyObject* nothing = PyObject_CallFunctionObjArgs(self->told, count, nullptr);
+    if (nothing == nullptr) return Py_DECREF(count), nullptr;
+    Py_DECREF(nothing);
+    return count;
+}
+
+// (names, request_id, now, received, seconds, trail), see log_lines.Lines
+PyObject* add(PyObject* object, PyObject* const* given, Py_ssize_t count) {
+    if (count != 6) return PyErr_SetString(PyExc_TypeError, "add takes 6 arguments"), nullptr;
+    Numbers numbers{};
+    numbers.now = PyFloat_AsDouble(given[2]);
+    numbers.received = PyLong_AsLongLong(given[3]);
+    numbers.seconds = PyFloat_AsDouble(given[4]);
+    if (PyErr_Occurred()) return nullptr;
+    return add_line(as_lines(object), numbers, given[0], given[1], given[5]);
+}
+
+// A reference that is given back.
+class Held {
+public:
+    explicit Held(PyObject* object) : object_(object) {}
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() { Py_XDECREF(object_); }
+    explicit operator bool() const { return object_ != nullptr; }
+    PyObject* get() const { return object_; }
+    void take(PyObject* object) { exchange(object_, object); }
+
+private:
+    PyObject* object_;
+};
+
+// The model that was asked last, if any: what was asked knows it, too, if it was refused before.
+bool find_view(Lines* self, PyObject* trail, PyObject* question) {
+    if (Py_TYPE(trail) == self->trail && as_trail(trail)->view != Py_None) return true;
+    const Held view(PyObject_GetAttr(trail, NAMES.view));
+    if (!view || view.get() != Py_None || question == Py_None) return static_cast<bool>(view);
+    const Held asked(PyObject_GetAttr(question, NAMES.view));
+    if (asked) return PyObject_SetAttr(trail, NAMES.view, asked.get()) == 0;
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return false;
+    PyErr_Clear();  // of no model
+    return true;
+}
+
+// Of who has called -> what a line calls him, None for nobody.
+PyObject* name_of(PyObject* caller) {
+    return caller == Py_None ? Py_NewRef(caller) : PyObject_GetAttr(caller, NAMES.name);
+}
+
+// The part of a line that is the same for all such calls. -> a new reference.
+PyObject* find_names(Lines* self, PyObject* endpoint, PyObject* call, PyObject* trail, PyObject* code, PyObject* kind) {
+    const Held peer(PyObject_GetAttr(call, NAMES.peer));
+    const Held caller(peer ? PyObject_GetAttr(call, NAMES.caller) : nullptr);
+    if (!caller) return nullptr;
+    const Held key(PyTuple_New(10));
+    Py_ssize_t at = 0;
+    const auto put = [&](PyObject* part) { return part != nullptr && PyTuple_SetItem(key.get(), at++, part) == 0; };
+    const Trail* own = Py_TYPE(trail) == self->trail ? as_trail(trail) : nullptr;
+    const bool is_whole = key && put(own ? Py_NewRef(own->view) : PyObject_GetAttr(trail, NAMES.view)) &&
+                          put(PyObject_GetAttr(call, NAMES.listener)) && put(PyObject_GetAttr(call, NAMES.dialect)) &&
+                          put(PyObject_GetAttr(call, NAMES.transport)) &&
+                          put(PyObject_GetAttr(endpoint, NAMES.method)) && put(Py_NewRef(code)) &&
+                          put(Py_NewRef(kind)) &&
+                          put(own ? Py_NewRef(own->status) : PyObject_GetAttr(trail, NAMES.status)) &&
+                          put(PyObject_CallMethodObjArgs(peer.get(), NAMES.address, nullptr)) &&
+                          put(name_of(caller.get()));
+    if (!is_whole) return nullptr;
+    return PyObject_GetItem(self->names, key.get());
+}
+
+// (endpoint, call, question, code, kind, seconds), see log_lines.Lines
+PyObject* end_call(PyObject* object, PyObject* const* given, Py_ssize_t count) {
+    if (count != 6) return PyErr_SetString(PyExc_TypeError, "end takes 6 arguments"), nullptr;
+    Lines* self = as_lines(object);
+    PyObject* call = given[1];
+    const Held trail(PyObject_GetAttr(call, NAMES.trail));
+    if (!trail || PyObject_SetAttr(call, NAMES.trail, Py_None) < 0 || !find_view(self, trail.get(), given[2]))
+        return nullptr;
+    Held id(PyObject_GetAttr(call, NAMES.request_id));
+    const int has_id = id ? PyObject_IsTrue(id.get()) : -1;
+    if (has_id == 0) id.take(PyObject_CallNoArgs(self->new_id));
+    const Held body(has_id >= 0 && id ? PyObject_GetAttr(call, NAMES.body) : nullptr);
+    if (!body) return nullptr;
+    const Held names(find_names(self, given[0], call, trail.get(), given[3], given[4]));
+    if (!names) return nullptr;
+    Numbers numbers{};
+    numbers.now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    numbers.received = PyObject_Size(body.get());
+    numbers.seconds = PyFloat_AsDouble(given[5]);
+    if (PyErr_Occurred()) return nullptr;
+    return add_line(self, numbers, names.get(), id.get(), trail.get());
 }
 
 PyObject* take(PyObject* object, PyObject*) {
@@ -426,9 +520,13 @@ PyObject* take(PyObject* object, PyObject*) {
 }
 
 PyObject* make(PyTypeObject* type, PyObject* given, PyObject* named) {
-    static const char* names[] = {"quoted", "moment", nullptr};
-    PyObject *quoted, *moment;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "OO", const_cast<char**>(names), &quoted, &moment)) return nullptr;
+    static const char* keys[] = {"quoted", "moment", "names", "new_id", "told", "many", nullptr};
+    PyObject *quoted, *moment, *names, *new_id, *told;
+    long long many;
+    if (!PyArg_ParseTupleAndKeywords(
+            given, named, "OOOOOL", const_cast<char**>(keys), &quoted, &moment, &names, &new_id, &told, &many
+        ))
+        return nullptr;
     const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
     PyObject* module = PyType_GetModule(type);
     PyObject* trail = module == nullptr ? nullptr : PyObject_GetAttrString(module, "Trail");
@@ -440,16 +538,39 @@ PyObject* make(PyTypeObject* type, PyObject* given, PyObject* named) {
     self->quoted = quoted;
     Py_INCREF(moment);
     self->moment = moment;
+    Py_INCREF(names);
+    self->names = names;
+    Py_INCREF(new_id);
+    self->new_id = new_id;
+    Py_INCREF(told);
+    self->told = told;
+    self->many = many;
     if (self->text.reserve(1)) return object;
     Py_DECREF(object);
     return nullptr;
 }
 
+// Whoever is told has the lines: Python's collector has to know.
+int visit_all(PyObject* object, visitproc visit, void* arg) {
+    const Lines* self = as_lines(object);
+    for (PyObject* each : {self->quoted, self->moment, self->names, self->new_id, self->told})
+        Py_VISIT(each);
+    Py_VISIT(self->trail);
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+// What is left may still be asked for by others that are about to end.
+int clear(PyObject* object) {
+    Py_CLEAR(as_lines(object)->told);
+    return 0;
+}
+
 void end(PyObject* object) {
     Lines* self = as_lines(object);
     PyTypeObject* type = Py_TYPE(object);
-    Py_XDECREF(self->quoted);
-    Py_XDECREF(self->moment);
+    PyObject_GC_UnTrack(object);
+    for (PyObject* each : {self->quoted, self->moment, self->names, self->new_id, self->told}) Py_XDECREF(each);
     Py_XDECREF(reinterpret_cast<PyObject*>(self->trail));
     PyMem_Free(self->text.data);
     reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(object);
@@ -458,6 +579,7 @@ void end(PyObject* object) {
 
 PyMethodDef METHODS[] = {
     {"add", fast(add), METH_FASTCALL, "See log_lines.Lines."},
+    {"end", fast(end_call), METH_FASTCALL, "See log_lines.Lines."},
     {"take", take, METH_NOARGS, "See log_lines.Lines."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -466,11 +588,13 @@ PyType_Slot SLOTS[] = {
     {Py_tp_doc, const_cast<char*>("See log_lines.Lines.")},
     {Py_tp_new, reinterpret_cast<void*>(make)},
     {Py_tp_dealloc, reinterpret_cast<void*>(end)},
+    {Py_tp_traverse, reinterpret_cast<void*>(visit_all)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
     {Py_tp_methods, METHODS},
     {0, nullptr},
 };
 
-PyType_Spec SPEC = {"gateway._log_lines.Lines", sizeof(Lines), 0, Py_TPFLAGS_DEFAULT, SLOTS};
+PyType_Spec SPEC = {"gateway._log_lines.Lines", sizeof(Lines), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, SLOTS};
 
 bool intern() {
     const struct {
@@ -480,6 +604,10 @@ bool intern() {
         {NAMES.body, "body"},       {NAMES.http_status, "http_status"}, {NAMES.view, "view"},
         {NAMES.rows, "rows"},       {NAMES.batch_rows, "batch_rows"},   {NAMES.sent, "sent"},
         {NAMES.queue_s, "queue_s"}, {NAMES.compute_s, "compute_s"},     {NAMES.trace_id, "trace_id"},
+        {NAMES.trail, "trail"},     {NAMES.status, "status"},           {NAMES.request_id, "request_id"},
+        {NAMES.dialect, "dialect"}, {NAMES.transport, "transport"},     {NAMES.listener, "listener"},
+        {NAMES.method, "method"},   {NAMES.peer, "peer"},               {NAMES.address, "address"},
+        {NAMES.caller, "caller"},   {NAMES.name, "name"},
     };
     for (const auto& each : all)
         if (each.place == nullptr && (each.place = PyUnicode_InternFromString(each.text)) == nullptr) return false;

@@ -1,8 +1,10 @@
 from collections.abc import Callable
+from typing import Any
 
 from gateway.canonical import Leg
-from gateway.log_lines import Gathered
-from gateway.ports import ModelView, Reply
+from gateway.errors import Code
+from gateway.log_lines import Gathered, Names, Told
+from gateway.ports import Call, Endpoint, ModelView, Reply
 
 class Trail:
     view: ModelView | None
@@ -26,8 +28,17 @@ class Trail:
     def upstream(self, target: str, /) -> Leg: ...
 
 class Lines:
-    def __init__(self, quoted: Callable[[str], str], moment: Callable[[int], str]) -> None: ...
+    def __init__(
+        self,
+        quoted: Callable[[str], str],
+        moment: Callable[[int], str],
+        names: Names,
+        new_id: Callable[[], str],
+        told: Told,
+        many: int,
+    ) -> None: ...
     def add(
         self, names: str, request_id: str, now: float, received: int, seconds: float, trail: Gathered, /
     ) -> int: ...
+    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float, /) -> int: ...
     def take(self) -> tuple[bytes, int]: ...

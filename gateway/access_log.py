@@ -23,7 +23,6 @@ from gateway.config import AccessLogConfig
 from gateway.errors import Code
 from gateway.log_lines import make_lines
 from gateway.ports import Call, Endpoint, ModelView
-from gateway.trail import Trail
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +48,10 @@ class AccessLog:
         self._all = config.sample >= 1
         self._slow_s = config.slow_ms / 1000 if config.slow_ms is not None else None
         self._all_errors = config.errors == "always"
-        self._lines = make_lines()
-        self._add = self._lines.add
         self._names = _Names()
+        self._lines = make_lines(self._names, self._are_waiting, LINES_AT_ONCE)
+        if self._all:
+            self.end = self._lines.end  # type: ignore[method-assign, assignment]  # the same, of all calls
         self._names_until = 0.0
         self._flushing = threading.Lock()
         file.refill = self.flush
@@ -67,30 +67,20 @@ class AccessLog:
         self.flush()
         return self._file.taken
 
-    def write(
-        self, endpoint: Endpoint, call: Call, trail: Trail, request_id: str, code: Code, kind: str, seconds: float
-    ) -> None:
-        """A call is over. `kind` is the error that it ended with, "" for none. Keeps nothing of the call's memory."""
-        if not (self._all or self._wants(code, seconds)):
-            return
-        caller = call.caller
-        names = self._names[
-            trail.view,
-            call.listener,
-            call.dialect,
-            call.transport,
-            endpoint.method,
-            code,
-            kind,
-            trail.status,
-            call.peer.address(),
-            None if caller is None else caller.name,
-        ]
-        add = self._add  # looked up as a method, it would take a third longer
-        waiting = add(names, request_id, time.time(), len(call.body), seconds, trail)
-        if waiting >= LINES_AT_ONCE:
+    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
+        """A call is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none.
+        The call has no trail then, and nothing of its memory is kept.
+        """
+        if self._wants(code, seconds):
+            self._lines.end(endpoint, call, question, code, kind, seconds)
+        else:
+            call.trail = None
+
+    def _are_waiting(self, count: int) -> None:
+        """So many lines."""
+        if count >= LINES_AT_ONCE:
             self.flush(wait=False)
-        elif waiting == 1:
+        else:
             self._file.start()
 
     def _wants(self, code: Code, seconds: float) -> bool:

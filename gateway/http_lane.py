@@ -41,6 +41,7 @@ JOIN_BELOW_BYTES: Final = 32 << 10
 HEAD_AT_THE_END_S: Final = 1.0
 """So long a head may take that has begun before the lane stops."""
 WITHOUT_BODY: Final = frozenset((204, 304))
+_ID_FIELD: Final = f"{REQUEST_ID}: ".encode()
 
 
 class Lane:
@@ -471,7 +472,7 @@ class LaneExchange:
         elif self.closes or lane.parting or self.body is None:
             self.closes = True
             end = b"Connection: close\r\n\r\n"
-        if self.request_id:
-            end = b"%s: %s\r\n%s" % (REQUEST_ID.encode(), self.request_id.encode(), end)
         self.has_begun = True
-        return known.data + lane.date + framing + end
+        if not self.request_id:
+            return known.data + lane.date + framing + end
+        return b"".join((known.data, lane.date, framing, _ID_FIELD, self.request_id.encode(), b"\r\n", end))

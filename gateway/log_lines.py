@@ -8,14 +8,21 @@ time that it takes in between other work.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
+
+from gateway.errors import Code
+from gateway.ports import Call, Endpoint
+from gateway.request_id import new as new_id
 
 try:
     from gateway._log_lines import Lines as _NativeLines
 except ImportError:  # built where there is a compiler
     _NativeLines = None  # type: ignore[assignment, misc]
 
+Names: TypeAlias = Mapping[tuple[Any, ...], str]
+Told: TypeAlias = Callable[[int], None]
 QUICK_S: Final = 10e-3
 """Below this, a time's text is looked up."""
 
@@ -57,14 +64,23 @@ class Lines(Protocol):
         """
         ...
 
+    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float, /) -> int:
+        """The same of a call as the service knows it, whose trail is taken from it. The names are those that were given
+        for (model, listener, dialect, transport, method, code, kind, status, address, caller's name), and a call that
+        has no name is given one.
+        """
+        ...
+
     def take(self) -> tuple[bytes, int]:
         """All of them, and how many. In any thread, by one at a time."""
         ...
 
 
-def make_lines() -> Lines:
-    """The quickest that there are."""
-    return PlainLines() if _NativeLines is None else _NativeLines(quoted, moment)
+def make_lines(names: Names, told: Told, many: int) -> Lines:
+    """The quickest that there are. `told` hears how many lines wait: of the first, and of each when they are `many`."""
+    if _NativeLines is None:
+        return PlainLines(names, told, many)
+    return _NativeLines(quoted, moment, names, new_id, told, many)
 
 
 def moment(second: int) -> str:
@@ -75,7 +91,10 @@ def moment(second: int) -> str:
 class PlainLines:
     """They are made when they are taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names, told: Told, many: int) -> None:
+        self._names = names
+        self._told = told
+        self._many = many
         self._facts: list[tuple[Any, ...]] = []
         self._second = 0
         self._time = moment(0)
@@ -85,7 +104,31 @@ class PlainLines:
         asked = trail.view is not None  # a line must not keep a model that is gone
         ran = (trail.rows, trail.batch_rows, trail.queue_s, trail.compute_s)
         self._facts.append((names, request_id, now, received, trail.sent, seconds, asked, *ran, trail.trace_id))
-        return len(self._facts)
+        count = len(self._facts)
+        if count == 1 or count >= self._many:
+            self._told(count)
+        return count
+
+    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float, /) -> int:
+        """See Lines."""
+        trail = call.trail
+        call.trail = None
+        if trail.view is None:
+            trail.view = getattr(question, "view", None)
+        caller = call.caller
+        names = self._names[
+            trail.view,
+            call.listener,
+            call.dialect,
+            call.transport,
+            endpoint.method,
+            code,
+            kind,
+            trail.status,
+            call.peer.address(),
+            None if caller is None else caller.name,
+        ]
+        return self.add(names, call.request_id or new_id(), time.time(), len(call.body), seconds, trail)
 
     def take(self) -> tuple[bytes, int]:
         """See Lines."""

@@ -20,6 +20,8 @@ class Observer:
         self._file = file
         self._spans = spans
         self.has_spans = spans is not None
+        if spans is None and access_log is not None:
+            self.end = access_log.end  # type: ignore[method-assign]  # the same, without what is for spans
 
     def begin(self, endpoint: Endpoint, call: Call, begun: float) -> Trail:
         """A call has begun, at that time in seconds of time.monotonic(). -> its trail. Without spans, any will do."""
@@ -31,15 +33,14 @@ class Observer:
     def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
         """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""
         trail = call.trail
-        call.trail = None  # no cycle: the body is to go at once, and not when Python's collector comes by
-        if trail.view is None:
-            trail.view = getattr(question, "view", None)
-        request_id = call.request_id
         if self.access_log is not None:
-            request_id = request_id or new()
-            self.access_log.write(endpoint, call, trail, request_id, code, kind, seconds)
+            call.request_id = call.request_id or new()
+            self.access_log.end(endpoint, call, question, code, kind, seconds)
+        call.trail = None  # no cycle: the body is to go at once, and not when Python's collector comes by
         if self._spans is not None and trail.span is not None:
-            self._spans.end(trail, request_id, code, kind)
+            if trail.view is None:
+                trail.view = getattr(question, "view", None)
+            self._spans.end(trail, call.request_id, code, kind)
 
     def reopen(self) -> None:
         """The log's file was renamed."""

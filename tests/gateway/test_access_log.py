@@ -1,9 +1,13 @@
 """The access log from a call to the file: what a line says, who leaves one, and what becomes of the file."""
 
+import gc
 import json
 import os
+import re
 import time
+import weakref
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,12 +54,22 @@ class Lines(list[dict[str, Any]]):
         self.extend(map(json.loads, lines.splitlines()))
 
 
+def end(log: AccessLog, request_id: str) -> None:
+    """A call is over of which there is nothing to say."""
+    call, call.trail = trail_of()
+    call.request_id = request_id
+    log.end(INFER, call, None, Code.OK, "", 0.001)
+
+
 def written(
     called: tuple[Call, Trail], code: Code = Code.OK, kind: str = "", seconds: float = 0.0125, **config: Any
 ) -> Lines:
     lines = Lines()
     log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
-    log.write(INFER, *called, "r-1", code, kind, seconds)
+    call, call.trail = called
+    call.request_id = "r-1"
+    log.end(INFER, call, None, code, kind, seconds)
+    assert call.trail is None
     log.flush()
     return lines
 
@@ -124,10 +138,11 @@ def test_of_a_share_about_as_many_leave_one() -> None:
     assert 800 < sum(len(written(trail_of(), sample=0.5)) for _ in range(2000)) < 1200
 
 
-def test_times_are_rfc_3339(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1769903999.0421)
+def test_times_are_rfc_3339_and_now() -> None:
+    before = int(time.time() * 1e3) / 1e3
     (line,) = written(trail_of())
-    assert line["time"] == "2026-01-31T23:59:59.042Z"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+    assert before - 1e-3 <= datetime.fromisoformat(line["time"]).timestamp() <= time.time()
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
@@ -217,13 +232,23 @@ def test_what_is_noted_becomes_lines_in_order_though_nobody_waits_for_them(tmp_p
     path = tmp_path / "access.log"
     log = AccessLog(AccessLogConfig(), LogFile("access.log", path))
     for number in range(3 * access_log.LINES_AT_ONCE + 1):
-        log.write(INFER, *trail_of(), str(number), Code.OK, "", 0.001)
+        end(log, str(number))
     assert log.written == 3 * access_log.LINES_AT_ONCE + 1
     wait(lambda: content(path).count(b"\n") == 3 * access_log.LINES_AT_ONCE + 1)
     assert [int(json.loads(line)["request_id"]) for line in content(path).splitlines()] == [*range(193)]
-    log.write(INFER, *trail_of(), "last", Code.OK, "", 0.001)
+    end(log, "last")
     log._file.close()  # at the end of the process
     assert json.loads(content(path).splitlines()[-1])["request_id"] == "last"
+
+
+def test_a_log_that_nobody_has_is_gone(tmp_path: Path) -> None:
+    log = AccessLog(AccessLogConfig(), LogFile("access.log", tmp_path / "access.log"))
+    end(log, "x")
+    log._file.close()
+    gone = weakref.ref(log)
+    del log
+    gc.collect()
+    assert gone() is None
 
 
 def test_lines_that_wait_for_the_disk_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +257,7 @@ def test_lines_that_wait_for_the_disk_are_bounded(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(file, "start", lambda: None)  # a disk that takes nothing
     log = AccessLog(AccessLogConfig(), file)
     for _ in range(1000):
-        log.write(INFER, *trail_of(), "x", Code.OK, "", 0.001)
+        end(log, "x")
     lines, waiting = log._lines.take()
     assert waiting < access_log.LINES_AT_ONCE
     file.write(lines, waiting)

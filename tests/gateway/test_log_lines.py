@@ -9,12 +9,17 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gateway.errors import Code
 from gateway.log_lines import Lines, PlainLines, make_lines
+from gateway.ports import Call, Reply
+from gateway.request_id import is_sane
+from gateway.trail import Trail, make_trail
 
 CALL = {"names": ',"code":"OK"', "request_id": "r-1", "now": 1769903999.0421, "received": 5, "seconds": 0.0125}
 TRAIL = {"view": "m", "rows": 2, "batch_rows": 8, "sent": 99, "queue_s": 0.5, "compute_s": 0.25, "trace_id": None}
@@ -27,17 +32,41 @@ def call(**about: Any) -> Any:
     return (*{**CALL, **about}.values(), SimpleNamespace(**trail))
 
 
+class Peer:
+    def address(self) -> str:
+        return "10.0.0.7"
+
+
+class Lost:
+    def address(self) -> str:
+        raise OSError("gone")
+
+
+class Told(dict[tuple[Any, ...], str]):
+    """The key as the part of a line that is looked up by it."""
+
+    def __missing__(self, key: tuple[Any, ...]) -> str:
+        return f',"key":{json.dumps([getattr(each, "name", each) for each in key])}'
+
+
+NAMES = Told()
+
+
+def nobody(count: int) -> None:
+    """Wants to know."""
+
+
 @pytest.fixture
 def native() -> Lines:
     compiled = pytest.importorskip("gateway._log_lines")
-    made = make_lines()
+    made = make_lines(NAMES, nobody, 64)
     assert isinstance(made, compiled.Lines)
     return made
 
 
 @pytest.fixture(params=["plain", "native"])
 def lines(request: pytest.FixtureRequest) -> Lines:
-    return PlainLines() if request.param == "plain" else request.getfixturevalue("native")  # type: ignore[no-any-return]
+    return PlainLines(NAMES, nobody, 64) if request.param == "plain" else request.getfixturevalue("native")  # type: ignore[no-any-return]
 
 
 def test_it_is_compiled_where_there_is_a_compiler() -> None:
@@ -94,7 +123,7 @@ def seconds_of_all_kinds(chance: random.Random) -> list[float]:
 
 def test_both_make_the_same_bytes(native: Lines) -> None:
     chance = random.Random(1)  # noqa: S311  (it guards nothing)
-    plain = PlainLines()
+    plain = PlainLines(NAMES, nobody, 64)
     numbers = [0, 1, 9, 10, 256, 99999, 1 << 31, (1 << 63) - 1, -1, -(1 << 63)]
     times = seconds_of_all_kinds(chance)
     for count, seconds in enumerate(times):
@@ -155,8 +184,8 @@ def test_a_clock_that_errs(text: str) -> None:
         raise OSError("no clock")
 
     with pytest.raises(OSError, match="no clock"):
-        compiled.Lines(json.dumps, fails).add(*call())
-    odd = compiled.Lines(json.dumps, lambda second: text)
+        compiled.Lines(json.dumps, fails, NAMES, str, nobody, 64).add(*call())
+    odd = compiled.Lines(json.dumps, lambda second: text, NAMES, str, nobody, 64)
     if text:
         with pytest.raises(ValueError, match="too long"):
             odd.add(*call())
@@ -203,6 +232,22 @@ def test_a_thread_takes_whole_lines(lines: Lines) -> None:
     assert all(text.count(b"\n") == count for text, count in taken)
 
 
+@pytest.mark.parametrize("make", ["plain", "native"])
+def test_whoever_takes_them_is_told(make: str) -> None:
+    told: list[int] = []
+    if make == "plain":
+        lines: Lines = PlainLines(NAMES, told.append, 3)
+    else:
+        pytest.importorskip("gateway._log_lines")
+        lines = make_lines(NAMES, told.append, 3)
+    for _ in range(4):
+        lines.add(*call())
+    assert told == [1, 3, 4]
+    lines.take()
+    lines.add(*call())
+    assert told == [1, 3, 4, 1]
+
+
 def test_a_line_keeps_no_model(lines: Lines) -> None:
     class Model:
         pass
@@ -212,6 +257,97 @@ def test_a_line_keeps_no_model(lines: Lines) -> None:
     lines.add(*call(view=view))
     del view
     assert gone() is None
+
+
+class View:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+VIEW, OTHER = View("m"), View("other")
+
+
+@pytest.mark.parametrize("make", [Trail, make_trail])
+@pytest.mark.parametrize(
+    ("view", "question", "model"),
+    [
+        (VIEW, None, "m"),
+        (VIEW, SimpleNamespace(view=OTHER), "m"),
+        (None, SimpleNamespace(view=OTHER), "other"),
+        (None, SimpleNamespace(), None),
+        (None, None, None),
+    ],
+)
+@pytest.mark.parametrize(
+    ("about", "listener", "caller"),
+    [({}, ["front", "*:1"], None), ({"listener": (), "caller": SimpleNamespace(name="ann")}, [], "ann")],
+)
+def test_a_line_of_a_call(
+    lines: Lines, make: Any, view: Any, question: Any, model: Any, about: Any, listener: Any, caller: Any
+) -> None:
+    facts = {"listener": ("front", "*:1"), "dialect": "plain", "peer": Peer(), "request_id": "r-1", **about}
+    called = Call(b"12345", "POST", "/", {}, "http", **facts)
+    called.trail = trail = make()
+    trail.view = view
+    trail.replied(Reply([b"1234", b"56"], http_status=503))
+    trail.ran(2, 8, 1.0, 1.5, 1.75)
+    before = time.time()
+    endpoint: Any = SimpleNamespace(method="infer")
+    assert lines.end(endpoint, called, question, Code.UNAVAILABLE, "QueueFull", 0.0125) == 1
+    assert called.trail is None
+    line = json.loads(lines.take()[0])
+    said = datetime.fromisoformat(line.pop("time")).timestamp()
+    assert int(before * 1e3) / 1e3 - 1e-3 <= said <= time.time()
+    key = [model, listener, "plain", "http", "infer", "UNAVAILABLE", "QueueFull", 503, "10.0.0.7", caller]
+    ran = {"rows": 2, "batch_rows": 8, "queue_ms": 500.0, "compute_ms": 250.0}
+    assert line == {
+        "request_id": "r-1",
+        "key": key,
+        "bytes_in": 5,
+        "bytes_out": 6,
+        "total_ms": 12.5,
+        **(ran if model else {}),
+    }
+
+
+def test_a_call_without_a_name_is_given_one(lines: Lines) -> None:
+    ids = []
+    for _ in range(3):
+        called = Call(b"", "POST", "/", {}, "http", peer=Peer())
+        called.trail = make_trail()
+        lines.end(SimpleNamespace(method="infer"), called, None, Code.OK, "", 0.0)  # type: ignore[arg-type]
+        ids.append(json.loads(lines.take()[0])["request_id"])
+    assert len(set(ids)) == 3
+    assert all(map(is_sane, ids))
+
+
+@pytest.mark.parametrize(
+    ("about", "error"),
+    [
+        ({"peer": None}, AttributeError),
+        ({"peer": Lost()}, OSError),
+        ({"listener": []}, TypeError),
+        ({"caller": 5}, AttributeError),
+        ({"body": None}, TypeError),
+        ({"request_id": 5}, TypeError),
+        ({"trail": None}, AttributeError),
+    ],
+    ids=str,
+)
+def test_a_call_that_cannot_be_told_leaves_nothing(about: dict[str, Any], error: Any, lines: Lines) -> None:
+    called = Call(b"", "POST", "/", {}, "http", peer=Peer())
+    called.trail = make_trail()
+    for name, value in about.items():
+        setattr(called, name, value)
+    endpoint: Any = SimpleNamespace(method="infer")
+
+    def tell() -> None:
+        lines.end(endpoint, called, None, Code.OK, "", 0.0)
+        lines.take()  # without the helper, it is made here
+
+    with pytest.raises(error):
+        tell()
+    assert lines.take() == (b"", 0)
 
 
 @pytest.mark.parametrize(

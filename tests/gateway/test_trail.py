@@ -28,7 +28,7 @@ def said(trail: Any) -> list[Any]:
 
 
 def line_of(trail: Any) -> bytes:
-    lines = make_lines()
+    lines = make_lines({}, lambda count: None, 64)
     lines.add("", "x", 1.5, 5, 0.5, trail)
     return lines.take()[0]
 
