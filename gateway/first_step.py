@@ -10,38 +10,37 @@ from typing import Any, Final
 
 Task = asyncio.Task[Any]
 
-_curious: Final[list[Callable[[Task], None]]] = []
-_first: Final[list[Coroutine[Any, Any, None]]] = []
-"""The flow whose first step is taken now."""
+_first_steps: Final[list[list[Callable[[Task], None]]]] = []
+"""Who wants to know the task of the flow whose first step is taken now."""
 
 
 def begin(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
     """Begin outside of any task. -> the one that goes on with it, None where it is over. Raises what it raised."""
-    _first.append(flow)
+    curious: list[Callable[[Task], None]] = []
+    _first_steps.append(curious)
     try:
         waits_for = flow.send(None)
-        task = loop.create_task(_Begun(flow, waits_for))
-        for tell in _curious:
-            tell(task)
-        return task
     except StopIteration:
         return None
     finally:
-        del _first[-1]
-        _curious.clear()
+        _first_steps.pop()
+    task = loop.create_task(_Begun(flow, waits_for))
+    for tell in curious:
+        tell(task)
+    return task
 
 
 def tell_task(tell: Callable[[Task], None]) -> None:
     """Tell which task the flow belongs to that is running: now, or as soon as it has one."""
-    if _first:
-        _curious.append(tell)
+    if _first_steps:
+        _first_steps[-1].append(tell)
     elif (task := asyncio.current_task()) is not None:
         tell(task)
 
 
 async def in_task() -> None:
     """What follows runs in a task, as asyncio's timeouts want it."""
-    if _first:
+    if _first_steps:
         await asyncio.sleep(0)
 
 

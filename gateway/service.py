@@ -281,11 +281,9 @@ class Service:
         answer = None
         if type(answers) is Answered:  # the usual way of small requests, spared an iteration
             answer = answers.take()
-            answered = await self._send_answer(endpoint, call, answer, request, calls, send)
-            if copy is not None:
-                copy.heard(answer)
         elif type(answers) is Passing:
             answer = await answers.take()
+        if answer is not None:
             answered = await self._send_answer(endpoint, call, answer, request, calls, send)
             if copy is not None:
                 copy.heard(answer)

@@ -168,10 +168,9 @@ class RemoteBackend:
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
     ) -> InferResponse | GatewayError:
         ask = self._encode(tensors, outputs or self._all, request, stream=False)
-        pin = "" if request.sequence is None else _pin(request)
         with leg(ask, requests), Departure(requests) as departure:
             try:
-                reply = await departure.wait(self._pool.call(ask, self._seconds(requests), pin))
+                reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
             except Left:
                 return Cancelled("the caller has left")
             answer = self._client.decode(reply, self._description)
@@ -227,8 +226,6 @@ class RemoteBackend:
     def _seconds(self, requests: Sequence[InferRequest]) -> float | None:
         """How long the callers wait for a call, the most patient one's time."""
         limit = self._timeout_s or None
-        if len(requests) == 1 and requests[0].deadline is None:
-            return limit
         deadlines = [request.deadline for request in requests if request.deadline is not None]
         if len(deadlines) < len(requests):
             return limit

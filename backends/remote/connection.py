@@ -83,7 +83,6 @@ class HttpConnection:
             return _late()
 
     async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
-        await in_task()
         try:
             with _failures():
                 async with self._asked(ask, seconds) as answer:

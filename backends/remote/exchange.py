@@ -109,8 +109,6 @@ class Exchange(Stream):
     def outcome(self, trailers: Mapping[str, str]) -> Reply:
         """What the server's last word makes of the call."""
         said = trailers.get("grpc-status", "")
-        if said == "0" and self.is_full() and not self.incoming.has_begun:  # the usual case
-            return Reply(self._answers[0])
         if not said:
             status = (self.headers or trailers).get(":status", "")
             code = Code.UNKNOWN if status == "200" else _HTTP_CODES.get(status, Code.UNKNOWN)

@@ -18,9 +18,6 @@ class Names:
         if len(self._ours) < len(theirs):
             raise ValueError(f"upstream.{kind}: two names here are one there")
 
-    def __bool__(self) -> bool:
-        return bool(self._theirs)
-
     def there(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         """Specifications with the names of the other server. Raises ValueError where one is mapped that is none."""
         self._check(specs, self._theirs)
