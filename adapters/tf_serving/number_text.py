@@ -13,8 +13,10 @@ import numpy as np
 
 from adapters.tf_serving.float_digits import WIDTH, text_matrix
 from gateway.canonical import DTYPES
+from gateway.shortcuts import require
 
 try:
+    require("native_numbers")
     from adapters import _numbers
 except ImportError:  # built where there is a compiler
     _format_rows = None
