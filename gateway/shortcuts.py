@@ -109,6 +109,12 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         where="adapters.open_inference.proto_request, adapters.tf_serving.proto_request, adapters.grps.proto_message",
         saves="",
     ),
+    "predict_frames": Shortcut(
+        when="one small output over gRPC's Predict whose data are its array's memory: what is around that is kept",
+        plain="the message is made field by field",
+        where="adapters.tf_serving.proto_response",
+        saves="",
+    ),
     "native_numbers": Shortcut(
         when="numbers in JSON, where the compiled helper is installed",
         plain="simdjson, orjson, RapidJSON and Python",
