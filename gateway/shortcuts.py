@@ -8,6 +8,9 @@ costs end to end goes.
     TENSORGATE_PLAIN=all tensorgate serve …                     no shortcuts
     TENSORGATE_PLAIN=http_fast_path,inline_runs tensorgate …    without these two
 
+What is decided when a model is loaded, and holds for all of its requests, is no shortcut but the model: operators that
+became one pass, the runtime's own rewriting of a graph.
+
 The variable is read once, when the process starts: on the way of a request nobody asks. `tests/equivalence` serves the
 same models with and without them, and compares every byte.
 """
@@ -174,12 +177,6 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         when="requests for all outputs of a model on the host, without operators: joined and split, and no more",
         plain="the full pipeline",
         where="backends.pipeline",
-        saves="",
-    ),
-    "fused_operators": Shortcut(
-        when="neighbouring operators that are provably one pass over a tensor",
-        plain="one pass per operator",
-        where="backends.ops.fusion",
         saves="",
     ),
     "bound_outputs": Shortcut(

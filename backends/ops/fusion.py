@@ -9,17 +9,14 @@ the step, or the model, that cannot take them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 from backends.ops.affine import Affine, AffineOp, Pass
 from backends.ops.base import name_of, present
 from backends.ops.images import SameSize
 from gateway.canonical import Tensors, TensorSpec
 from gateway.ports import Op
-from gateway.shortcuts import is_taken
 
 Specs = Mapping[str, TensorSpec]
-_FUSES: Final = is_taken("fused_operators")
 
 
 class Fused:
@@ -76,7 +73,7 @@ def _as_few(run: Sequence[AffineOp], spec: TensorSpec) -> Iterable[Op]:
             own = None
         else:
             own = op.affine(spec.dtype, len(spec.shape))
-        longer = step.then(first.dtype, own) if _FUSES and step is not None and own is not None else None
+        longer = step.then(first.dtype, own) if step is not None and own is not None else None
         if longer is None:
             yield from _of(parts, step)
             parts, step, first = [], own, spec
