@@ -179,6 +179,7 @@ class EnsembleBackend:
             priority=request.priority,
             sequence=request.sequence,
             deadline=request.deadline,
+            stream=request.stream,
             wire=self._chain(view, request),
             into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
             on_device=self._stays(step, view),

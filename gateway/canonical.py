@@ -319,6 +319,7 @@ class InferRequest:
     absolute, in seconds of `time.monotonic()`. `wire` carries what the dialect's own encoder needs to answer in kind;
     nobody else looks at it. `into` is None unless a tensor of it lies in memory that is not the request's own: then
     inputs may be arrays on a GPU, ready for every stream, and the outputs that it names go into their destinations.
+    `stream`: the caller takes any number of answers; else a decoupled model has to give exactly one.
     `on_device`: the outputs are wanted where the model left them, ready for every stream; who asks for that is no
     client, but a model composed of models.
     """

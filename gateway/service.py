@@ -404,19 +404,20 @@ class Service:
         if trail is not None:
             trail.submitted(view)
             request.lifeline.trail = trail
-        if view.decoupled and endpoint.stream == "unary":
+        if not view.decoupled:
+            return view.handle.submit(request, awaited=True)
+        if endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request, awaited=True)
-        return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+        return answers if request.stream else OnlyAnswer(answers, view.name)
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
         """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
         pending: list[Answers] = []
         try:
             for request in question.requests:
-                if request.view.decoupled:
-                    raise ModelDecoupled(request.view.name)
-                pending.append(request.view.handle.submit(request))
+                answers = request.view.handle.submit(request)
+                pending.append(OnlyAnswer(answers, request.view.name) if request.view.decoupled else answers)
             return tuple([await anext(answers) for answers in pending])
         finally:
             for answers in pending:
