@@ -55,7 +55,7 @@ from gateway.canonical import (
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed
+from gateway.errors import GatewayError
 from gateway.ports import (
     NO_PADDING,
     Backend,

@@ -32,7 +32,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +49,8 @@ from gateway.canonical import (
     Tensors,
     TensorSpec,
     datatype_of,
+    hold_to,
+    of_any_rows,
 )
 from gateway.canonical import Sequence as RequestSequence
 from gateway.errors import GatewayError, ModelFailed, ShapeMismatch
@@ -123,7 +125,7 @@ class ModelRequest:
     @property
     def cancelled(self) -> bool:
         """All callers have left, or their deadlines have passed: nobody waits for what comes now."""
-        return all([request.lifeline.cut for request in self._requests])
+        return all(request.lifeline.cut for request in self._requests)
 
 
 class PythonOptions(Options):
@@ -159,7 +161,7 @@ class PythonBackend:
                 del sys.modules[self._module]
                 raise
         self._name = source.name
-        self._specs = {spec.name: _of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
+        self._specs = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
         infer = self._model.infer
         self.runs_on: Literal["thread", "loop"] = "thread"
         if inspect.iscoroutinefunction(infer) or inspect.isasyncgenfunction(infer):
@@ -237,12 +239,12 @@ class PythonBackend:
         if missing:
             raise ModelFailed(f"infer returned no output '{missing[0]}'")
         outputs = {name: self._output(spec, answer[name]) for name, spec in self._specs.items()}
-        for spec, array in zip(self._specs.values(), outputs.values(), strict=True):
-            if array.shape != spec.shape and not spec.accepts(array.shape) and self._undeclared(tensors) is None:
-                raise ModelFailed(
-                    f"output '{spec.name}' of model '{self._name}' has shape {list(array.shape)}, but "
-                    f"{list(spec.shape or ())} is declared"
-                )
+        try:
+            for name, array in outputs.items():
+                hold_to(self._specs[name], array.shape, self._name)
+        except ModelFailed:
+            if self._undeclared(tensors) is None:
+                raise
         return outputs
 
     def _own(self, value: Any) -> Array:
@@ -272,11 +274,6 @@ def _describe(source: ModelSource) -> Described:
     if not source.member:
         raise ValueError(f"{source.path} must name a class in the file, too: {source.path.name}:Cosine")
     return Described(source.inputs, source.outputs, source.max_batch_size)
-
-
-def _of_any_rows(spec: TensorSpec, max_batch_size: int) -> TensorSpec:
-    """With a batch dimension, how many rows an output has is the batch's to say."""
-    return replace(spec, shape=(-1, *spec.shape[1:])) if max_batch_size and spec.shape else spec
 
 
 def _share_calls(options: Any) -> bool:

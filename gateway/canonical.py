@@ -8,7 +8,7 @@ never leave the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, dataclass_transform
 
@@ -21,6 +21,7 @@ from gateway.errors import (
     BatchTooLarge,
     DtypeMismatch,
     InputCount,
+    ModelFailed,
     ShapeMismatch,
     UnknownInput,
 )
@@ -106,6 +107,19 @@ class TensorSpec:
         if want is None or want == shape:
             return True
         return len(shape) == len(want) and all(w in (-1, g) for g, w in zip(shape, want, strict=True))
+
+
+def of_any_rows(spec: TensorSpec, max_batch_size: int) -> TensorSpec:
+    """With a batch dimension, how many rows an output has is the batch's to say."""
+    return replace(spec, shape=(-1, *spec.shape[1:])) if max_batch_size and spec.shape else spec
+
+
+def hold_to(spec: TensorSpec, shape: tuple[int, ...], model: str) -> None:
+    """Raises ModelFailed where an output of a model has another shape than is declared."""
+    if shape != spec.shape and not spec.accepts(shape):
+        raise ModelFailed(
+            f"output '{spec.name}' of model '{model}' has shape {list(shape)}, but {list(spec.shape or ())} is declared"
+        )
 
 
 def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], max_batch_size: int) -> None:

@@ -127,12 +127,8 @@ class Gate:
                 self._known.clear()
                 self._companies.clear()
             self._known[key] = admission
-        if not request.outputs:
-            return admission
-        outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
-        for output in request.outputs:
-            if output.name not in outputs:
-                raise UnknownOutput(output.name, request.view.name)
+        if request.outputs:
+            _check_outputs(request, own)
         return admission
 
     def _check(
@@ -170,6 +166,14 @@ class Gate:
         is known.
         """
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
+
+
+def _check_outputs(request: InferRequest, own: Signature | None) -> None:
+    """Raises UnknownOutput."""
+    outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
+    for output in request.outputs:
+        if output.name not in outputs:
+            raise UnknownOutput(output.name, request.view.name)
 
 
 def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...]:

@@ -153,7 +153,14 @@ WAYS: dict[str, tuple[Any, Any]] = {
     "requests at once": (by_arun_once, lambda: generous(AsRequests)),
     "in the caller's own steps": (by_arun_alone, lambda: generous(AsRequests)),
 }
-ASKED: list[list[tuple[str, ...]]] = [[()], [("z",)], [("z", "y")], [(), ()], [("z",), ("z",)], [("z",), ("z", "y"), ()]]
+ASKED: list[list[tuple[str, ...]]] = [
+    [()],
+    [("z",)],
+    [("z", "y")],
+    [(), ()],
+    [("z",), ("z",)],
+    [("z",), ("z", "y"), ()],
+]
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
