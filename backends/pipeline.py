@@ -131,6 +131,7 @@ def load(
         devices=tuple(each.device for each in executors),
         instances=len(backends),
         ragged=padder.axes if padder else NOTHING,
+        parts=getattr(first, "parts", ()),
     )
 
 

@@ -639,8 +639,8 @@ class SignatureBackend(Backend, Protocol):
 class RequestBackend(LoadedModel, Protocol):
     """A computation on requests as they are, each with rows of its own. It runs on the loop.
 
-    One that is not ready all the time has `is_ready()`, which says whether requests should come now. One of a unary
-    model may have `infer_once`, too, a coroutine for the only answers: three generators less on the way; and
+    One that is not ready all the time has `is_ready()`, which says whether requests should come now, as any backend
+    may; one that is composed of other models has `parts`, their references. One of a unary model may have `infer_once`, too, a coroutine for the only answers: three generators less on the way; and
     `infer_alone`, another for what becomes of one request, which ends soon after the request's lifeline or deadline.
     """
 
@@ -786,7 +786,8 @@ class Computation:
     effects beyond its answer, so that it may be tried. `traffic` is counted in
     all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
     their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
-    `ragged` are the axes of inputs in which requests that share a run may differ.
+    `ragged` are the axes of inputs in which requests that share a run may differ. `parts` are the models without which
+    it cannot answer.
     """
 
     executors: tuple[Executor, ...]
@@ -805,6 +806,7 @@ class Computation:
     devices: tuple[str, ...] = ()
     instances: int = 1
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
+    parts: tuple[ModelRef, ...] = ()
 
     @property
     def places(self) -> tuple[str, ...]:
