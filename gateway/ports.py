@@ -622,7 +622,7 @@ class Backend(LoadedModel, Protocol):
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
     ) -> Iterable[Tensors] | AsyncIterator[Tensors]:
         """Named tensors of one batch -> the named outputs, once for most models, zero to many times for decoupled
-        ones.
+        ones. Of more than those, the pipeline picks them.
         """
         ...
 
@@ -640,8 +640,10 @@ class RequestBackend(LoadedModel, Protocol):
     """A computation on requests as they are, each with rows of its own. It runs on the loop.
 
     One that is not ready all the time has `is_ready()`, which says whether requests should come now, as any backend
-    may; one that is composed of other models has `parts`, their references. One of a unary model may have `infer_once`, too, a coroutine for the only answers: three generators less on the way; and
-    `infer_alone`, another for what becomes of one request, which ends soon after the request's lifeline or deadline.
+    may; one that is composed of other models has `parts`, their references. One of a unary model may have `infer_once`,
+    too, a coroutine for the only answers: three generators less on the way; and `infer_alone`, another for what becomes
+    of one request, which ends soon after the request's lifeline or deadline. Of more outputs than were asked for, the
+    pipeline picks those.
     """
 
     def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:

@@ -55,7 +55,8 @@ class House:
         self.http: aiohttp.ClientSession
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
-        async with self.http.request(method, path, data=body and json.dumps(body)) as answer:
+        headers = {"Content-Type": "application/json"}
+        async with self.http.request(method, path, data=body and json.dumps(body), headers=headers) as answer:
             return answer.status, await answer.text()
 
     async def v2(self, model: str, version: str = "") -> tuple[int, str]:
