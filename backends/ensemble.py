@@ -196,7 +196,7 @@ class EnsembleBackend:
         for name in step.outputs:
             if name not in view.outputs:
                 raise UnknownOutput(name, view.name)
-        return InferRequest(
+        made = InferRequest(
             view,
             inputs,
             request.id,
@@ -210,6 +210,9 @@ class EnsembleBackend:
             into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
             on_device=self._stays(step, view),
         )
+        if request.lifeline.request_id:
+            made.lifeline.request_id = request.lifeline.request_id
+        return made
 
     def _needed(self, step: EnsembleStep, errand: _Errand) -> Sequence[str]:
         """The outputs of a step that the caller or another step wants; all of one that runs for no such reason."""

@@ -310,13 +310,14 @@ class Lifeline:
     """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up.
 
     `on_cut` is called then, on the event loop: it belongs to whoever computes the answer. `trail` is None where nobody
-    wants to know what becomes of the request.
+    wants to know what becomes of the request. `request_id` is what the answer's headers call it, "" where they do not.
     """
 
     # Values of the class: there is one of these for every request, and most need little of it.
     trail: Traced | None = None
     cut = False
     on_cut: Callable[[], None] | None = None
+    request_id = ""
 
     def end(self) -> None:
         """Nobody waits any more."""
