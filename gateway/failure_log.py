@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.canonical import InferRequest
-from gateway.errors import GatewayError, ModelFailed, Unknown
+from gateway.errors import GatewayError, ModelFailed, Unknown, text_of
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class FailureLog:
             name,
             getattr(view, "version", "?"),
             _whose(request),
-            error,
+            text_of(error),
             f" ({left_out} more since the last were left out)" if left_out else "",
             exc_info=None if cause is None or isinstance(cause, GatewayError) else cause,
         )

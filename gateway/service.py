@@ -425,8 +425,9 @@ class Service:
         pending: list[Answers] = []
         try:
             for request in question.requests:
-                answers = request.view.handle.submit(request)
-                pending.append(OnlyAnswer(answers, request.view.name) if request.view.decoupled else answers)
+                if request.view.decoupled:
+                    raise ModelDecoupled(request.view.name)
+                pending.append(request.view.handle.submit(request))
             return tuple([await anext(answers) for answers in pending])
         finally:
             for answers in pending:

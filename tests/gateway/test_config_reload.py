@@ -43,6 +43,11 @@ def number(value: float, **more: Any) -> dict[str, Any]:
     return {"backend": "python", "path": "models.py:Number", "parameters": {"number": value}, **TENSORS, **more}
 
 
+def no_weights(house: Any) -> str:
+    """What is said of the class Wrong, and where in the operator's files that is."""
+    return f"no such weights ({house.file.parent / 'models.py'}, line 13)"
+
+
 WRONG = {"backend": "python", "path": "models.py:Wrong", **TENSORS}
 
 
@@ -201,7 +206,7 @@ async def test_readiness_and_the_response_cache_take_effect(house: House) -> Non
     outcome = await house.reload(readiness="lenient", response_cache={"max_bytes": 5000})
     assert outcome.result == "applied"
     assert outcome.changes.retried == ("b",)
-    assert outcome.errors == ("models.b version 1: no such weights",)
+    assert outcome.errors == (f"models.b version 1: {no_weights(house)}",)
     assert await house.ready()
     assert house.app._cache.max_bytes == 5000
 
@@ -328,7 +333,7 @@ async def test_a_model_that_fails_holds_back_routes_and_removals(house: House) -
     for _ in range(2):  # not only the first time
         outcome = await house.reload(models=models, routes=routes)
         assert outcome.result == "incomplete"
-        assert outcome.errors == ("models.a version 1: no such weights", "models.c version 1: no such weights")
+        assert outcome.errors == tuple(f"models.{name} version 1: {no_weights(house)}" for name in "ac")
         assert house.model("a") is a
         assert [await house.ask(name) for name in ("a", "b", "d", "r", "s")] == [1, 2, 4, 1, 2]
         assert (await house.ask("t"))[0] == 404
@@ -376,7 +381,7 @@ async def test_administrators_reload_by_a_call(house: House) -> None:
     assert answer["errors"] == [f'{house.file}:1:1: found "nonsense", expected a mapping']
     house.write(models={"a": WRONG, "b": number(2)})
     status, answer = await house.admin(KEY)
-    assert (status, answer["errors"]) == (500, ["models.a version 1: no such weights"])
+    assert (status, answer["errors"]) == (500, [f"models.a version 1: {no_weights(house)}"])
 
 
 async def test_without_an_administrator_there_is_no_such_page(house: House) -> None:
