@@ -67,7 +67,10 @@ class Connection(Http2[LaneRpc]):
         self.lane = lane
         self.peer: Peer = SocketPeer(None)
         self._decoder = hpack.Decoder(metadata)
+        # By the bytes of their blocks. Stale as soon as anything is done to the table, by whichever block: it is asked
+        # when a head is looked up, see _head. Handlers and limits stay the same as long as the port is there.
         self._heads: dict[bytes, Head] = {}
+        self._heads_at = 0
         self._last = 0
         self._early: dict[int, None] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -186,7 +189,7 @@ class Connection(Http2[LaneRpc]):
         if rpc is not None:
             self._take_trailers(rpc, flags, block)
             return
-        head = self._heads.get(block) or self._read_head(block)
+        head = self._head(block)
         if not number & 1:
             raise BadFrame("a stream with a server's number")
         if number in self._early or self._has_parted:
@@ -219,15 +222,20 @@ class Connection(Http2[LaneRpc]):
             rpc.ended = True
             self._take_end(rpc)
 
-    def _read_head(self, block: bytes) -> Head:
-        """Raises BadBlock."""
-        before = self._decoder.changes
-        said = self._decoder.read(block)
-        head = read_head(said, self.lane.handlers, self.lane.bounds.metadata)
-        if self._decoder.changes != before or len(self._heads) >= _MOST_HEADS:
-            self._heads.clear()
-        if self._decoder.changes == before and len(block) <= _REMEMBERED_BYTES:
-            self._heads[block] = head
+    def _head(self, block: bytes) -> Head:
+        """What a block says now: its bytes mean the same only as long as the table does. Raises BadBlock."""
+        decoder, heads = self._decoder, self._heads
+        before = decoder.changes
+        if self._heads_at != before:
+            heads.clear()
+            self._heads_at = before
+        elif (head := heads.get(block)) is not None:
+            return head
+        head = read_head(decoder.read(block), self.lane.handlers, self.lane.bounds.metadata)
+        if decoder.changes == before and len(block) <= _REMEMBERED_BYTES:
+            if len(heads) >= _MOST_HEADS:
+                heads.clear()
+            heads[block] = head
         return head
 
     def _turn_down(self, rpc: LaneRpc, head: Head) -> None:
