@@ -37,6 +37,10 @@ class Head:
     status: str = "200"
     length: int | None = None
 
+    def admits(self) -> bool:
+        """Whether a large message of this call may be kept."""
+        return self.handler is None or self.handler.admits is None or self.handler.admits(self.metadata)
+
 
 MALFORMED: Final = Head(None, NOTHING)
 

@@ -306,8 +306,8 @@ class Limits(Section):
     """How many headers a request may have."""
     max_connections: int | None = Field(default=None, ge=1)
     """How many connections each port may have open; more are closed at once. null: any number."""
-    max_concurrent_streams: int | None = Field(default=None, ge=1, lt=2**31)
-    """How many calls of gRPC one connection may have open; null: any number."""
+    max_concurrent_streams: int | None = Field(default=1000, ge=1, lt=2**31)
+    """How many calls of gRPC one connection may have open: clients let further ones wait; null: any number."""
     timeouts: Timeouts = Timeouts()
     """How long HTTP ports wait for clients."""
 
