@@ -81,6 +81,7 @@ class Connection(Http2[LaneRpc]):
         self._heads: dict[bytes, Head] = {}
         self._heads_at = 0
         self._last = 0
+        self._few_streams = min(_OWN_STREAMS, lane.most_streams)
         self._early: dict[int, None] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._parts = self._has_parted = False
@@ -202,7 +203,8 @@ class Connection(Http2[LaneRpc]):
             return
         if not number & 1:
             raise BadFrame("a stream with a server's number")
-        if self._is_full and number > self._last and not self._has_parted:
+        count = len(self._streams)
+        if count + len(self._leaving) >= self._few_streams and self._is_full and number > self._last:
             self._turn_away(number, flags, block)
             return
         head = self._head(block)
@@ -211,7 +213,7 @@ class Connection(Http2[LaneRpc]):
         if number <= self._last:
             raise BadFrame("a stream that is over", STREAM_CLOSED)
         self._last = number
-        if len(self._streams) >= _OWN_STREAMS:
+        if count >= _OWN_STREAMS:
             _STREAMS.take(1)
         rpc = self._streams[number] = LaneRpc(self, number, head)
         rpc.ended = flags & END_STREAM != 0
@@ -225,6 +227,8 @@ class Connection(Http2[LaneRpc]):
     def _is_full(self) -> bool:
         """Whether there must not be one call more."""
         count = len(self._streams)
+        if self._has_parted:
+            return False  # none is taken at all
         return count + len(self._leaving) >= self.lane.most_streams or (count >= _OWN_STREAMS and not _STREAMS.left)
 
     def _turn_away(self, number: int, flags: int, block: bytes) -> None:

@@ -210,20 +210,16 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if rest:
             self._scratch[: len(rest)] = rest
             return self._scratch[len(rest) : len(rest) + _BEGINNING_BYTES]
-        return self._beginning if self._data is None else self._scratch[: self._left + _BEGINNING_BYTES]
+        return self._beginning if self._data is None else self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        direct = None if self._data is None else self._direct()
-        self._step(direct, nbytes if direct is not None else len(self._rest) + nbytes)
-
-    def _step(self, direct: S | None, count: int) -> None:
-        """Read what has come, and answer in one piece what is answered by frames."""
+        """What is answered by frames is answered in one piece."""
         self._is_reading = True
         try:
-            if direct is not None:
-                self._read_direct(direct, count)
+            if self._data is not None and (direct := self._direct()) is not None:
+                self._read_direct(direct, nbytes)
             else:
-                self._read(count)
+                self._read(len(self._rest) + nbytes)
         except hpack.BadBlock as error:
             self._break(BadFrame(str(error), COMPRESSION_ERROR))
         except BadFrame as error:
@@ -245,8 +241,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         rest = self._rest
         if self._transport is None or self._transport.is_closing():
             return
-        self._scratch[: len(rest)] = rest
-        self._step(None, len(rest))
+        if rest:
+            self._scratch[: len(rest)] = rest
+            self.buffer_updated(0)
         if not self._is_behind and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -550,7 +547,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         """A stream is over, whatever is left of it."""
         self._stalled.pop(number, None)
         stream = self._streams.pop(number, None)
-        if stream is not None:
+        if stream is not None and stream.incoming.room:
             stream.incoming.close()
         return stream
 
@@ -564,7 +561,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         whole = size + len(prefix)
         room = stream.window + self._stream_window
         if whole <= min(self._window, room, self._frame_bytes, JOINED_BYTES) and not stream.unsent:
-            self._earn(whole)
+            self._budget.earned += 4 + (whole >> 12)
             self._window -= whole
             stream.window -= whole
             self._write(b"".join([head, frame(whole, DATA, stream.end, stream.number), prefix, *parts, stream.after]))
@@ -583,16 +580,12 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         """How much may be sent on a stream, as far as its own window goes."""
         return stream.window + self._stream_window
 
-    def _earn(self, size: int) -> None:
-        """Data is sent: the other end has a reason to answer by windows, and by pings."""
-        self._budget.earned += 4 + (size >> 12)
-
     def _take_turn(self, stream: S, pieces: list[Buffer]) -> None:
         unsent = stream.unsent
         number, turn = stream.number, 0 if self._is_paused else _TURN_BYTES
         while unsent and (room := min(self._window, self._room_of(stream), self._frame_bytes, turn)) > 0:
             size = _move(unsent, room, stream, pieces)
-            self._earn(size)
+            self._budget.earned += 4 + (size >> 12)  # it has a reason to answer by windows, and by pings
             self._window -= size
             stream.window -= size
             stream.still = 0

@@ -269,11 +269,23 @@ def test_others_have_their_turn_within_a_flood(name: str) -> None:
 
 
 def test_one_read_is_not_much() -> None:
-    """Half a frame, or the end of some data, is no reason to read half a megabyte of frames behind it."""
+    """Half a frame is no reason to read half a megabyte of frames behind it."""
     core = Core().feed(BEGUN, heads(1, 1), frame(PING, 0, 0, b"12345678")[:12])
     assert len(core.connection.get_buffer(-1)) <= 16 << 10
-    core.feed(b"45678", data(1, message(bytes(40_000)))[:30_000])
-    assert len(core.connection.get_buffer(-1)) <= 64 << 10
+
+
+def test_a_flood_behind_some_data_has_its_turns_too() -> None:
+    """Of which much is read at once."""
+    core = Core().feed(BEGUN, heads(1, 1), data(1, GIB + bytes(20_000))[:15_000])
+    core.take(data(1, GIB + bytes(20_000))[15_000:] + IDLE["PING"] * 5000)
+    assert len(core.connection._rest) > 80_000
+    turns = 0
+    while core.steps:
+        core.steps.popleft()()
+        turns += 1
+    core.look()
+    assert len(core.wire.pongs) == 5000
+    assert turns >= 5000 // 64
 
 
 async def test_a_probe_is_answered_within_a_flood(toy: Toy) -> None:
