@@ -211,6 +211,7 @@ _State = tuple[int, int]
 """The bits of a code that have come so far, and how many they are."""
 
 
+# Never stale: the code is the specification's.
 @cache
 def _steps() -> dict[_State, list[tuple[_State | None, bytes]]]:
     """For each state, what each octet's half does: the next state, None for what no text has, and what comes out."""

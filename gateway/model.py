@@ -90,6 +90,7 @@ class Gate:
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
+    # Never stale: a gate is one version's, and the key has all that _check looks at.
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
     _companies: dict[Hashable, object] = field(default_factory=dict)
 

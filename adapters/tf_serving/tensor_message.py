@@ -42,6 +42,7 @@ def tensor_parts(array: Tensor, *, content: bool = False) -> list[Buffer]:
     return parts
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=1024)
 def _opening(number: int, shape: tuple[int, ...]) -> bytes:
     """Dtype and shape."""

@@ -484,6 +484,7 @@ def _tables(registries: Registries) -> Tables:
     return tuple(tuple(table.items()) for table in (registries.dialects, registries.backends, registries.ops))
 
 
+# Never stale: the key has every kind that the class is made of.
 @lru_cache(maxsize=8)
 def _config_class(tables: Tables) -> type[Config]:
     dialects, backends, ops = map(dict, tables)
@@ -517,6 +518,7 @@ def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
     )
 
 
+# Never stale: the key has every kind that the classes are made of.
 @lru_cache(maxsize=8)
 def _model_classes(tables: Tables) -> Mapping[str, type[ModelConfig]]:
     dialects, backends, ops = map(dict, tables)
