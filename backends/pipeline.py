@@ -37,6 +37,7 @@ from backends.rows import (
     Rows,
     all_rows,
     are_plain,
+    asked_for,
     check_rows,
     join_rows,
     sizes_of,
@@ -54,7 +55,7 @@ from gateway.canonical import (
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed
+from gateway.errors import GatewayError
 from gateway.ports import (
     NO_PADDING,
     Backend,
@@ -67,6 +68,7 @@ from gateway.ports import (
     SignatureBackend,
     Traffic,
 )
+from gateway.shortcuts import is_taken
 
 
 def load(
@@ -123,12 +125,14 @@ def load(
         cast("Device", first.device).name,
         signatures,
         any_shape=getattr(first, "any_shape", False) and not preprocess,
+        sees_requests=getattr(first, "sees_requests", False),
         is_ready=getattr(first, "is_ready", lambda: True),
         pure=first.inline,
         traffic=lambda: sum([each.read() for each in crossed], Traffic()),
         devices=tuple(each.device for each in executors),
         instances=len(backends),
         ragged=padder.axes if padder else NOTHING,
+        parts=getattr(first, "parts", ()),
     )
 
 
@@ -174,13 +178,15 @@ class Pipeline:
         self._max_batch_size = max_batch_size
         self._padder = padder
         self._padded: Padded | None = None  # the batch that runs, if anything was added to it
-        self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
+        is_bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
+        self._bare = is_bare and is_taken("bare_runs")
+        self._joined = is_bare and is_taken("joined_runs")
         self.runs_on = backend.runs_on
         # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
         steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
         self.inline = backend.inline and self._device.xp is np and steady
         self.decoupled = backend.decoupled
-        self.merges = backend.merges
+        self.merges = backend.merges and not backend.decoupled
         self.turn = None if self._device.xp is np else self._device
 
     @property
@@ -194,7 +200,7 @@ class Pipeline:
             self._padded = self._padder.pad(requests)
         if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
             return (self._run_bare(requests[0], observe),)
-        if self._bare and len(requests) > 1 and self._padded is None and are_plain(requests):
+        if self._joined and len(requests) > 1 and self._padded is None and are_plain(requests):
             return (self._run_together(requests, observe),)
         return self._run(requests, observe)
 
@@ -205,14 +211,16 @@ class Pipeline:
     def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
         """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
         requests = (request,)
+        wanted = self._wanted(requests)
         begun = time.perf_counter()
         try:
-            (outputs,) = self._backend.infer(request.inputs, self._wanted(requests), requests)  # type: ignore[misc]
+            (raw,) = self._backend.infer(request.inputs, wanted, requests)  # type: ignore[misc]
         except GatewayError:
             raise
         except Exception as error:
             raise failure_of(error, request.view.name) from error
         observe("infer", time.perf_counter() - begun)
+        outputs = asked_for(raw, wanted)
         if self._max_batch_size:
             check_rows(outputs, common_rows(request.inputs))
         return (InferResponse(outputs),)
@@ -223,13 +231,14 @@ class Pipeline:
         try:
             sizes, tensors = sizes_of(requests), join_rows(requests)
             joined = time.perf_counter()
-            (outputs,) = self._backend.infer(tensors, self._outputs, requests)  # type: ignore[misc]
+            (raw,) = self._backend.infer(tensors, self._outputs, requests)  # type: ignore[misc]
         except GatewayError:
             raise
         except Exception as error:
             raise failure_of(error, requests[0].view.name) from error
         observe("preprocess", joined - begun)
         observe("infer", time.perf_counter() - joined)
+        outputs = asked_for(raw, self._outputs)
         check_rows(outputs, sum(sizes))
         return Rows(outputs, sizes)
 
@@ -324,7 +333,7 @@ class Pipeline:
             raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
-        tensors: Tensors = {name: raw[name] for name in wanted}
+        tensors = asked_for(raw, wanted)
         if self._padded is not None:
             tensors = self._padded.without_rows(tensors)
         elif self._max_batch_size:
@@ -390,7 +399,7 @@ class RequestPipeline(Pipeline):
     def __init__(self, backend: RequestBackend, *others: Any) -> None:
         super().__init__(backend, *others)
         self._once: Any = getattr(backend, "infer_once", None)
-        if self._once is not None and not self.decoupled:
+        if self._once is not None and not self.decoupled and is_taken("single_coroutine"):
             self.arun_once = self._arun_once
         self._alone: Any = getattr(backend, "infer_alone", None)
         if self._alone is not None and not self.decoupled:
@@ -425,16 +434,21 @@ class RequestPipeline(Pipeline):
         return [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
 
     def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
-        """The best classes of outputs, or outputs put where their caller wants them, if that was asked for."""
-        if isinstance(outcome, GatewayError) or not (request.into or asks_for_classes(request)):
+        """Of what the model gave, what was asked for, in the model's order; such a model may leave some out. The best
+        classes of outputs, or outputs put where their caller wants them, if that was asked for.
+        """
+        if isinstance(outcome, GatewayError):
             return outcome
-        missing = [output.name for output in request.outputs if output.name not in outcome.outputs]
-        if missing:
-            return ModelFailed(f"the model gave no output '{missing[0]}'")
+        wanted = self._wanted((request,))
+        if not (request.into or asks_for_classes(request)):
+            if (*outcome.outputs,) == wanted:
+                return outcome
+            given = outcome.outputs
+            return replace(outcome, outputs={name: given[name] for name in wanted if name in given})
         try:
             with self._crossing.batch(observe):
                 with self._crossing.computing():
-                    results = self._results(outcome.outputs, tuple(outcome.outputs), (request,))
+                    results = self._results(outcome.outputs, wanted, (request,))
                 (own,) = self._outcomes(results, (request,))
         except GatewayError as error:
             return error

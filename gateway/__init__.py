@@ -9,6 +9,7 @@ What everybody speaks
     errors.py         everything that can go wrong, one class per kind, facts only
     ports.py          what can be plugged in: dialects, backends, operators; the messages Call and Reply
     files.py          files that the YAML names
+    shortcuts.py      the ways around the plain flow, by name
 
 The life of a request
     http_server.py    HTTP <-> Call and Reply             grpc_server.py    gRPC <-> Call and Reply
@@ -32,6 +33,7 @@ The life of a request
     scheduler.py      the queue, and how batches leave it
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
+    failure_log.py    what models' code raises, in the log
     passing.py        a request that needs no queue, and runs in its caller's own steps
     meter.py          what a scheduler reports to         statistics.py     the counters of one loaded version
     hidden.py         controls and states, which pass between the gateway and a model of sequences

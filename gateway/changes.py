@@ -17,7 +17,18 @@ from gateway.config import Config, ModelConfig, RouteConfig, RouteTarget
 Kind: TypeAlias = Literal["added", "removed", "reloaded", "adjusted"]
 
 _TAKES_EFFECT: Final = frozenset(
-    ("repositories", "ops", "routes", "limits", "admin", "auth", "rate_limits", "readiness", "response_cache")
+    (
+        "repositories",
+        "ops",
+        "routes",
+        "limits",
+        "admin",
+        "auth",
+        "rate_limits",
+        "readiness",
+        "response_cache",
+        "expose_model_errors",
+    )
 )
 """The sections beside `models` that a running gateway takes over, operators for models that it loads from then on.
 Whatever else there is needs a restart."""

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from gateway.canonical import NOTHING
 from gateway.catalog import Catalog, Validate, wanted_versions
 from gateway.config import ModelConfig
-from gateway.errors import Code, GatewayError, Reason, text_of
+from gateway.errors import Code, GatewayError, Reason, place_of, text_of
 from gateway.meter import Meter
 from gateway.model import Model
 from gateway.plan import model_plan
@@ -126,8 +126,11 @@ class Loader:
             model, warm_up = await self._load_version(name, version, stored.config, stored.versions[version])
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
-            report(LoadReport(name, version, error=told(error)))
-            return Reason(without_folders(told(error)), code_of(error))
+            text = told(error)
+            if place := _place_of(error, stored.versions[version]):
+                text = f"{text} ({place})"
+            report(LoadReport(name, version, error=text))
+            return Reason(without_folders(text), code_of(error))
         model.load_seconds = time.perf_counter() - started
         report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up))
         return model
@@ -165,6 +168,15 @@ def told(error: Exception) -> str:
     expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError, MemoryError))
     text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
+
+
+def _place_of(error: Exception, path: Path) -> str:
+    """Where in a model's own code it was, if it has some, and the text does not say so itself as Python's does of what
+    it cannot read.
+    """
+    if isinstance(error, SyntaxError):
+        return ""
+    return place_of(error, path if path.is_dir() else path.parent)
 
 
 def without_folders(text: str) -> str:

@@ -41,6 +41,7 @@ from gateway.meter import Meter
 from gateway.ports import Answers, Computation, Executor, ModelView
 from gateway.response_cache import Remembering, ResponseCache
 from gateway.scheduler import Scheduler
+from gateway.shortcuts import is_taken
 from gateway.waiting import QueuePolicy
 from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, rows_of, run_sample
 
@@ -49,6 +50,8 @@ _SMALL_BYTES: Final = 16 << 10
 EXAMPLE_RUNS: Final = 5
 _ANY_LENGTH: Final = 1024
 """Up to this, requests of any length may share a batch."""
+_DEFAULTS: Final = ("", DEFAULT_SIGNATURE)
+"""What callers say who mean the default signature: some dialects always name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Gate:
 
     `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
     `any_shape`: requests by a signature may have other shapes than required; their rows never meet those of others.
+    `sees_requests`: the computation is shown the signature, and whether a stream is wanted; who differs in it shares no
+    batch.
     `ragged` are the axes of inputs in which requests that share a batch may differ.
     """
 
@@ -89,6 +94,7 @@ class Gate:
     seconds: float = 1.0
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
+    sees_requests: bool = False
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
     # Never stale: a gate is one version's, and the key has all that _check looks at.
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
@@ -109,26 +115,31 @@ class Gate:
             key = (own.name, *key)
         elif any_shape:
             key = (None, *key)
+        shown = None
+        if self.sees_requests and (request.stream or request.signature not in _DEFAULTS):
+            shown = "" if request.signature in _DEFAULTS else request.signature, request.stream
+            key = (shown, *key)
         ragged = self.ragged if self.ragged and takes_whole_outputs(request) else NOTHING
         if ragged:
             key = (True, *key)
         admission = self._known.get(key)
         if admission is None:
-            admission = self._check(inputs, own, any_shape, ragged)
+            admission = self._check(inputs, own, any_shape, ragged, shown)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
                 self._companies.clear()
             self._known[key] = admission
-        if not request.outputs:
-            return admission
-        outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
-        for output in request.outputs:
-            if output.name not in outputs:
-                raise UnknownOutput(output.name, request.view.name)
+        if request.outputs:
+            _check_outputs(request, own)
         return admission
 
     def _check(
-        self, inputs: Tensors, own: Signature | None, any_shape: bool, ragged: Mapping[str, tuple[int, ...]]
+        self,
+        inputs: Tensors,
+        own: Signature | None,
+        any_shape: bool,
+        ragged: Mapping[str, tuple[int, ...]],
+        shown: Hashable,
     ) -> Admission:
         """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
         required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
@@ -149,7 +160,7 @@ class Gate:
         if ragged:  # those of the same shapes that are not lengthened stay apart
             key = (True, key)
         # Who may share a batch is looked up for every request: an object is compared in no time, all this is not.
-        company = self._companies.setdefault((own and own.name, key), object())
+        company = self._companies.setdefault((own and own.name, shown, key), object())
         return Admission(rows, company, self._guess(inputs))
 
     def _guess(self, inputs: Tensors) -> float:
@@ -157,6 +168,14 @@ class Gate:
         is known.
         """
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
+
+
+def _check_outputs(request: InferRequest, own: Signature | None) -> None:
+    """Raises UnknownOutput."""
+    outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
+    for output in request.outputs:
+        if output.name not in outputs:
+            raise UnknownOutput(output.name, request.view.name)
 
 
 def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...]:
@@ -214,7 +233,7 @@ class Model:
         self.devices = computation.places
         self.counters = meter.counters
         self._meter = meter
-        self._cache = cache if plan.cached else None
+        self._cache = cache if plan.cached and is_taken("response_cache") else None
         self.load_seconds = 0.0
         self.computation = computation
         sequences = plan.sequences
@@ -235,6 +254,7 @@ class Model:
             merges,
             signatures=own,
             any_shape=computation.any_shape,
+            sees_requests=computation.sees_requests,
             ragged=computation.ragged,
         )
         self._scheduler: Scheduler | Closed = Scheduler(
@@ -253,6 +273,7 @@ class Model:
             handle=self,
             decoupled=computation.executors[0].decoupled,
             merges=merges,
+            sees_requests=computation.sees_requests,
             mappings=plan.mappings,
             example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
             configuration=plan.configuration,

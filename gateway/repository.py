@@ -58,7 +58,7 @@ class Repository(Inventory):
     def statuses(self, name: str, version: int | None = None) -> tuple[VersionStatus, ...]:
         """Every version that was ever wanted, highest first, or the one that is named. Raises ModelNotFound."""
         record = self._records.get(name)
-        known = record.statuses if record else {}
+        known = record.told() if record else {}
         if version is not None:
             known = {version: known[version]} if version in known else {}
         if not known:

@@ -38,10 +38,12 @@ from gateway.errors import (
     GatewayError,
     Internal,
     ModelDecoupled,
+    ModelFailed,
     ModelNotFound,
     ModelUnavailable,
     NotOneAnswer,
     Unauthenticated,
+    Unknown,
 )
 from gateway.gate import Gate
 from gateway.job import Answered
@@ -84,7 +86,7 @@ from gateway.router import Resolution, Router
 from gateway.shadow import Copy, Shadow
 from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
-from gateway.trail import make_trail
+from gateway.trail import Trail
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,7 @@ Accepted = Callable[[InferRequest], None]
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
 _CODECS: Final = 2
+_NEUTRAL: Final = "the model failed; the log of the server says more"
 
 
 class Service:
@@ -184,7 +187,7 @@ class Service:
         kind = ""
         observer = self.observer
         if observer is not None:
-            call.trail = observer.begin(endpoint, call, begun) if observer.has_spans else make_trail()
+            call.trail = observer.begin(endpoint, call, begun) if observer.has_spans else Trail()
         resolve = self._router.resolver(call)
         try:
             self._enter(endpoint, call)
@@ -226,6 +229,8 @@ class Service:
     def _failed(self, endpoint: Endpoint, call: Call, error: Exception) -> tuple[Code, Code, str, Reply]:
         """A call ends with an error -> its code, what the caller is told, the error's name, and the answer."""
         if isinstance(error, GatewayError):
+            if isinstance(error, (ModelFailed, Unknown)) and not self._config.expose_model_errors:
+                error = (Unknown if isinstance(error, Unknown) else ModelFailed)(_NEUTRAL)
             self._metrics.refused(error, draining=self.draining)
             reply = _refusal(error, endpoint.encode_error(error, call))
             return error.code, reply.grpc_code, type(error).__name__, reply
@@ -241,10 +246,12 @@ class Service:
 
     async def _answer(self, endpoint: Endpoint, call: Call, question: Any) -> Reply:
         """What is looked up, or done, for a question that is no inference of one model."""
-        if call.trail is not None and type(question) is InferTogether:
+        if type(question) is InferTogether:
             for request in question.requests:
-                call.trail.view = request.view
-                request.lifeline.trail = call.trail
+                request.lifeline.request_id = call.request_id
+                if call.trail is not None:
+                    call.trail.view = request.view
+                    request.lifeline.trail = call.trail
         answer = self._answers[type(question)](question)
         if isawaitable(answer):
             answer = await answer
@@ -404,19 +411,22 @@ class Service:
         if trail is not None:
             trail.submitted(view)
             request.lifeline.trail = trail
-        if view.decoupled and endpoint.stream == "unary":
+        if call.request_id:
+            request.lifeline.request_id = call.request_id
+        if not view.decoupled:
+            return view.handle.submit(request, awaited=True)
+        if endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request, awaited=True)
-        return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+        return answers if request.stream else OnlyAnswer(answers, view.name)
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
         """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
         pending: list[Answers] = []
         try:
             for request in question.requests:
-                if request.view.decoupled:
-                    raise ModelDecoupled(request.view.name)
-                pending.append(request.view.handle.submit(request))
+                answers = request.view.handle.submit(request)
+                pending.append(OnlyAnswer(answers, request.view.name) if request.view.decoupled else answers)
             return tuple([await anext(answers) for answers in pending])
         finally:
             for answers in pending:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import DeviceLost, GatewayError, Internal, ModelFailed, ModelUnavailable
+from gateway.failure_log import FAILURES
 from gateway.job import Job
 from gateway.ports import Executor, Observe
 from gateway.statistics import Compute, Timings
@@ -64,7 +65,7 @@ class Batch:
             try:
                 outcomes = list(outcomes)
             except Exception as error:
-                outcomes = [told(error) for _ in self.jobs]
+                outcomes = [told(error, job.request) for job in self.jobs]
             self.outcomes = outcomes
         if outcomes and len(outcomes) != len(self.jobs):
             log.error("%d outcomes for %d requests", len(outcomes), len(self.jobs))
@@ -100,7 +101,7 @@ def compute(executor: Executor, batch: Batch) -> None:
         return
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [told(error) for _ in requests]
+            batch.outcomes = [told(error, request) for request in requests]
             return
     # Here the exception is gone, and with it what the batch held: after "out of memory" it must not be in the way.
     outcomes = []
@@ -116,7 +117,7 @@ def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> In
     try:
         ((response,),) = executor.run([request], observe)
     except BaseException as error:
-        return told(error)
+        return told(error, request)
     return response
 
 
@@ -125,15 +126,15 @@ async def acompute(executor: Executor, batch: Batch) -> None:
     requests = batch.requests
     try:
         if (once := getattr(executor, "arun_once", None)) is not None:
-            batch.outcomes = await once(requests, batch.observe)
+            batch.outcomes = _all_told(await once(requests, batch.observe), requests)
             return
         async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
             async for responses in steps:
-                batch.outcomes = responses
+                batch.outcomes = _all_told(responses, requests)
         return
     except BaseException as error:
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [told(error) for _ in requests]
+            batch.outcomes = [told(error, request) for request in requests]
             return
     outcomes: list[InferResponse | GatewayError] = []
     for job in batch.jobs:
@@ -151,16 +152,31 @@ async def _steps(
         yield responses
 
 
-def told(error: BaseException) -> GatewayError:
-    """The error that a caller may see. One of ours that is no GatewayError is a bug, and the log has it whole.
+def _all_told(
+    outcomes: Sequence[InferResponse | GatewayError], requests: Sequence[InferRequest]
+) -> Sequence[InferResponse | GatewayError]:
+    """What a model says of each request by itself; rows that are made as one looks at them have no errors."""
+    if type(outcomes) is list:
+        for outcome, request in zip(outcomes, requests, strict=False):
+            if isinstance(outcome, GatewayError):
+                told(outcome, request)
+    return outcomes
+
+
+def told(error: BaseException, request: InferRequest) -> GatewayError:
+    """The error that a request's caller may see. The log has what a model's code has raised; one of ours that is no
+    GatewayError is a bug, and the log has it whole.
 
     It may wait for a slow reader, and must not keep the frames of a run alive meanwhile, with all their arrays.
     """
     if isinstance(error, GatewayError):
+        FAILURES.note(error, request)
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
     if not isinstance(error, Exception):
-        return ModelFailed(type(error).__name__)
+        failed = ModelFailed(type(error).__name__)
+        failed.__cause__ = error
+        return told(failed, request)
     log.error("a batch failed unexpectedly", exc_info=error)
     return Internal()
 
@@ -275,7 +291,7 @@ class Slot:
                     break
                 self._tell(batch.on_answer, batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [told(error)]
+            batch.outcomes = [told(error, job.request)]
         finally:
             close = getattr(steps, "close", None)
             if close is not None:
@@ -300,4 +316,4 @@ class Slot:
                         break
                     batch.on_answer(batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [told(error)]
+            batch.outcomes = [told(error, job.request)]

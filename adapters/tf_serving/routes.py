@@ -84,11 +84,15 @@ def _preflight(call: Call, resolve: Resolve) -> ServerLive:
 
 
 _ADDRESS: Final = "/v1/models/{name}[/versions/{version}|/labels/{label}]"
-_PREDICT: Final = Endpoint(f"POST {_ADDRESS}:predict", "infer", decode_predict, encode_predict, encode_error)
+_PREDICT: Final = Endpoint(f"POST {_ADDRESS}:predict", "infer", decode_predict, encode_predict, encode_error, "single")
 _STATUS: Final = Endpoint(f"GET {_ADDRESS}", "status", decode_status, encode_status, encode_status_error)
 _METADATA: Final = Endpoint(f"GET {_ADDRESS}/metadata", "metadata", decode_metadata, encode_metadata, encode_error)
-_CLASSIFY: Final = Endpoint(f"POST {_ADDRESS}:classify", "classify", decoder("classify"), encode_classify, encode_error)
-_REGRESS: Final = Endpoint(f"POST {_ADDRESS}:regress", "regress", decoder("regress"), encode_regress, encode_error)
+_CLASSIFY: Final = Endpoint(
+    f"POST {_ADDRESS}:classify", "classify", decoder("classify"), encode_classify, encode_error, "single"
+)
+_REGRESS: Final = Endpoint(
+    f"POST {_ADDRESS}:regress", "regress", decoder("regress"), encode_regress, encode_error, "single"
+)
 _VERBS: Final = {"predict": _PREDICT, "classify": _CLASSIFY, "regress": _REGRESS}
 _PREFLIGHT: Final = Endpoint("OPTIONS /v1/", "preflight", _preflight, _encode_preflight, encode_preflight_error)
 

@@ -395,6 +395,9 @@ class Config(Section):
     """A line of JSON for each call; null: none."""
     request_ids: bool = False
     """Whether every answer has an x-request-id in its headers; else those to callers who sent one, which is kept."""
+    expose_model_errors: bool = True
+    """Whether callers read what a model's code has raised, its last line; false: only that it failed. The log has it
+    with a traceback in any case."""
     opentelemetry: OpenTelemetryConfig | None = None
     """Spans of calls, sent to a collector; null: none."""
     cpu: Cpu = Cpu()

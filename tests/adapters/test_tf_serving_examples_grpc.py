@@ -154,6 +154,17 @@ def test_a_model_that_reads_examples_itself(
     ]
 
 
+def test_tasks_of_a_model_that_sees_signatures_are_runs_of_their_own(
+    view: ModelView, make_resolve: MakeResolve
+) -> None:
+    tasks = multi(("m", "", CLASSIFY), ("m", "labelled", CLASSIFY), ("m", "regress", REGRESS), examples=(ONE,))
+    together = decode("MultiInference", tasks, make_resolve(view))
+    assert [request.signature for request in together.requests] == ["serving_default"]
+    apart = decode("MultiInference", tasks, make_resolve(replace(view, sees_requests=True)))
+    assert [request.signature for request in apart.requests] == ["serving_default", "labelled", "regress"]
+    assert [task.request for task in apart.wire] == [0, 1, 2]
+
+
 def test_an_absent_context_is_none(view: ModelView, make_resolve: MakeResolve) -> None:
     request = request_of("Classify", ONE, context=Example(), signature_name="raw")
     assert decode("Classify", request, make_resolve(view)).inputs["tf_example"].tolist() == [ONE.SerializeToString()]

@@ -506,6 +506,30 @@ async def test_an_output_of_another_dtype_than_configured_is_passed_on(world: An
     assert (answer.outputs["y"].dtype, answer.outputs["y"].tolist()) == (np.int64, [0, 1])
 
 
+FOUR = """
+def execute(self, requests):
+    return [y(np.zeros(4)) for request in requests]
+"""
+
+
+async def test_an_output_of_another_shape_than_the_yaml_declares_is_refused(world: Any) -> None:
+    declared = {"name": "y", "datatype": "FP32", "shape": [2, 3]}
+    world.model("m", FOUR, outputs=[declared])
+    sends = "def execute(self, requests):\n    requests[0].get_response_sender().send(y(np.zeros(4)), 1)"
+    world.model("stream", sends, outputs=[declared], decoupled=True)
+    config = {
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2, 3]}],
+    }
+    world.model("triton", FOUR, inputs=None, outputs=None, triton_config=config)
+    await world.start()
+    for name in ("m", "stream"):
+        error = await world.error(name)
+        text = f"output 'y' of model '{name}' has shape [4], but [2, 3] is declared"
+        assert (type(error), str(error)) == (ModelFailed, text)
+    assert await world.y("triton") == [0, 0, 0, 0], "as Triton does with a configuration of its own"
+
+
 UNPRINTABLE = """
 class Mute(BaseException):
     def __str__(self):

@@ -258,6 +258,7 @@ def test_defaults(folder: Path) -> None:
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "access_log": None,
         "request_ids": False,
+        "expose_model_errors": True,
         "opentelemetry": None,
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "cpu": {"threads": None},
