@@ -192,8 +192,9 @@ class Connection(Http2[LaneRpc]):
             raise BadFrame("a stream that has not begun")
 
     def _check_data(self, number: int, size: int) -> None:
+        is_over = number not in self._streams and number not in self._early
         super()._check_data(number, size)
-        if number not in self._streams and number not in self._early:
+        if is_over:
             self._budget.spend()
             self._answer(short_frame(RST_STREAM, number, STREAM_CLOSED))
 

@@ -497,8 +497,10 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         more = int.from_bytes(data, "big") & MOST
         if number == 0:
             self._window += more
-            if not more or self._window > MOST:
-                raise BadFrame("a window that is too large, or no larger", FLOW_CONTROL_ERROR)
+            if not more:
+                raise BadFrame("a window that is no larger")
+            if self._window > MOST:
+                raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
             if self._stalled:
                 self._send_stalled()
             return

@@ -73,17 +73,31 @@ class Pipe:
 
 
 class Task:
-    """Of a flow that waits: nobody takes its next step but who cancels it."""
+    """Of a flow: its next step is taken at once, and those behind that by nobody but who cancels it."""
 
     def __init__(self, flow: Coroutine[Any, Any, None]) -> None:
         self._flow = flow
+        self._error: Exception | None = None
         self.is_over = False
+        try:
+            flow.send(None)
+        except StopIteration:
+            self.is_over = True
+        except Exception as error:
+            self._error, self.is_over = error, True
 
     def done(self) -> bool:
         return self.is_over
 
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> Exception | None:
+        return self._error
+
     def add_done_callback(self, told: Callable[[Any], None]) -> None:
-        """It is never done by itself."""
+        if self.is_over:
+            told(self)
 
     def cancel(self) -> None:
         self.is_over = True
