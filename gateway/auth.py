@@ -109,6 +109,8 @@ class Tokens:
     def __init__(self, config: Jwt, clock: Callable[[], float] = time.time) -> None:
         self._config = config
         self._clock = clock
+        # By the token's digest. Stale when the token expires, which is looked up each time, and when the keys change:
+        # then there are new Tokens.
         self._verified: OrderedDict[bytes, Caller] = OrderedDict()
         self._keys = config.keys()
 

@@ -13,7 +13,7 @@ from gateway import hpack
 from gateway.errors import Code
 from gateway.grpc_exchange import Handler
 from gateway.grpc_head import Head
-from gateway.grpc_messages import PREFIX_BYTES, Garbled, TooLarge, inflate
+from gateway.grpc_messages import PREFIX_BYTES, Garbled, Incoming, TooLarge, inflate
 from gateway.grpc_streams import short_detail
 from gateway.http2 import Stream
 from gateway.http2_frames import END_HEADERS, END_STREAM
@@ -58,8 +58,9 @@ class LaneRpc(Stream):
         "waiting",
     )
 
-    def __init__(self, connection: Connection, number: int, window: int, head: Head) -> None:
-        super().__init__(number, window, WINDOW_BYTES, connection.lane.bounds.message)
+    def __init__(self, connection: Connection, number: int, head: Head) -> None:
+        incoming = Incoming(connection.lane.bounds.message, connection.claims, head.admits)
+        super().__init__(number, WINDOW_BYTES, incoming)
         self._connection = connection
         self.head = head
         self.deadline = None if head.timeout is None else time.monotonic() + head.timeout

@@ -122,6 +122,7 @@ def _read_head(data: bytes) -> Head | None:
 
 
 _remembered: Final[dict[bytes, Head]] = {}
+"""Never stale: a head of HTTP/1.1 says the same whenever and wherever it comes, and nobody writes into one."""
 
 
 # ------------------------------------------------------------------------------------------------------------- replies
@@ -137,6 +138,7 @@ class ReplyHead:
     closes: bool
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=256)
 def reply_head(status: int, headers: tuple[tuple[str, str], ...]) -> ReplyHead:
     """A reply's own part of its head. Raises ValueError for what would not stay one header, or frames the body."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from aiohttp import hdrs, web
@@ -32,7 +33,7 @@ from gateway.http_head import SERVER, reply_head
 from gateway.http_lane import Lane
 from gateway.patience import Patience
 from gateway.peers import SocketPeer
-from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve
+from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve, combined
 from gateway.request_id import REQUEST_ID, is_sane
 from gateway.request_id import new as new_id
 from gateway.service import Service
@@ -393,7 +394,7 @@ class AiohttpExchange:
         self._request = request
         self.method = request.method
         self.target = request.raw_path
-        self.headers = request.headers
+        self.headers = _headers_of(request)
         self.begun = time.monotonic()
         self.response = web.StreamResponse()
         self.request_id = ""
@@ -456,6 +457,12 @@ class AiohttpExchange:
         if reply_head(reply.http_status, tuple(reply.headers.items())).closes:
             response.force_close()
         self.response = response
+
+
+def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:
+    """aiohttp's own give the first of headers that come again."""
+    given = request.headers
+    return given if len({*map(str.lower, given)}) == len(given) else MappingProxyType(combined(given.items()))
 
 
 def _headers(reply: Reply) -> dict[str, str]:

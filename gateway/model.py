@@ -96,6 +96,7 @@ class Gate:
     any_shape: bool = False
     sees_requests: bool = False
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
+    # Never stale: a gate is one version's, and the key has all that _check looks at.
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
     _companies: dict[Hashable, object] = field(default_factory=dict)
 

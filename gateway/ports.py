@@ -129,6 +129,17 @@ class Nobody:
 NOBODY: Final[Peer] = Nobody()
 
 
+def combined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by their names in lower case; those that come again as one list. Nobody takes the first and somebody else
+    the last of two, and two credentials are none. Source: RFC 9110, 5.3.
+    """
+    found: dict[str, str] = {}
+    for name, value in headers:
+        name = name.lower()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One message as a transport saw it, with what the dialect's address said (`args`: model, version, …).

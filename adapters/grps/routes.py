@@ -125,6 +125,7 @@ _NOT_ALLOWED: Final = _refuses("unknown", MethodNotAllowed)
 
 
 def _matcher(routes: Mapping[str, Route], stream_key: str | None) -> Any:
+    # Never stale: the routes are constants of a dialect, which has a matcher of its own; models are resolved later.
     @lru_cache(_REMEMBERED)
     def match(method: str, raw_target: str) -> Match:
         path, _, query = raw_target.partition("?")

@@ -51,6 +51,7 @@ def _inflate(body: Buffer, coding: str, limit: int) -> bytes:
     return plain
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=64)
 def best_coding(accepted: str) -> str:
     """An Accept-Encoding header -> gzip, deflate, or "" for none: the highest q, the first of equals."""

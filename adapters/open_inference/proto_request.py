@@ -31,7 +31,7 @@ _NO_VERSION: Final = ("", "-1")
 _HAS_TEMPLATES: Final = is_taken("v2_grpc_templates")
 _unary: Final = Templates()
 _streamed: Final = Templates()
-_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
+_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)  # never stale: made of nothing but its arguments
 
 
 def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
@@ -135,4 +135,4 @@ def _version_ref(name: str, version: str) -> ModelRef:
     )
 
 
-_remembered_ref: Final = lru_cache(maxsize=1024)(_version_ref)
+_remembered_ref: Final = lru_cache(maxsize=1024)(_version_ref)  # never stale: a name, which is resolved each time

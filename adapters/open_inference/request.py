@@ -73,7 +73,7 @@ def _wanted(name: str, binary: bool, top_k: int = 0) -> _Wanted:
     return _Wanted(OutputRequest(name, top_k), binary)
 
 
-_remembered_wanted: Final = lru_cache(maxsize=1024)(_wanted)
+_remembered_wanted: Final = lru_cache(maxsize=1024)(_wanted)  # never stale: made of nothing but its arguments
 
 
 def _usual(name: str, binary: bool, top_k: int = 0) -> _Wanted:
@@ -127,7 +127,7 @@ def _model_ref(name: str, version: str | None) -> ModelRef:
     return ModelRef(name, int(digits))
 
 
-_remembered_ref: Final = lru_cache(maxsize=1024)(_model_ref)
+_remembered_ref: Final = lru_cache(maxsize=1024)(_model_ref)  # never stale: a name, which is resolved each time
 
 
 # --------------------------------------------------------------------------------------------------------------- infer

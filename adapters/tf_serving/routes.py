@@ -105,6 +105,7 @@ _ILLEGAL: Final = Match(Endpoint("*", "unknown", _illegal, _encode_nothing, enco
 _NO_METHOD: Final = Match(Endpoint("/v1/", "unknown", _unknown_method, _encode_nothing, encode_html_error))
 
 
+# Never stale: the addresses are constants, and models are resolved later.
 @lru_cache(maxsize=1024)
 def match(method: str, raw_target: str) -> Match:
     """The endpoint of a request line; what does not exist is an endpoint whose decode raises."""
@@ -130,6 +131,7 @@ _CORS_HEADERS: Final = {
 }
 
 
+# Never stale, as match is not.
 @lru_cache(maxsize=1024)
 def match_cross_origin(method: str, raw_target: str) -> Match:
     """The same, with headers that let pages of any site read the answers: on all that the API itself answers."""

@@ -99,6 +99,7 @@ def _validated(
     return config
 
 
+# Never stale: classes are made once, and a set of kinds has its own.
 @lru_cache(maxsize=8)
 def _schema(classes: type[Config]) -> Mapping[str, Any]:
     return classes.model_json_schema()

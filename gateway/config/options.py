@@ -306,8 +306,8 @@ class Limits(Section):
     """How many headers a request may have."""
     max_connections: int | None = Field(default=None, ge=1)
     """How many connections each port may have open; more are closed at once. null: any number."""
-    max_concurrent_streams: int | None = Field(default=None, ge=1, lt=2**31)
-    """How many calls of gRPC one connection may have open; null: any number."""
+    max_concurrent_streams: int | None = Field(default=1000, ge=1, lt=2**31)
+    """How many calls of gRPC one connection may have open: clients let further ones wait; null: any number."""
     timeouts: Timeouts = Timeouts()
     """How long HTTP ports wait for clients."""
 
@@ -487,6 +487,7 @@ def _tables(registries: Registries) -> Tables:
     return tuple(tuple(table.items()) for table in (registries.dialects, registries.backends, registries.ops))
 
 
+# Never stale: the key has every kind that the class is made of.
 @lru_cache(maxsize=8)
 def _config_class(tables: Tables) -> type[Config]:
     dialects, backends, ops = map(dict, tables)
@@ -520,6 +521,7 @@ def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
     )
 
 
+# Never stale: the key has every kind that the classes are made of.
 @lru_cache(maxsize=8)
 def _model_classes(tables: Tables) -> Mapping[str, type[ModelConfig]]:
     dialects, backends, ops = map(dict, tables)

@@ -251,7 +251,7 @@ def test_defaults(folder: Path) -> None:
             "max_header_bytes": 8190,
             "max_headers": 128,
             "max_connections": None,
-            "max_concurrent_streams": None,
+            "max_concurrent_streams": 1000,
             "timeouts": {"idle_seconds": 75, "head_seconds": 30, "body_seconds": 60, "answer_seconds": 300},
         },
         "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},

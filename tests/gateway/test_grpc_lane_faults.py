@@ -155,6 +155,12 @@ FAULTS = {
     "too small a content-length": Fault(asked(("content-length", "3")), STREAM),
     "too large a content-length": Fault(asked(("content-length", "300")), STREAM),
     "a content-length that is no number": Fault(asked(("content-length", "-1")), STREAM),
+    "a content-length of many digits": Fault(asked(("content-length", "9" * 5000)), STREAM),
+    "a content-length that begins with many zeros": Fault(asked(("content-length", "0" * 5000 + "10")), STREAM),
+    "two content-lengths": Fault(asked(("content-length", "10"), ("content-length", "10")), STREAM),
+    "an empty path": Fault(in_frames(1, literal(request(""))) + data(1, message(b"hello"), end=True), STREAM),
+    "a host that is not the authority": Fault(asked(("host", "elsewhere")), STREAM),
+    "two hosts": Fault(asked(("host", "test"), ("host", "test")), STREAM),
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.hpack import BadBlock, decode, encode
+from gateway.hpack import BadBlock, Decoder, decode, encode
 
 EXAMPLES = {
     "828684410f7777772e6578616d706c652e636f6d": {
@@ -46,3 +46,8 @@ def test_what_is_written_is_read(size: int) -> None:
 def test_what_is_no_block_is_refused(block: str) -> None:
     with pytest.raises(BadBlock):
         decode(bytes.fromhex(block))
+
+
+def test_a_size_behind_a_header_is_refused_even_where_that_header_was_too_long() -> None:
+    with pytest.raises(BadBlock):
+        Decoder(most_bytes=10).read(encode([("x-long", "~" * 100)]) + b"\x20")

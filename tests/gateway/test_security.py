@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import grpc
+import h2_wire as h2
 import pytest
 import yaml
 
@@ -23,6 +24,7 @@ from adapters import pb
 from adapters.open_inference.routes import ENDPOINTS as OPEN_INFERENCE
 from gateway.app import App, registries
 from gateway.config import load_config
+from gateway.http_body import PROCESS
 
 MODEL = """
 class Echo:
@@ -315,6 +317,48 @@ async def test_grpc(house: House, credential: str) -> None:
                 assert "is not allowed" in text
             else:
                 assert code is STATUS[want], (method, code, text)
+
+
+TWICE = {
+    "two keys": [("authorization", f"Bearer {KEYS['alice']}"), ("authorization", f"Bearer {KEYS['root']}")],
+    "one key twice": [("authorization", f"Bearer {KEYS['alice']}")] * 2,
+    "a wrong one first": [("authorization", "Bearer wrong"), ("authorization", f"Bearer {KEYS['alice']}")],
+    "a wrong one last": [("authorization", f"Bearer {KEYS['alice']}"), ("authorization", "Bearer wrong")],
+    "in another header": [("x-api-key", KEYS["alice"]), ("x-api-key", KEYS["root"])],
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+async def test_credentials_that_are_said_twice(name: str, house: House) -> None:
+    """Whoever stands before us may have looked at the first, or at the last: so nobody is let in by either."""
+    assert house.channel is not None
+    for path in ("/v2", "/v1/models/m/metadata", "/grps/v1/metadata/server"):
+        async with house.session.get(house.http + path, headers=TWICE[name]) as answer:
+            assert answer.status == 401, path
+            assert "WWW-Authenticate" in answer.headers
+    method = "/inference.GRPCInferenceService/ServerMetadata"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await house.channel.unary_unary(method)(b"", metadata=TWICE[name], timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_nothing_large_is_kept_of_strangers_over_grpc(house: House) -> None:
+    """The same words as for a small message, before the large one has come."""
+    method = "/inference.GRPCInferenceService/ModelInfer"
+    address = house.app.addresses[1].removeprefix("grpc://")
+    before = PROCESS.taken
+    async with await h2.connect(int(address.rpartition(":")[2])) as wire:
+        await wire.settled()
+        small = await wire.call(method, b"")
+        stream = wire.open_stream(method)
+        wire.send(h2.data(stream, b"\0" + (1 << 29).to_bytes(4, "big") + bytes(1000)))
+        large = await wire.answer(stream)
+        assert (large.status, large.text) == (small.status, small.text)
+        assert large.status == 16
+        assert PROCESS.taken == before
+        known = wire.open_stream(method, ("authorization", f"Bearer {KEYS['alice']}"))
+        await wire.send_data(known, h2.message(bytes(200_000)))
+        assert (await wire.answer(known)).status == 3
 
 
 async def test_grps_names_its_model_in_the_message(house: House) -> None:
