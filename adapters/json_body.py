@@ -24,6 +24,7 @@ import math
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -51,6 +52,9 @@ ARRAY: Final = (list, simdjson.Array)
 
 _SIMDJSON_MAX_DEPTH: Final = 1024
 _SIMDJSON_MAX_LENGTH: Final = 0xFFFFFF
+_KEPT_BYTES: Final = 1 << 20
+"""A parser has up to 13 times as much memory as its largest document has bytes: one that has read a larger document is
+not kept."""
 _FEW_KEYS: Final = 16
 """As many keys may each be looked up from the front of their object."""
 STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
@@ -62,6 +66,7 @@ _COUNT_LIMIT: Final = 4096
 _SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
 _FEW_STRINGS: Final = 256
+_AT_ONCE: Final = 1 << 16
 _INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
 _SCANNED: Final[Mapping[np.dtype[Any], tuple[Literal["f", "d", "i", "u"], np.dtype[Any]]]] = {
@@ -105,7 +110,7 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
     if is_deeper(body, min(max_depth, _SIMDJSON_MAX_DEPTH)):  # found sooner than a parser notices
         raise MalformedJson(f"nesting deeper than {max_depth} levels")
     try:
-        parser = _local.parser
+        parser = _local.parser if len(body) <= _KEPT_BYTES else simdjson.Parser()
     except AttributeError:
         parser = _local.parser = simdjson.Parser()
     try:
@@ -113,6 +118,7 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
     except RuntimeError:  # a value of an earlier document is still alive somewhere (in a traceback, say)
         value = _read_with_new_parser(body, max_depth, ignore_trailing)
     except (ValueError, KeyError, IndexError):
+        del parser
         return _read_slowly(body, max_depth, ignore_trailing)
     longest = _SIMDJSON_MAX_LENGTH - 1
     _local.uncounted = len(body) > 2 * longest and body.count(b",") >= longest
@@ -284,7 +290,7 @@ def numbers(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             return _from_buffer(array, dtype)
         except (TypeError, ValueError):
             pass
-    return _from_leaves(list(_leaves(array)), dtype)
+    return _from_leaves(_leaves(array), dtype)
 
 
 def _from_buffer(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -358,10 +364,17 @@ def _leaves(value: Any) -> Iterator[Any]:
             stack.pop()
 
 
-def _from_leaves(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _from_leaves(leaves: Iterator[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Python values -> flat array, each type checked: the way for what is no plain number, and for naming the leaf
-    that does not fit.
+    that does not fit. Some at a time: an object takes five times the memory of the number that it is.
     """
+    parts = [_from_some(list(islice(leaves, _AT_ONCE)), dtype)]
+    while some := list(islice(leaves, _AT_ONCE)):
+        parts.append(_from_some(some, dtype))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _from_some(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype == BYTES:
         return array_of([leaf.encode() if isinstance(leaf, str) else _refuse(leaf) for leaf in leaves])
     if dtype.kind == "b":

@@ -233,7 +233,9 @@ def test_a_boolean_is_an_int64(
     make_model: MakeModel,
     make_resolve: MakeResolve,
 ) -> None:
-    feature = Signature("serving_default", WIRE, {"outputs": VALUE}, features={"f": TensorSpec("q", DTYPES["INT64"], (-1, -1))})
+    feature = Signature(
+        "serving_default", WIRE, {"outputs": VALUE}, features={"f": TensorSpec("q", DTYPES["INT64"], (-1, -1))}
+    )
     whole = SIGNATURES["text"]
     view = replace(make_model("m", {}, {}), signatures={"serving_default": feature, "text": whole})
     body = where % literal
