@@ -250,10 +250,10 @@ class Endpoint:
     documents it.
 
     `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
-    server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it changes the
-    server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
-    HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer. A reply that
-    `is_long` is encoded in a thread.
+    server (one question, many replies; one, as of single, where the request is no `stream`) or bidi (a loop of
+    questions on one connection). `admin`: it changes the server's state, so that it needs the administrator's rights
+    where the configuration sets any. `nothing` is what HTTP sends where a stream ends without a reply, `encode_end` has
+    the word after a model's last answer. A reply that `is_long` is encoded in a thread.
     """
 
     address: str

@@ -419,10 +419,11 @@ class Service:
         if trail is not None:
             trail.submitted(view)
             request.lifeline.trail = trail
-        if view.decoupled and endpoint.stream == "unary":
+        if not view.decoupled or request.stream or endpoint.stream == "bidi":
+            return view.handle.submit(request, awaited=True)
+        if endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
-        answers = view.handle.submit(request, awaited=True)
-        return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+        return OnlyAnswer(view.handle.submit(request, awaited=True), view.name)
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
         """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
