@@ -66,6 +66,10 @@ _COUNT_LIMIT: Final = 4096
 _SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
 _FEW_STRINGS: Final = 256
+_BEGINNING: Final = 64 << 10
+_LONGEST_TOKEN: Final = 16
+"""Of those that a parser takes for something else when they are cut short: the end of a text is not looked at."""
+_MORE_FOLLOWS: Final = "The document root must not be followed"
 _AT_ONCE: Final = 1 << 16
 _INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
@@ -107,8 +111,12 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
 
     `ignore_trailing` accepts text after the document, as TensorFlow Serving does.
     """
-    if is_deeper(body, min(max_depth, _SIMDJSON_MAX_DEPTH)):  # found sooner than a parser notices
-        raise MalformedJson(f"nesting deeper than {max_depth} levels")
+    limit = min(max_depth, _SIMDJSON_MAX_DEPTH)
+    if is_deeper(body, limit):  # found sooner than a parser notices
+        end = _end_before_nesting(body, limit, ignore_trailing)
+        if end is None:
+            raise MalformedJson(f"nesting deeper than {max_depth} levels")
+        body = body[:end]
     try:
         parser = _local.parser if len(body) <= _KEPT_BYTES else simdjson.Parser()
     except AttributeError:
@@ -123,6 +131,25 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
     longest = _SIMDJSON_MAX_LENGTH - 1
     _local.uncounted = len(body) > 2 * longest and body.count(b",") >= longest
     return value
+
+
+def _end_before_nesting(text: bytes, limit: int, ignore_trailing: bool) -> int | None:
+    """Where a document ends whose text, as a whole, nests deeper than `limit`, if it ends near the beginning and what
+    follows is ignored. Raises MalformedJson where the text goes wrong before it is deep: what is no JSON, such as an
+    image, has many brackets, too.
+    """
+    begun = text[:_BEGINNING]
+    try:
+        _read_slowly(begun, limit, False)
+    except MalformedJson as error:
+        place = error.offset
+        is_cut_short = len(begun) < len(text) and place is not None and place + _LONGEST_TOKEN > len(begun)
+        if place is None or is_cut_short or is_deeper(text[:place], limit):
+            return None
+        if ignore_trailing and error.reason.startswith(_MORE_FOLLOWS):
+            return place
+        raise
+    return None
 
 
 def _read_with_new_parser(body: bytes, max_depth: int, ignore_trailing: bool) -> Any:
@@ -140,11 +167,19 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
         return _rapidjson(text[skipped:])
     except rapidjson.JSONDecodeError as error:
         reason, offset = _reason(error)
-        if ignore_trailing and reason.startswith("The document root must not"):
+        if ignore_trailing and reason.startswith(_MORE_FOLLOWS):
             return _read_slowly(text[: skipped + offset], max_depth, False)
         raise MalformedJson(reason, skipped + offset) from None
-    except UnicodeDecodeError as error:
-        raise MalformedJson("Invalid encoding in string.", skipped + error.start) from None
+    except (
+        UnicodeDecodeError
+    ) as error:  # somewhere in the text, which may be wrong before, or not be in a string at all
+        end = skipped + error.start
+        try:
+            return _read_slowly(text[:end] + b"?", max_depth, ignore_trailing)
+        except MalformedJson as sooner:
+            if sooner.offset is None or sooner.offset <= end:
+                raise
+        raise MalformedJson("Invalid encoding in string.", end) from None
     except RecursionError:
         raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
     except ValueError:  # an integer with more digits than Python makes one of
