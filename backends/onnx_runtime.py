@@ -24,11 +24,12 @@ from backends.memory import no_room
 from backends.onnx_binding import Bindings
 from backends.onnx_cuda import BF16_ELEMENT_TYPE, CudaSession
 from backends.onnx_description import describe
+from backends.onnx_failures import is_about_inputs, plain
 from backends.onnx_file import MODEL_FILE, model_file, unknown_ranks
 from backends.onnx_providers import CudaOptions, name_of, provider_options, refuse_fallback
 from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
+from gateway.errors import InvalidArgument, ModelFailed
 from gateway.ports import BackendKind, ModelSource
 from gateway.shortcuts import is_taken
 
@@ -137,7 +138,7 @@ class OnnxBackend:
         except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
             if is_shortage(error):
                 raise MemoryError(no_room(source, self.device.name, str(error))) from None
-            raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from None
+            raise ValueError(f"ONNX Runtime cannot load {path}: {plain(str(error))}") from None
         refuse_fallback(session, name_of(providers[0]))
         return session
 
@@ -183,11 +184,13 @@ class OnnxBackend:
 
     def _told(self, error: Exception) -> Exception:
         """A runtime's objection to its inputs is the caller's fault, anything else the model's."""
-        text = str(error).replace("\n", " ").strip()
+        text = plain(str(error))
         state = self._ort.capi.onnxruntime_pybind11_state
         if isinstance(error, state.InvalidArgument):
             return InvalidArgument(text)
-        return failure_of(error, self._name, text)
+        failure = failure_of(error, self._name, text)
+        does_not_fit = type(failure) is ModelFailed and isinstance(error, (state.Fail, state.RuntimeException))
+        return InvalidArgument(text) if does_not_fit and is_about_inputs(text) else failure
 
     def _infer_strings(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused."""

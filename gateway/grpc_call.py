@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES: Final = 4 << 20
 """Of a call's messages, so much may wait for their reader, beside one that is larger."""
-_INFLATED_IN_THREAD_BYTES: Final = 64 << 10
+_INFLATED_IN_THREAD_BYTES: Final = 1 << 10  # a thousand times as many may come of them
 _HEADERS_BLOCK: Final = b"\x88" + hpack.encode([("content-type", "application/grpc")])
 _ONLY_BLOCK: Final = _HEADERS_BLOCK + hpack.encode([("grpc-accept-encoding", "identity, deflate, gzip")])
 _OK: Final = hpack.encode([("grpc-status", "0")])

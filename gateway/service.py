@@ -97,14 +97,16 @@ Accepted = Callable[[InferRequest], None]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
+TRIM_AFTER_S: Final = 5.0
+"""Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
 _NEUTRAL: Final = "the model failed; the log of the server says more"
 
 
 class Service:
     """Answers calls. `started`, `draining`, `gate` (who may ask for what), `admin` (what callers must show who change
-    the server's state) and `observer` (who is told of every call) belong to the composition root, `online` to grps'
-    operators.
+    the server's state), `observer` (who is told of every call) and `trim` (gives back what the allocator keeps; called
+    in a thread) belong to the composition root, `online` to grps' operators.
     """
 
     def __init__(
@@ -132,6 +134,8 @@ class Service:
         self.admin: AdminKey | None = None
         self.gate: Gate | None = None
         self.observer: Observer | None = None
+        self.trim: Callable[[], None] | None = None
+        self._trimming: asyncio.TimerHandle | None = None
         self.started = False
         self.draining = False
         self.online = False
@@ -400,7 +404,18 @@ class Service:
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
+        if len(call.body) >= LARGE_BODY_BYTES or "content-encoding" in call.headers:
+            call.ending += (self._trim_later,)
         return await self._in_thread(endpoint.decode, call, resolve)
+
+    def _trim_later(self) -> None:
+        """What a large body was read into is free now, and still kept."""
+        if self.trim is not None and self._trimming is None:
+            self._trimming = asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim, self.trim)
+
+    def _trim(self, trim: Callable[[], None]) -> None:
+        self._trimming = None
+        self._codecs.submit(trim)
 
     async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._codecs, step, *args)

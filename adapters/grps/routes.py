@@ -92,12 +92,12 @@ def _predict(own: CustomizedHttp, always_200: bool) -> tuple[Any, Any, Any]:
         return (
             partial(decode_raw, asks=asks, stream_type=content_type),
             encode_raw,
-            partial(encode_raw_error, stream_type=content_type),
+            partial(encode_raw_error, stream_type=content_type, control=control.words),
         )
     return (
         partial(decode_predict, asks=asks),
         partial(encode_predict, stream_headers=MappingProxyType({"Content-Type": content_type})),
-        partial(encode_predict_error, always_200=always_200, stream_type=content_type),
+        partial(encode_predict_error, always_200=always_200, stream_type=content_type, control=control.words),
     )
 
 

@@ -59,7 +59,11 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
     reserved, custom = read_parameters(message.parameters) if message.parameters else (NOTHING, NOTHING)
     inputs = MessageInputs(call, view.name, raw)
     inputs.read_messages(message.inputs[:])  # a slice is a list: protobuf's own iteration ends with an exception
-    outputs = dict([_output(item, inputs) for item in message.outputs[:]])
+    outputs: dict[str, tuple[int, Memory | None]] = {}
+    for item in message.outputs[:]:
+        name, wanted = _output(item, inputs)
+        inputs.check_new_output(name, outputs)
+        outputs[name] = wanted
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)

@@ -274,8 +274,13 @@ def _destinations(outputs: Mapping[str, _Wanted]) -> Mapping[str, Destination]:
 
 
 def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _Wanted]:
-    """The requested outputs; one that is named twice is given once."""
-    return dict([_output(item, binary, inputs) for item in short_array(items, "Unable to parse 'outputs'")])
+    """The requested outputs. One that is named twice is refused, as Triton does from 26.05 on."""
+    outputs: dict[str, _Wanted] = {}
+    for item in short_array(items, "Unable to parse 'outputs'"):
+        name, wanted = _output(item, binary, inputs)
+        inputs.check_new_output(name, outputs)
+        outputs[name] = wanted
+    return outputs
 
 
 def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _Wanted]:

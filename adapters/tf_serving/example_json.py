@@ -65,7 +65,7 @@ def read_example(value: Any) -> dict[str, Value]:
 
 def _read(name: str, content: Any) -> Value:
     kind = type(content)
-    if kind is float or kind is bool:
+    if kind is float:
         return content
     if kind is str:
         return utf8(content)

@@ -44,7 +44,7 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.ModelNotFound(""), 500, Code.OK, "No default model."),
     (kind.LabelNotFound("m", "l"), 500, Code.OK, "Model m has no label l."),
     (kind.SignatureNotFound("m", "s"), 500, Code.OK, "Model m has no signature s."),
-    (kind.ModelDecoupled("m"), 500, Code.OK, "Model m answers in a stream: ask with streaming=true."),
+    (kind.ModelDecoupled("m"), 500, Code.OK, "Model m answers in a stream."),
     (kind.NotOneAnswer("m"), 500, Code.OK, "Model m did not give exactly one answer."),
     (
         kind.AdminRequired("x-key"),

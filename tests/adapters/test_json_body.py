@@ -37,6 +37,17 @@ ERRORS = [
     (b"[" * 2000 + b"]" * 2000, "nesting deeper than 100 levels", None),
     (b'{"a":' * 101 + b"1" + b"}" * 101, "nesting deeper than 100 levels", None),
     (b"[" * 100_000, "nesting deeper than 100 levels", None),
+    # What is no JSON has many brackets, too: what is wrong first is told.
+    (b"\xff\xd8\xff\xe0", "Invalid value.", 0),
+    (b"\xff\xd8\xff\xe0" + b"[" * 5000, "Invalid value.", 0),
+    (b"\x89PNG\r\n" + b"{[" * 200_000, "Invalid value.", 0),
+    (b"[" * 50 + b"x" + b"[" * 200, "Invalid value.", 50),
+    (b"[" * 200 + b"x", "nesting deeper than 100 levels", None),
+    (b"[" * 99 + b'"\xff"' + b"[" * 200, "Invalid encoding in string.", 100),
+    (b'{"a":1}\xff\xd8' + b"[" * 200, "The document root must not be followed by other values.", 7),
+    (b'{"a":\xff}', "Invalid value.", 5),
+    (b'["\xff', "Invalid encoding in string.", 2),
+    (b"[1" + b",1" * 60_000 + b"x" + b"[" * 200, "nesting deeper than 100 levels", None),  # far from the beginning
 ]
 
 
@@ -45,6 +56,13 @@ def test_syntax_errors_have_rapidjsons_words_and_offset(body: bytes, reason: str
     with pytest.raises(MalformedJson) as caught:
         read(body, 100)
     assert (caught.value.reason, caught.value.offset) == (reason, offset)
+
+
+def test_what_follows_the_document_may_be_ignored_however_deep() -> None:
+    assert dict(read(b'{"a":1}' + b"[" * 5000, 100, ignore_trailing=True)) == {"a": 1}
+    assert dict(read(b'{"a":2}' + b"\xff[" * 5000, 100, ignore_trailing=True)) == {"a": 2}
+    with pytest.raises(MalformedJson, match="nesting"):
+        read(b"[" * 5000 + b"]" * 5000 + b"x", 100, ignore_trailing=True)
 
 
 def test_depth_counts_brackets_outside_strings() -> None:

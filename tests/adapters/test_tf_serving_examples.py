@@ -210,6 +210,54 @@ def test_a_model_that_reads_examples_itself(ask: Callable[..., InferRequest]) ->
     assert second["f"].float_list.value[:] == [2.5] * 40
 
 
+BOOLEANS = [
+    ("true", [1]),
+    ("false", [0]),
+    ("[true]", [1]),
+    ("[false, true]", [0, 1]),
+    ("[true, 2, false]", [1, 2, 0]),
+    ("[2, true]", [2, 1]),
+    (f"[{', '.join(['true', 'false'] * 20)}]", [1, 0] * 20),
+]
+"""An int64 of 0 or 1, wherever one stands."""
+
+
+@pytest.mark.parametrize(("literal", "want"), BOOLEANS, ids=[literal[:20] for literal, _ in BOOLEANS])
+@pytest.mark.parametrize("where", ['{"examples": [{"f": %s}]}', '{"context": {"f": %s}, "examples": [{}]}'])
+@pytest.mark.parametrize("rest", ["", ', "nan": NaN'])
+def test_a_boolean_is_an_int64(
+    rest: str,
+    where: str,
+    literal: str,
+    want: list[int],
+    make_model: MakeModel,
+    make_resolve: MakeResolve,
+) -> None:
+    feature = Signature(
+        "serving_default", WIRE, {"outputs": VALUE}, features={"f": TensorSpec("q", DTYPES["INT64"], (-1, -1))}
+    )
+    whole = SIGNATURES["text"]
+    view = replace(make_model("m", {}, {}), signatures={"serving_default": feature, "text": whole})
+    body = where % literal
+    found = match("POST", "/v1/models/m:regress")
+
+    def ask(members: str) -> InferRequest:
+        text = f"{body[:-1]}{rest}{members}}}".encode()
+        call = Call(text, "POST", "/v1/models/m:regress", {}, "http", found.args)
+        request = found.endpoint.decode(call, make_resolve(view))
+        assert isinstance(request, InferRequest)
+        return request
+
+    np.testing.assert_array_equal(ask("").inputs["q"], np.array([want], np.int64), strict=True)
+    [serialized] = ask(', "signature_name": "text"').inputs["text"]
+    assert Example.FromString(serialized).features.feature["f"].int64_list.value[:] == want
+
+
+def test_a_scalar_beyond_a_floats_range_is_infinite_as_a_message(ask: Callable[..., InferRequest]) -> None:
+    [serialized] = ask("regress", '{"signature_name": "text", "examples": [{"f": 1e39}]}').inputs["text"]
+    assert Example.FromString(serialized).features.feature["f"].float_list.value[:] == [np.inf]
+
+
 # ----------------------------------------------------------------------------------------------------- what is refused
 
 BODIES: list[tuple[str, str]] = [

@@ -63,7 +63,7 @@ def toy() -> Dialect:
 class House:
     def __init__(self, speak: Callable[..., Any]) -> None:
         self.ready_models = {"good": True, "bad": False}
-        config: Any = SimpleNamespace(readiness="strict", routes={}, models={})
+        config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={})
         router: Any = SimpleNamespace(
             resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: tuple(self.ready_models)
         )

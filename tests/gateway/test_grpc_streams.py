@@ -75,7 +75,7 @@ def decode(call: Call, resolve: Resolve) -> InferRequest:
     model, name, *_ = bytes(call.body[:100]).decode().split()
     if model == "wrong":
         raise InvalidArgument(f"{name} is wrong")
-    return InferRequest(resolve(ModelRef(model)), {}, name, wire=call.headers)
+    return InferRequest(resolve(ModelRef(model)), {}, name, stream=True, wire=call.headers)
 
 
 def encode(answer: InferResponse, request: InferRequest) -> Reply:
@@ -131,7 +131,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
     handle = Handle()
     plain = make_model("plain", {}, {}, handle=handle)
     views = {"plain": plain, "many": replace(plain, name="many", decoupled=True)}
-    config: Any = SimpleNamespace(readiness="strict", routes={}, models={})
+    config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={})
 
     def resolve(ref: ModelRef) -> Any:
         return views[ref.name]

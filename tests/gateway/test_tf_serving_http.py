@@ -80,7 +80,7 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
         resolve(ModelRef(name, version))
         return (VersionStatus(1, "AVAILABLE"),)
 
-    config: Any = SimpleNamespace(readiness="strict", routes={}, models={"m": None})
+    config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
     repository: Any = SimpleNamespace(all_available=lambda: True, statuses=statuses)
     router: Any = SimpleNamespace(
         resolve=resolve, resolver=lambda call: resolve, names=lambda: ("m",), models_behind=lambda n: [n]

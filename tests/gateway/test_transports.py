@@ -168,7 +168,7 @@ class House:
 
     def __init__(self, view: ModelView) -> None:
         self.view = view
-        config: Any = SimpleNamespace(readiness="strict", routes={}, models={"m": None})
+        config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
         repository: Any = SimpleNamespace(all_available=lambda: True)
         router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: ("m",))
         self.watch = Watching()

@@ -160,7 +160,7 @@ async def toy_port(
 ) -> AsyncIterator[Toy]:
     """`view` has a Model for its handle."""
     model: Any = view.handle
-    config: Any = SimpleNamespace(readiness="strict", routes={}, models={"toy": None})
+    config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"toy": None})
 
     def resolve(ref: ModelRef) -> ModelView:
         return view
