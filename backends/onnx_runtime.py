@@ -34,6 +34,8 @@ from gateway.ports import BackendKind, ModelSource
 from gateway.shortcuts import is_taken
 
 _ALIGNMENT_BYTES: Final = 16  # what NumPy's own arrays have
+_FATAL: Final = 4
+"""The only level of the runtime's log that speaks during a trial."""
 _OPTIMIZATION_LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -101,17 +103,22 @@ class OnnxBackend:
         self.device = self._open_device(source.device)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # copies of one hide behind the other
         self._session = self._open_session(path, options, source)
+        self._quiet = self._ort.RunOptions()
+        self._quiet.log_severity_level = _FATAL
+        self._run_options: Any = None  # to give some takes longer than to run a small model
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         is_bound = type(self.device) is Device and is_taken("bound_outputs")
-        self._bindings = Bindings(self._session) if is_bound else None
+        self._bindings = Bindings(self._session, self._quiet) if is_bound else None
         self._infer = self._choose_way(options)
         if options.scalars_as_vectors:
             self._show_vectors(source)
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        trial = bool(requests) and requests[0].lifeline.trial
+        self._run_options = self._quiet if trial else None
         return (self._infer(tensors, outputs),)
 
     def close(self) -> None:
@@ -125,6 +132,7 @@ class OnnxBackend:
 
     def _open_session(self, path: Path, options: OnnxOptions, source: ModelSource) -> Any:
         settings = self._ort.SessionOptions()
+        settings.logid = source.name  # so that the runtime's lines say whose they are
         settings.intra_op_num_threads = options.intra_op_threads or source.threads
         settings.inter_op_num_threads = options.inter_op_threads or source.threads
         settings.execution_mode = getattr(self._ort.ExecutionMode, f"ORT_{options.execution_mode.upper()}")
@@ -177,7 +185,7 @@ class OnnxBackend:
 
     def _run(self, outputs: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
         try:
-            results: list[Any] = self._session.run(outputs, feed)
+            results: list[Any] = self._session.run(outputs, feed, self._run_options)
         except Exception as error:
             raise self._told(error) from error
         return results
@@ -216,7 +224,7 @@ class OnnxBackend:
         """
         feed = {name: self._ort_value(self.device.get(array)) for name, array in tensors.items()}
         try:
-            results = self._session.run_with_ort_values(list(outputs), feed)
+            results = self._session.run_with_ort_values(list(outputs), feed, self._run_options)
         except Exception as error:
             raise self._told(error) from error
         return {name: self.device.put(_from_ort_value(value)) for name, value in zip(outputs, results, strict=True)}

@@ -310,7 +310,8 @@ class Lifeline:
     """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up.
 
     `on_cut` is called then, on the event loop: it belongs to whoever computes the answer. `trail` is None where nobody
-    wants to know what becomes of the request. `request_id` is what the answer's headers call it, "" where they do not.
+    wants to know what becomes of the request. `trial`: it is made up, and may fail without a word. `request_id` is what
+    the answer's headers call it, "" where they do not.
     """
 
     # Values of the class: there is one of these for every request, and most need little of it.
@@ -318,12 +319,19 @@ class Lifeline:
     cut = False
     on_cut: Callable[[], None] | None = None
     request_id = ""
+    trial = False
 
     def end(self) -> None:
         """Nobody waits any more."""
         self.cut = True
         if self.on_cut is not None:
             self.on_cut()
+
+
+class Trial(Lifeline):
+    """Of a request that nobody has sent: whether the model takes it, nobody knows."""
+
+    trial = True
 
 
 @message

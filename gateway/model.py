@@ -9,18 +9,16 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
-import numpy as np
-
 from gateway.canonical import (
-    BYTES,
     DEFAULT_SIGNATURE,
     NOTHING,
-    Array,
     InferRequest,
     InferResponse,
+    Lifeline,
     Signature,
     Tensors,
     TensorSpec,
+    Trial,
     check_inputs,
     common_rows,
     takes_whole_outputs,
@@ -43,7 +41,7 @@ from gateway.response_cache import Remembering, ResponseCache
 from gateway.scheduler import Scheduler
 from gateway.shortcuts import is_taken
 from gateway.waiting import QueuePolicy
-from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, rows_of, run_sample
+from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, made_up, ones_of, rows_of, run_sample
 
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
@@ -245,6 +243,7 @@ class Model:
         merges = computation.executors[0].merges and plan.policy.batching
         own = computation.signatures
         self._has_example = bool(plan.example)
+        self._example: Tensors = plan.example or {key: ones_of(spec) for key, spec in inputs.items()}
         self._samples = plan.warmup
         self._sizes = plan.sizes
         self._gate = Gate(
@@ -275,7 +274,7 @@ class Model:
             merges=merges,
             sees_requests=computation.sees_requests,
             mappings=plan.mappings,
-            example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
+            example_inputs=self._example,
             configuration=plan.configuration,
             devices=computation.places,
             instances=computation.instances,
@@ -375,27 +374,33 @@ class Model:
         return WarmUp(times[0], min(times))
 
     async def _run_example(self, executor: Executor, in_thread: InThread) -> list[float]:
-        """What was made up, the model may refuse."""
-        request = InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
-        try:
+        """What was made up, the model may refuse: then longer ones are tried, and the first that it takes is kept."""
+        if self._has_example:
+            request = InferRequest(self.view, {**self._example, **self._hidden})
             return await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
-        except (InvalidArgument, ModelFailed):  # numbers can be wrong as much as shapes, and not all runtimes tell
-            if self._has_example:
-                raise
-            return []
+        refused: tuple[type[GatewayError], ...] = (InvalidArgument, ModelFailed)  # numbers can be wrong, too
+        for example in (self._example, *made_up([*self.view.inputs.values()], self.view.max_batch_size > 0)):
+            request = InferRequest(self.view, {**example, **self._hidden}, lifeline=Trial())
+            with contextlib.suppress(*refused):
+                times = await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
+                self._example = example
+                return times
+            refused = (InvalidArgument, ModelFailed, OutOfMemory)
+        return []
 
     async def _run_full(self, executor: Executor, device: str, in_thread: InThread) -> None:
         """On a GPU kernels are chosen for shapes, and memory is taken for good. A host has neither, and runs only sizes
         that the operator has chosen. What is hidden from callers stands for one row: a model of sequences goes without.
         Nobody has promised that a full batch of the example is one that the model takes, or that fits into memory.
         """
-        example = self.view.example_inputs
+        example = self._example
         if not self.view.max_batch_size or self._hidden or common_rows(example) != 1:
             return
         for rows in self._sizes or ((self.view.max_batch_size,) if device != "cpu" else ()):
             if rows > 1:
                 with contextlib.suppress(InvalidArgument, OutOfMemory):
-                    request = InferRequest(self.view, rows_of(example, rows))
+                    lifeline = Lifeline() if self._has_example else Trial()
+                    request = InferRequest(self.view, rows_of(example, rows), lifeline=lifeline)
                     await run_sample(executor, request, FULL_RUNS, in_thread)
 
     async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
@@ -412,11 +417,3 @@ def _labelled(spec: TensorSpec, labels: Mapping[str, tuple[str, ...]]) -> Tensor
     if spec.name not in labels:
         return spec
     return TensorSpec(spec.name, spec.dtype, spec.shape, spec.optional, labels[spec.name])
-
-
-def _example(spec: TensorSpec) -> Array:
-    """An input of the specified form: ones, every open dimension 1; of any rank: three of them."""
-    shape = (3,) if spec.shape is None else tuple(1 if size < 0 else size for size in spec.shape)
-    if spec.dtype == BYTES:
-        return np.full(shape, b"text", np.object_)
-    return np.ones(shape, spec.dtype)
