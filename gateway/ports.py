@@ -261,7 +261,7 @@ class Endpoint:
     documents it.
 
     `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
-    server (one question, many replies) or bidi (a loop of questions on one connection). Of the last two, a question may
+    server (one question, many replies) or bidi (a loop of questions on one connection). At a server's, a question may
     still be for one answer: `InferRequest.stream` says whether the caller takes several. `admin`: it changes the
     server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
     HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer. A reply that

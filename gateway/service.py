@@ -106,7 +106,8 @@ _NEUTRAL: Final = "the model failed; the log of the server says more"
 class Service:
     """Answers calls. `started`, `draining`, `gate` (who may ask for what), `admin` (what callers must show who change
     the server's state), `observer` (who is told of every call) and `trim` (gives back what the allocator keeps; called
-    in a thread) belong to the composition root, `online` to grps' operators.
+    in a thread) belong to the composition root, `online` to grps' operators. `exposes_model_errors`: callers read what a
+    model's code has raised.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class Service:
         self.started = False
         self.draining = False
         self.online = False
+        self.exposes_model_errors = True
         self._answers: Mapping[type, Callable[[Any], Any]] = {
             InferTogether: self._infer_together,
             ServerLive: lambda question: True,
@@ -172,6 +174,7 @@ class Service:
     def reconfigure(self, config: Config) -> None:
         """Another configuration, from now on."""
         self._config = config
+        self.exposes_model_errors = config.expose_model_errors
         self._description = replace(self._description, configuration=config.plain())
 
     async def handle(
@@ -233,7 +236,7 @@ class Service:
     def _failed(self, endpoint: Endpoint, call: Call, error: Exception) -> tuple[Code, Code, str, Reply]:
         """A call ends with an error -> its code, what the caller is told, the error's name, and the answer."""
         if isinstance(error, GatewayError):
-            if isinstance(error, (ModelFailed, Unknown)) and not self._config.expose_model_errors:
+            if isinstance(error, (ModelFailed, Unknown)) and not self.exposes_model_errors:
                 error = (Unknown if isinstance(error, Unknown) else ModelFailed)(_NEUTRAL)
             self._metrics.refused(error, draining=self.draining)
             reply = _refusal(error, endpoint.encode_error(error, call))
@@ -433,7 +436,8 @@ class Service:
         if endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request, awaited=True)
-        return answers if request.stream else OnlyAnswer(answers, view.name)
+        takes_one = endpoint.stream == "single" or (endpoint.stream == "server" and not request.stream)
+        return OnlyAnswer(answers, view.name) if takes_one else answers
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
         """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""

@@ -25,6 +25,11 @@ class Double:
 
     def infer(self, inputs, request):
         return {"y": inputs["x"] * 2}
+
+
+class Two(Double):
+    def infer(self, inputs, request):
+        return {"a": inputs["x"] * 2, "b": inputs["x"] * 3}
 """
 
 
@@ -43,6 +48,17 @@ class House:
             "inner": ensemble(("leaf", "x", "y")),
             "other": ensemble(("spare", "x", "y")),
             "leaf": {"backend": "python", "path": "models.py:Double", **TENSORS},
+            "two": {
+                "backend": "python",
+                "path": "models.py:Two",
+                "inputs": TENSORS["inputs"],
+                "outputs": [{"name": name, "datatype": "FP32", "shape": [-1]} for name in "ab"],
+            },
+            "half": {
+                "backend": "ensemble",
+                "steps": [{"model": "two", "inputs": {"x": "x"}, "outputs": {"b": "y"}}],
+                **TENSORS,
+            },
             "spare": {"backend": "python", "path": "models.py:Double", **TENSORS},
         }
         file = folder / "gateway.yaml"
@@ -117,6 +133,14 @@ async def test_an_ensemble_comes_back_with_its_part(house: House) -> None:
     await house.ask("POST", "/v2/repository/models/leaf/unload")
     assert (await house.ask("POST", "/v2/repository/models/outer/load"))[0] == 200, "with all that it is composed of"
     assert (await house.v2("outer"))[0] == 200
+
+
+async def test_of_a_part_some_outputs_may_be_enough(house: House) -> None:
+    status, text = await house.v2("half")
+    assert (status, json.loads(text)["outputs"]) == (
+        200,
+        [{"name": "y", "datatype": "FP32", "shape": [1], "data": [3.0]}],
+    )
 
 
 def test_a_part_may_be_one_version() -> None:
