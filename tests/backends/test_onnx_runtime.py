@@ -175,7 +175,7 @@ SOURCE = "/onnxruntime_src/onnxruntime/core"
 WORDS: list[tuple[str, str, bool]] = [
     (f"{SOURCE}/a/b.h:563 void o::B::Init(long, long) a == 1 was false. An axis too many.", "An axis too many.", True),
     (
-        f"{SOURCE}/concatbase.h:120 o::Status o::C::P(K*, const o::V&, o::P&) const [with K = o::C; V = a::V<const o::T*, 5,"
+        f"{SOURCE}/concatbase.h:120 o::Status o::C::P(K*, const o::V&, o::P&) const [with K = o::C; V = a::V<o::T*,"
         " 5, std::allocator<const o::T*> >] rank == other was false. Ranks differ, cannot join.",
         "Ranks differ, cannot join.",
         True,
