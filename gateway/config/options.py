@@ -408,8 +408,8 @@ class Config(Section):
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     supervise: bool | Literal["auto"] = "auto"
-    """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
-    refuses all further work; auto: where models may be on a GPU."""
+    """Whether a parent process starts the server again when its process ends unasked: after a crash, an exit that a
+    model's code called, or when a GPU refuses all further work; auto: where models may be on a GPU."""
     reload: Reload = Reload()
     """When the configuration is read anew."""
     unready_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
