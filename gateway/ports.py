@@ -322,11 +322,12 @@ class Dialect:
 class DialectKind:
     """A line of the DIALECTS table, resolved. `options` is the dialect's own section of the YAML, `model_options` its
     section in each model
-    (a ModelView has that object in `mappings`, under the dialect's name)."""
+    (a ModelView has that object in `mappings`, under the dialect's name). `uploads`: a load may bring files with it."""
 
     options: type[Options]
     make: Callable[[Any], Dialect]
     model_options: type[Options] | None = None
+    uploads: bool = False
 
 
 # ---------------------------------------------------------------------------------------- models as the rest sees them
@@ -674,7 +675,9 @@ LoadBackend: TypeAlias = Callable[[ModelSource], Backend | RequestBackend]
 class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
-    `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
+    `versioned`: `path` holds version folders. `runs_code`: whoever writes the files of such a model has what the
+    server may do, be it as Python or as a graph that reads and writes files. `parts(options)` names the models that
+    such a model is composed of.
     `collect` gives what its models count, as Prometheus' families; called in any thread. `limits_memory`: it can keep
     a model within `memory_limit_bytes`. `describe` and `joints` are for a check of the configuration, before anything
     is loaded.
@@ -683,6 +686,7 @@ class BackendKind:
     options: type[Options]
     load: LoadBackend
     versioned: bool = True
+    runs_code: bool = False
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
     collect: Callable[[], Iterable[Any]] | None = None
     describe: Describe = lambda source: None

@@ -366,6 +366,7 @@ class Config(Section):
     """The whole configuration. `config_class` adds one section per dialect."""
 
     dialect_names: ClassVar[tuple[str, ...]] = ()
+    uploading_dialects: ClassVar[tuple[str, ...]] = ()
 
     listen: Listen = Listen()
     """Where requests come in."""
@@ -498,6 +499,7 @@ def _config_class(tables: Tables) -> type[Config]:
         fields[name] = (kind.options, ... if required else Field(default_factory=kind.options))
     config = create_model("Config", __base__=Config, __cls_kwargs__=_DESCRIBED, **fields)
     config.dialect_names = tuple(registries.dialects)
+    config.uploading_dialects = tuple(name for name, kind in registries.dialects.items() if kind.uploads)
     return config
 
 
