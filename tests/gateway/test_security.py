@@ -645,6 +645,48 @@ async def test_tokens(tmp_path: Path) -> None:
         await house.stop()
 
 
+NO_DATES = ["null", "true", "[]", "{}", '"soon"', '""', '"NOW"', '"1e400"', "NaN", "Infinity", "-Infinity", "1e400"]
+NO_DATES += ["1" + "0" * 400, "-1" + "0" * 400, "1" + "0" * 4999, "1e300", "-1e300", str(2**53), str(2**1024)]
+DATES = {
+    **{
+        f'"{claim}": {text[:8]} ({len(text)})': (claim, text, 401)
+        for claim in ("exp", "nbf", "iat")
+        for text in NO_DATES
+    },
+    "a float": ("exp", "NOW.5", 200),
+    "far away": ("exp", "9999999999999", 200),
+    "negative": ("exp", "-1", 401),
+    "zero": ("exp", "0", 401),
+    "before there was time": ("nbf", "-1", 200),
+    "made before there was time": ("iat", "-0.5", 200),
+}
+
+
+@pytest.mark.parametrize("case", DATES)
+async def test_dates_of_tokens_are_numbers_that_can_be_times(tmp_path: Path, case: str) -> None:
+    """Over both transports, and whatever the body's size: large ones are asked about before they are read."""
+    pytest.importorskip("jwt")
+    (tmp_path / "secret").write_text(SECRET)
+    house = House(tmp_path, auth={**AUTH, "jwt": {"algorithms": ["HS256"], "secret_file": "secret"}})
+    claim, text, want = DATES[case]
+    now = int(time.time()) + 60
+    text = text.replace("NOW", str(now))
+    claims = f'{{"sub": "alice", {"" if claim == "exp" else f"{chr(34)}exp{chr(34)}: {now}, "}"{claim}": {text}}}'
+    signed = f"{b64(json.dumps({'alg': 'HS256', 'typ': 'JWT'}))}.{b64(claims)}"
+    signature = base64.urlsafe_b64encode(hmac.digest(SECRET.encode(), signed.encode(), "sha256")).rstrip(b"=").decode()
+    headers = bearer(f"{signed}.{signature}")
+    await house.start()
+    try:
+        for _ in range(2):  # verified, and remembered
+            assert (await house.ask("GET", "/v2/models/m", headers=headers))[0] == want
+            code, _ = await house.call("/inference.GRPCInferenceService/ModelMetadata", b"\x0a\x01m", headers)
+            assert code is {200: grpc.StatusCode.OK, **STATUS}[want]
+        status, _, _ = await house.ask("POST", "/v2/models/m/infer", b" " * 70_000, headers)
+        assert status == (401 if want == 401 else 400)
+    finally:
+        await house.stop()
+
+
 @pytest.mark.parametrize("kind", ["pem", "jwks"])
 async def test_tokens_by_public_key(tmp_path: Path, kind: str) -> None:
     jwt = pytest.importorskip("jwt")
