@@ -24,8 +24,15 @@ from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from gateway.canonical import NOTHING
 from gateway.config import Cors
-from gateway.cors import CrossOrigin
-from gateway.errors import AdminRequired, BodyTooLarge, GatewayError, InvalidArgument, Unauthenticated
+from gateway.cors import CrossOrigin, foreign_origin
+from gateway.errors import (
+    AdminRequired,
+    BodyTooLarge,
+    CrossOriginRefused,
+    GatewayError,
+    InvalidArgument,
+    Unauthenticated,
+)
 from gateway.gate import STRANGERS_BYTES
 from gateway.http_exchange import Exchange
 from gateway.http_head import SERVER, reply_head
@@ -56,6 +63,7 @@ Page = Callable[[Exchange], Awaitable[Reply]]
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
 BACKLOG: Final = 1024
+_READS: Final = ("GET", "HEAD")
 SETTLE_S: Final = 0.05
 """Between the last connection and the closing of idle ones: whoever has just connected, or is just asking once more, is
 answered."""
@@ -105,6 +113,7 @@ class HttpListener:
         self._auth = auth
         self._guarded = guarded
         self._cors = None if cors is None else CrossOrigin(cors)
+        self._origins = frozenset(() if cors is None else cors.origins)
         self._service = service
         self._names = names
         self._request_ids = request_ids
@@ -234,12 +243,17 @@ class HttpListener:
             return
         match = dialect.match(exchange.method, target)
         call, endpoint = await self._call(exchange, match, dialect.http_timeout_ms)
+        if endpoint.admin and (origin := foreign_origin(exchange.headers, self._origins)) is not None:
+            endpoint = _refusing(endpoint, CrossOriginRefused(origin))
         replies = _Replies(exchange)
         await self._service.handle(dialect.name, endpoint, call, replies.send)
         await replies.end(endpoint.nothing)
 
     def _refused(self, path: str, exchange: Exchange) -> Reply | None:
-        """The answer to somebody who may not see a page of the house."""
+        """The answer to somebody who may not see a page of the house, or not change what it changes."""
+        origin = None if exchange.method in _READS else foreign_origin(exchange.headers, self._origins)
+        if origin is not None:
+            return _plain(403, f"This changes the server, which is not for pages of {origin}")
         kind, gate = self._guarded.get(path), self._service.gate
         if kind is None or gate is None:
             return None
@@ -505,7 +519,7 @@ def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
     """Whatever the query."""
 
     async def page(exchange: Exchange) -> Reply:
-        return await read() if exchange.method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
+        return await read() if exchange.method in _READS else _plain(405, "Method Not Allowed")
 
     return page
 

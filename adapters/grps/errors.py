@@ -121,6 +121,9 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
             Code.PERMISSION_DENIED,
             lambda e: f"Use of model {e.model} is not allowed." if e.model else "Administration is not allowed.",
         ),
+        kind.CrossOriginRefused: Row(
+            403, Code.PERMISSION_DENIED, lambda e: f"This changes the server, which is not for pages of {e.origin}."
+        ),
         kind.RateLimited: Row(
             429, Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s."
         ),
@@ -196,7 +199,13 @@ METADATA_TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
 """What metadata/model answers: another framework's checks stand in front of it."""
 
 
-_KEEP_STATUS: Final = (kind.RouteNotFound, kind.Unauthenticated, kind.Forbidden, kind.RateLimited)
+_KEEP_STATUS: Final = (
+    kind.RouteNotFound,
+    kind.Unauthenticated,
+    kind.Forbidden,
+    kind.CrossOriginRefused,
+    kind.RateLimited,
+)
 
 
 def row_of(error: GatewayError, table: Mapping[type[GatewayError], Row] = TABLE) -> Row:

@@ -131,6 +131,9 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
         Code.PERMISSION_DENIED,
         lambda e: f"Use of model {e.model} is not allowed" if e.model else "Administration is not allowed",
     ),
+    errors.CrossOriginRefused: Answer(
+        Code.PERMISSION_DENIED, lambda e: f"This changes the server, which is not for pages of {e.origin}"
+    ),
     errors.RateLimited: Answer(Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s"),
     errors.ModelControlOff: Answer(
         Code.FAILED_PRECONDITION,
