@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import math
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from aiohttp import hdrs, web
-from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from gateway.canonical import NOTHING
 from gateway.config import Cors
@@ -143,6 +144,7 @@ class HttpListener:
             "max_line_size": self.limits.max_header_bytes,
             "max_field_size": self.limits.max_header_bytes,
             "max_headers": self.limits.max_headers,
+            "unreadable": self._unreadable,
         }
         self._framework = framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
@@ -275,6 +277,12 @@ class HttpListener:
         is_small = length.isdecimal() and int(length) <= STRANGERS_BYTES
         return limit if is_small or gate.knows(headers, self._auth) else STRANGERS_BYTES
 
+    def _unreadable(self, status: int, target: str, text: str) -> Reply:
+        """The answer to a message whose head is no HTTP, in the words of the dialect that its target belongs to."""
+        dialect = self._owner(target)
+        told = _plain(status, text) if dialect is None or not dialect.unreadable else dialect.unreadable(status, text)
+        return replace(told, headers={**told.headers, "Connection": "close"})
+
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
         if len(self._dialects) == 1:
@@ -376,7 +384,19 @@ class _Refused(asyncio.Protocol):
 
 
 class _AiohttpProtocol(web.RequestHandler):
-    """What is no HTTP gets a page that tells nothing of us; a method that is unknown is no fault of the message."""
+    """What is no HTTP is answered in the words of the dialect that it was for, as far as that shows: by `_target`, how
+    the latest request line begins that could be told.
+    """
+
+    def __init__(self, *args: Any, unreadable: Callable[[int, str, str], Reply], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._unreadable = unreadable
+        self._target = ""
+
+    def data_received(self, data: bytes) -> None:
+        if (line := _REQUEST_LINE.match(data)) is not None:  # a head may come in several pieces
+            self._target = line[1].decode()
+        super().data_received(data)
 
     def handle_error(
         self,
@@ -386,17 +406,23 @@ class _AiohttpProtocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         super().handle_error(request, status, exc, message)  # writes to the log
-        page = html_page(501 if isinstance(exc, BadHttpMethod) else status)
-        response = web.Response(status=page.http_status, headers=_headers(page), body=_joined(page))
+        status = 501 if isinstance(exc, BadHttpMethod) else status  # no fault of the message
+        reply = self._unreadable(status, self._target, _unreadable_text(status, exc))
+        response = web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply))
         response.force_close()
         return response
 
 
-def html_page(status: int) -> Reply:
-    """The page of a status, as web servers have it. It is the last word on its connection."""
-    title = HTTPStatus(status).phrase
-    page = f"<HTML><HEAD>\n<TITLE>{status} {title}</TITLE>\n</HEAD><BODY>\n<H1>{title}</H1>\n</BODY></HTML>\n"
-    return Reply(page.encode(), status, {"Content-Type": "text/html", "Connection": "close"})
+_REQUEST_LINE: Final = re.compile(rb"(?:\r?\n)*[!-~]{1,32} (/[!-~]{0,255})")
+
+
+def _unreadable_text(status: int, error: BaseException | None) -> str:
+    """What is wrong, without a byte of what came."""
+    if isinstance(error, LineTooLong):
+        return f"The request line or a header is longer than {error.args[1]} bytes"
+    if isinstance(error, HttpProcessingError):
+        return "The method is unknown" if status == 501 else "The message is not well-formed HTTP"
+    return HTTPStatus(status).phrase
 
 
 class AiohttpExchange:

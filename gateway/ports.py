@@ -303,7 +303,8 @@ class Dialect:
     show it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
     (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
     belong to it, too. `http_timeout_ms` is how long an HTTP call may take
-    once its body is here, 0 as long as it likes.
+    once its body is here, 0 as long as it likes. `unreadable(status, text)` answers a message whose head is no HTTP;
+    None: with JSON, whose `error` is the text.
     """
 
     name: str
@@ -316,6 +317,7 @@ class Dialect:
     binary_header: str = ""
     paths: tuple[str, ...] = ()
     http_timeout_ms: int = 0
+    unreadable: Callable[[int, str], Reply] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,11 @@ def encode_error(
     return Reply(envelope(row.code, text), status, headers, row.grpc, text)
 
 
+def encode_unreadable(status: int, text: str) -> Reply:
+    """What answers a message that is no HTTP."""
+    return Reply(envelope(status, f"{text}."), status, {"Content-Type": JSON})
+
+
 def encode_predict_error(
     error: GatewayError, call: Call, *, always_200: bool = False, stream_type: str = BYTES_TYPE
 ) -> Reply:
