@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from aiohttp import hdrs, web
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from gateway.canonical import NOTHING
@@ -213,7 +214,7 @@ class HttpListener:
         )
 
     async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
-        exchange = AiohttpExchange(request)
+        exchange = AiohttpExchange(request, self._patience.body)
         self._running += 1
         try:
             await self._answer(exchange)
@@ -397,6 +398,10 @@ class _AiohttpProtocol(web.RequestHandler):
         if (line := _REQUEST_LINE.match(data)) is not None:  # a head may come in several pieces
             self._target = line[1].decode()
         super().data_received(data)
+        running = self._current_request
+        if running is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            # What follows the head is no body: whoever waits for it would do so for ever.
+            running.content.set_exception(_Broken(message="the body is not well-formed HTTP"))
 
     def handle_error(
         self,
@@ -413,6 +418,10 @@ class _AiohttpProtocol(web.RequestHandler):
         return response
 
 
+class _Broken(HttpProcessingError):
+    """The rest of a body whose framing is wrong."""
+
+
 _REQUEST_LINE: Final = re.compile(rb"(?:\r?\n)*[!-~]{1,32} (/[!-~]{0,255})")
 
 
@@ -426,10 +435,14 @@ def _unreadable_text(status: int, error: BaseException | None) -> str:
 
 
 class AiohttpExchange:
-    """A request that aiohttp has read. `response` is for it to send, or to end."""
+    """A request that aiohttp has read. `response` is for it to send, or to end; for more of the body it waits so many
+    seconds.
+    """
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: web.BaseRequest, body_seconds: float = math.inf) -> None:
         self._request = request
+        self._body_seconds = None if body_seconds == math.inf else body_seconds
+        self._is_broken = False
         self.method = request.method
         self.target = request.raw_path
         self.headers = request.headers
@@ -458,14 +471,26 @@ class AiohttpExchange:
             raise BodyTooLarge(limit)
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if length is not None:
-            return await request.content.read()
-        body = bytearray()
-        async for chunk in request.content.iter_any():
-            body += chunk
-            if len(body) > limit:
+        parts, size = [], 0
+        while part := await self._part():
+            parts.append(part)
+            size += len(part)
+            if size > limit:
                 raise BodyTooLarge(limit)
-        return bytes(body)
+        return b"".join(parts)
+
+    async def _part(self) -> bytes:
+        """What has come of the body, b"" at its end. Raises InvalidArgument, and ConnectionError if nothing comes."""
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                return await self._request.content.readany()
+        except _Broken as error:
+            self._is_broken = True
+            raise InvalidArgument(error.message) from None
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.close()
+            raise ConnectionResetError("no more of the body came") from None
 
     async def send(self, reply: Reply) -> None:
         body = _joined(reply)
@@ -492,7 +517,7 @@ class AiohttpExchange:
 
     def _open(self, reply: Reply, response: web.StreamResponse) -> None:
         """Raises ValueError for headers that no reply may have: aiohttp would notice too late for an answer."""
-        if reply_head(reply.http_status, tuple(reply.headers.items())).closes:
+        if self._is_broken or reply_head(reply.http_status, tuple(reply.headers.items())).closes:
             response.force_close()
         self.response = response
 

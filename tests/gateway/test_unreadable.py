@@ -16,6 +16,7 @@ from gateway.config import load_config
 MALFORMED = "The message is not well-formed HTTP"
 LONG = "The request line or a header is longer than 8190 bytes"
 METHOD = "The method is unknown"
+BROKEN = "the body is not well-formed HTTP"
 V2, TF, GRPS = "/v2/models/m", "/v1/models/m", "/grps/v1/health/live"
 HOUSE = {"V2": V2, "nobody": "/x"}
 """Whose JSON has an error and nothing else."""
@@ -122,13 +123,47 @@ async def test_what_is_no_http_at_all(ports: dict[str, int]) -> None:
         assert (await ask(ports["tf_serving"], data))[1]["content-type"] == "text/html"
 
 
-@pytest.mark.parametrize("chunks", [b"x\r\n", b"5\r\nab\r\n\r\n", b"-1\r\n", b"2\r\nabc\r\n"])
+CHUNKS = [b"x\r\n", b"5\r\nab\r\n\r\n", b"-1\r\n", b"2\r\nabc\r\n"]
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
 async def test_chunks_that_are_none(ports: dict[str, int], chunks: bytes) -> None:
+    """With the head they are a message that is none; behind it, a call of the dialect's that cannot be read."""
     request = head("/v2/models/m/infer", "Transfer-Encoding: chunked", method="POST")
-    reader, writer = await asyncio.open_connection("127.0.0.1", ports["all"])
-    writer.write(request + chunks)
-    async with asyncio.timeout(10):
-        answer = await reader.read()
-    writer.close()
-    assert b" 400 " in answer.partition(b"\r\n")[0]
-    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"error": MALFORMED}
+    status, headers, body = await ask(ports["all"], request + chunks)
+    assert (status, headers["connection"], json.loads(body)) == (400, "close", {"error": MALFORMED})
+    for name, (target, wanted) in {
+        "V2": ("/v2/models/m/infer", {"error": BROKEN}),
+        "TF": ("/v1/models/m:predict", {"error": BROKEN}),
+        "grps": ("/grps/v1/infer/predict?model=m-1", {"status": {"code": 500, "msg": BROKEN, "status": "FAILURE"}}),
+    }.items():
+        request = head(target, "Transfer-Encoding: chunked", "Expect: 100-continue", method="POST")
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports["all"])
+        writer.write(request)
+        async with asyncio.timeout(10):
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"  # the head is accepted
+            writer.write(b"1\r\n \r\n" + chunks)
+            answer = await reader.read()
+        writer.close()
+        found, _, body = answer.partition(b"\r\n\r\n")
+        assert (name, b" 400 " in found or name == "grps", json.loads(body)) == (name, True, wanted)
+
+
+@pytest.mark.parametrize("framing", ["Transfer-Encoding: chunked", "Content-Length: 9"])
+async def test_a_body_that_does_not_go_on_ends_its_connection(folder: Path, framing: str) -> None:
+    """On the way of unusual requests, too."""
+    bodies = {"listen": {"http": [{"bind": "127.0.0.1:0"}]}, "limits": {"timeouts": {"body_seconds": 0.05}}}
+    tensor = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+    model = {"backend": "python", "path": "model.py:Model", "inputs": tensor, "outputs": tensor}
+    (folder / "slow.yaml").write_text(yaml.safe_dump({**bodies, "models": {"m": model}}))
+    kinds = registries()
+    app = App(load_config(folder / "slow.yaml", kinds), kinds)
+    await app.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(app.addresses[0].rpartition(":")[2]))
+        writer.write(head("/v2/models/m/infer", framing, "Expect: 100-continue", method="POST") + b"1\r\n{\r\n")
+        async with asyncio.timeout(10):
+            assert await reader.read() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.close()
+    finally:
+        await app.drain()
