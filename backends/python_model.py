@@ -310,4 +310,4 @@ def _load_class(file: Path, name: str) -> tuple[str, Callable[[ModelContext], An
     return module, model
 
 
-KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, describe=_describe)
+KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe)

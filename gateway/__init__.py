@@ -77,3 +77,10 @@ and of the gateway both know canonical, questions, errors and ports alone; impor
 To add a dialect: one module in `adapters` with a KIND, one line in `adapters.DIALECTS`, its cases below
 `tests/adapters`. `tests/gateway/test_transports.py` has a whole one in sixty lines.
 """
+
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+"""ONNX Runtime 1.31 and later looks up a collector of Microsoft's and writes below HOME's cache, unless this stands in
+the environment before it is imported the first time, by us or by a model of a user's. Its disable_telemetry_events()
+comes too late."""

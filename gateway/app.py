@@ -181,6 +181,7 @@ def _repository(
         load,
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
+        runs_code=lambda model: kinds.backends[model.backend].runs_code,
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,

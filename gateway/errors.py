@@ -221,6 +221,18 @@ class Forbidden(GatewayError):
         self.model = model
 
 
+class CrossOriginRefused(GatewayError):
+    """A page of another site has a browser change the server's state; `origin` is that site, as far as the browser
+    says it.
+    """
+
+    code = Code.PERMISSION_DENIED
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"for pages of {origin}, this server's state is not to be changed")
+        self.origin = origin
+
+
 class RateLimited(GatewayError):
     """The caller has used up what it may use; after `retry_after` seconds there is more."""
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.canonical import NOTHING
+from gateway.catalog import no_version
 from gateway.errors import Code, Reason
-from gateway.loader import Hooks, Loader, LoadReport, Report, without_folders
+from gateway.loader import Hooks, Loader, LoadReport, Report
 from gateway.model import Model
 from gateway.questions import VersionStatus
 from gateway.record import AVAILABLE, END, LOADING, START, UNLOADING, ModelRecord, Stored
@@ -151,8 +152,8 @@ class Inventory:
         if first:
             record.stored = stored
         if not stored.versions:
-            text = f"no version to load in {stored.place}"
-            failures[None] = Reason(without_folders(text), Code.NOT_FOUND)
+            failures[None] = Reason("no version to load", Code.NOT_FOUND)
+            text = await asyncio.to_thread(no_version, stored.config)
             report(LoadReport(record.name, None, error=text))
         for version in due:
             if version in fresh:

@@ -315,7 +315,8 @@ class Dialect:
     show it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
     (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
     belong to it, too. `http_timeout_ms` is how long an HTTP call may take
-    once its body is here, 0 as long as it likes.
+    once its body is here, 0 as long as it likes. `unreadable(status, text)` answers a message whose head is no HTTP;
+    None: with JSON, whose `error` is the text.
     """
 
     name: str
@@ -328,17 +329,19 @@ class Dialect:
     binary_header: str = ""
     paths: tuple[str, ...] = ()
     http_timeout_ms: int = 0
+    unreadable: Callable[[int, str], Reply] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DialectKind:
     """A line of the DIALECTS table, resolved. `options` is the dialect's own section of the YAML, `model_options` its
     section in each model
-    (a ModelView has that object in `mappings`, under the dialect's name)."""
+    (a ModelView has that object in `mappings`, under the dialect's name). `uploads`: a load may bring files with it."""
 
     options: type[Options]
     make: Callable[[Any], Dialect]
     model_options: type[Options] | None = None
+    uploads: bool = False
 
 
 # ---------------------------------------------------------------------------------------- models as the rest sees them
@@ -692,7 +695,9 @@ LoadBackend: TypeAlias = Callable[[ModelSource], Backend | RequestBackend]
 class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
-    `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
+    `versioned`: `path` holds version folders. `runs_code`: whoever writes the files of such a model has what the
+    server may do, be it as Python or as a graph that reads and writes files. `parts(options)` names the models that
+    such a model is composed of.
     `collect` gives what its models count, as Prometheus' families; called in any thread. `limits_memory`: it can keep
     a model within `memory_limit_bytes`. `describe` and `joints` are for a check of the configuration, before anything
     is loaded.
@@ -701,6 +706,7 @@ class BackendKind:
     options: type[Options]
     load: LoadBackend
     versioned: bool = True
+    runs_code: bool = False
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
     collect: Callable[[], Iterable[Any]] | None = None
     describe: Describe = lambda source: None

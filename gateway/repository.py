@@ -48,7 +48,8 @@ class Repository(Inventory):
         self._control = control or ModelControl()
         roots = [root.path for root in self._control.model_roots]
         self._catalog = ListedCatalog(catalog, hooks.versioned, hooks.validate, roots)
-        super().__init__(Loader(self._catalog, hooks), hooks, self._control.chosen(catalog.names()))
+        loader = Loader(self._catalog, hooks, trusted=self._control.trusted)
+        super().__init__(loader, hooks, self._control.chosen(catalog.names()))
         self._work: set[asyncio.Task[Any]] = set()
         self._reloading = asyncio.Lock()
         self._closed = False

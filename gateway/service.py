@@ -106,8 +106,8 @@ _NEUTRAL: Final = "the model failed; the log of the server says more"
 class Service:
     """Answers calls. `started`, `draining`, `gate` (who may ask for what), `admin` (what callers must show who change
     the server's state), `observer` (who is told of every call) and `trim` (gives back what the allocator keeps; called
-    in a thread) belong to the composition root, `online` to grps' operators. `exposes_model_errors`: callers read what a
-    model's code has raised.
+    in a thread) belong to the composition root, `online` to grps' operators. `exposes_model_errors`: callers read what
+    a model's code has raised.
     """
 
     def __init__(

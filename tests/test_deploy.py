@@ -157,6 +157,11 @@ def test_an_image_runs_as_nobody_in_particular_from_a_pinned_base(name: str) -> 
 
 
 @pytest.mark.parametrize("name", IMAGES)
+def test_no_process_of_an_image_has_onnx_runtime_call_anybody(name: str) -> None:
+    assert "ORT_DISABLE_TELEMETRY=1" in " ".join(Dockerfile(name).last_stage("ENV")).split()
+
+
+@pytest.mark.parametrize("name", IMAGES)
 def test_the_command_of_an_image_serves_a_file_that_it_has(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     image = Dockerfile(name)
     entry, command = json.loads(image.last_stage("ENTRYPOINT")[0]), json.loads(image.last_stage("CMD")[0])

@@ -119,6 +119,9 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
             Code.PERMISSION_DENIED,
             lambda e: f"Use of model {e.model} is not allowed." if e.model else "Administration is not allowed.",
         ),
+        kind.CrossOriginRefused: Row(
+            403, Code.PERMISSION_DENIED, lambda e: f"This changes the server, which is not for pages of {e.origin}."
+        ),
         kind.RateLimited: Row(
             429, Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s."
         ),
@@ -195,7 +198,13 @@ METADATA_TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
 
 
 _WANTS_STREAM: Final = (kind.ModelDecoupled, kind.NotOneAnswer)
-_KEEP_STATUS: Final = (kind.RouteNotFound, kind.Unauthenticated, kind.Forbidden, kind.RateLimited)
+_KEEP_STATUS: Final = (
+    kind.RouteNotFound,
+    kind.Unauthenticated,
+    kind.Forbidden,
+    kind.CrossOriginRefused,
+    kind.RateLimited,
+)
 
 
 def row_of(error: GatewayError, table: Mapping[type[GatewayError], Row] = TABLE) -> Row:
@@ -229,6 +238,11 @@ def encode_error(
     if "allow" in call.args:
         headers["Allow"] = call.args["allow"]
     return Reply(envelope(row.code, text), status, headers, row.grpc, text)
+
+
+def encode_unreadable(status: int, text: str) -> Reply:
+    """What answers a message that is no HTTP."""
+    return Reply(envelope(status, f"{text}."), status, {"Content-Type": JSON})
 
 
 def encode_predict_error(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
-from adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error
+from adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error, encode_unreadable
 from adapters.grps.example import sample
 from adapters.grps.metadata import decode_model, model_text, server_text
 from adapters.grps.monitor import decode_series, encode_series
@@ -46,6 +46,7 @@ def make(options: GrpsOptions) -> Dialect:
         sample=sample,
         grpc=grpc_endpoints(options),
         paths=(own.path,) if own else (),
+        unreadable=encode_unreadable,
     )
 
 

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from backends.remote.connection import Lost
+from backends.remote.connection import TOO_LARGE, Lost
 from backends.remote.exchange import Exchange, failed
 from gateway import hpack
 from gateway.errors import Code
@@ -222,7 +222,7 @@ class Link(Http2[Exchange]):
 
     def _refuse(self, stream: Exchange, error: Exception) -> None:
         if isinstance(error, TooLarge):
-            text = f"the answer has {error.size} bytes, of at most {error.most}"
+            text = TOO_LARGE.format(size=error.size, most=error.most)
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, text))
         elif isinstance(error, MemoryError):
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, "there is no memory for the answer"))

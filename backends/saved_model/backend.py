@@ -180,4 +180,4 @@ def _set_up(tensorflow: Any, options: TensorFlowOptions) -> None:
             return
 
 
-KIND = BackendKind(TensorFlowOptions, TensorFlowBackend)
+KIND = BackendKind(TensorFlowOptions, TensorFlowBackend, runs_code=True)

@@ -164,4 +164,4 @@ def _give_number(model: str, number: int) -> None:
         _numbers.discard((model, number))
 
 
-KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, collect=collect, describe=_describe)
+KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, runs_code=True, collect=collect, describe=_describe)

@@ -88,7 +88,7 @@ def _validated(
     if repositories and isinstance(tree.data, dict):
         own = tree.data.get("repositories") or []
         tree.data["repositories"] = [*own, *(str(folder.absolute()) for folder in repositories)]
-    findings += [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data)]
+    findings += [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data, classes)]
     try:
         config = classes.model_validate_json(json.dumps(tree.data), context=path.absolute())
     except ValidationError as error:

@@ -366,6 +366,7 @@ class Config(Section):
     """The whole configuration. `config_class` adds one section per dialect."""
 
     dialect_names: ClassVar[tuple[str, ...]] = ()
+    uploading_dialects: ClassVar[tuple[str, ...]] = ()
 
     listen: Listen = Listen()
     """Where requests come in."""
@@ -411,8 +412,8 @@ class Config(Section):
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     supervise: bool | Literal["auto"] = "auto"
-    """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
-    refuses all further work; auto: where models may be on a GPU."""
+    """Whether a parent process starts the server again when its process ends unasked: after a crash, an exit that a
+    model's code called, or when a GPU refuses all further work; auto: where models may be on a GPU."""
     reload: Reload = Reload()
     """When the configuration is read anew."""
     unready_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
@@ -502,6 +503,7 @@ def _config_class(tables: Tables) -> type[Config]:
         fields[name] = (kind.options, ... if required else Field(default_factory=kind.options))
     config = create_model("Config", __base__=Config, __cls_kwargs__=_DESCRIBED, **fields)
     config.dialect_names = tuple(registries.dialects)
+    config.uploading_dialects = tuple(name for name, kind in registries.dialects.items() if kind.uploads)
     return config
 
 

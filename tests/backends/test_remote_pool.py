@@ -187,3 +187,12 @@ async def test_requests_of_a_sequence_stay_together(make_rig: Any) -> None:
     homes = {pin: {await rig.ask(pin) for _ in range(5)} for pin in map(str, range(30))}
     assert all(len(home) == 1 for home in homes.values())
     assert set().union(*homes.values()) == {"a", "b", "c"}
+
+
+async def test_why_a_connection_broke_is_logged_once(make_rig: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rig = await make_rig("a")
+    rig.made["a"].answer = lambda: Lost("ClientPayloadError no chunk")
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await rig.ask()
+    assert [line for line in caplog.messages if "chunk" in line] == ["upstream a: ClientPayloadError no chunk"]

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from upstream_frames import MOST_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
 
-from backends.remote.connection import Lost, NotReached
+from backends.remote.connection import TOO_LARGE, Lost, NotReached
 from backends.remote.exchange import Exchange
 from backends.remote.grpc_connection import GrpcConnection
 from gateway import http2
@@ -298,7 +298,7 @@ ENDINGS: dict[str, tuple[list[bytes], list[bytes], Any]] = {
     "one that is too large": (
         [OPENING, data(THREE), data(b"\0\x7f\xff\xff\xff")],
         WHOLE,
-        (Code.RESOURCE_EXHAUSTED, f"the answer has {2**31 - 1} bytes, of at most {MOST_BYTES}"),
+        (Code.RESOURCE_EXHAUSTED, TOO_LARGE.format(size=2**31 - 1, most=MOST_BYTES)),
     ),
     "without headers": ([data(THREE), OK], [], (Code.INTERNAL, "the answer has no headers")),
     "a proxy's page": (

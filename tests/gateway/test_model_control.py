@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import re
 import shutil
 import threading
 import time
@@ -31,7 +32,9 @@ from gateway.router import Router
 from gateway.service import Service
 
 X = np.ones((1, 2), np.float32)
-EXPLICIT = "model_control: {mode: explicit, load: ['*'], allow_uploads: true}\n"
+LOCAL = "listen: {http: [{bind: '127.0.0.1:0'}]}\n"
+EXPLICIT = LOCAL + "model_control: {mode: explicit, load: ['*'], allow_uploads: true}\n"
+TRUSTED = EXPLICIT.replace("true", "true, trusted: true")
 POLL = "model_control: {mode: poll, poll_seconds: 0.01}\n"
 
 
@@ -71,6 +74,8 @@ BACKENDS: dict[str, Any] = {"still": BackendKind(Still, Any, parts=lambda model:
 class World:
     """A gateway without listeners, over models whose version folders hold a file `factor`."""
 
+    runs_code = False
+
     def __init__(self, folder: Path, sections: str, models: str) -> None:
         (folder / "gateway.yaml").write_text(f"{sections}{models}")
         kinds = replace(registries(), backends=BACKENDS)
@@ -89,6 +94,7 @@ class World:
         validate = model_validator(kinds)
         stored = FolderCatalog([each.path for each in config.repositories], read_folder, validate)
         catalog = Catalogs(YamlCatalog(config, translate, validate), stored)
+        hooks = replace(hooks, runs_code=lambda model: self.runs_code)
         self.repository = Repository(catalog, hooks, config.model_control)
         self.router = Router(config, self.repository)
         description = ServerDescription("t", "1", config.plain())
@@ -715,3 +721,46 @@ async def test_files_are_refused_unless_they_are_allowed(make: Any, put: Any) ->
     with pytest.raises(LoadRefused, match="takes no files"):
         await world.repository.load("a", "{}", {"1/factor": b"10"})
     assert (uploads(), await world.ask("a")) == (before, [3.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "name", ["1/model.py", "deep/er/MODEL.PYC", "libop.so", "1/libop.so.1.2", "op.pyd", "op.dll", "x.pth"]
+)
+async def test_programs_among_the_files_need_trust(make: Any, put: Any, name: str) -> None:
+    put("a/1", 3)
+    world = make(EXPLICIT)
+    await world.start()
+    before = uploads()
+    files = {"1/factor": b"10", name: b"raise SystemExit"}
+    with pytest.raises(LoadRefused, match=rf"file '{re.escape(name)}' is a program.*model_control\.trusted"):
+        await world.repository.load("a", "{}", files)
+    with pytest.raises(LoadRefused, match="is a program"):
+        await world.repository.load("new", "{}", files)
+    assert (uploads(), await world.ask("a")) == (before, [3.0, 3.0])
+    assert [entry.name for entry in await world.repository.index()] == ["a"]
+
+
+async def test_files_of_a_backend_that_runs_code_need_trust(make: Any, put: Any) -> None:
+    put("a/1", 3)
+    world = make(EXPLICIT)
+    world.runs_code = True
+    await world.start()
+    before = uploads()
+    with pytest.raises(LoadRefused, match=r"files of the backend still are programs.*model_control\.trusted"):
+        await world.repository.load("a", "{}", {"1/factor": b"10"})
+    assert (uploads(), await world.ask("a")) == (before, [3.0, 3.0])
+    await world.repository.load("a", "{}")  # its own files, which nobody sent
+
+
+async def test_who_is_trusted_may_send_programs(make: Any, put: Any) -> None:
+    put("a/1", 3)
+    world = make(TRUSTED)
+    world.runs_code = True
+    await world.start()
+    await world.repository.load("a", "{}", {"1/factor": b"10", "1/model.py": b""})
+    assert await world.ask("a") == [10.0, 10.0]
+
+
+def test_which_backends_run_what_their_files_say() -> None:
+    runs = {name for name, kind in registries().backends.items() if kind.runs_code}
+    assert runs == {"python", "tensorflow", "torch", "triton_python"}

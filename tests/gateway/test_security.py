@@ -632,6 +632,70 @@ async def test_pages_of_other_sites(tmp_path: Path) -> None:
         await house.stop()
 
 
+CHANGES = [
+    ("POST", "/v2/repository/models/m/unload", 200),
+    ("POST", "/v2/repository/models/m/load", 200),
+    ("POST", "/v2/logging", 200),
+    ("POST", "/v2/trace/setting", 200),
+    ("POST", "/v2/models/m/trace/setting", 200),
+    ("POST", "/v2/systemsharedmemory/unregister", 200),
+    ("POST", "/v2/cudasharedmemory/region/r/unregister", 501),
+    ("GET", "/grps/v1/health/offline", 200),
+    ("POST", "/grps/v1/health/online", 200),
+    ("POST", "/admin/reload", 404),
+]
+"""What changes the state, and what its callers get of a server that asks nobody for a key."""
+BROWSERS: dict[str, tuple[dict[str, str], bool]] = {
+    "no browser": ({}, True),
+    "an image of another site": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, False),
+    "a form of another site": ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, False),
+    "another port of this machine": ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"}, False),
+    "a word that nobody knows": ({"Sec-Fetch-Site": "moon"}, False),
+    "the page of this server": ({"Sec-Fetch-Site": "same-origin", "Origin": "http://HOST"}, True),
+    "behind a proxy that changes the host": ({"Sec-Fetch-Site": "same-origin", "Origin": "https://gw.example"}, True),
+    "typed by a person": ({"Sec-Fetch-Site": "none"}, True),
+    "an older browser": ({"Origin": "http://evil.example"}, False),
+    "an older browser, of a hidden origin": ({"Origin": "null"}, False),
+    "an older browser, from this server": ({"Origin": "http://HOST"}, True),
+    "an older browser, by TLS that ends before us": ({"Origin": "https://HOST"}, True),
+    "an older browser, from another port": ({"Origin": "http://127.0.0.1:3"}, False),
+    "an older browser, from a longer name": ({"Origin": "http://HOST.evil.example"}, False),
+    "a link": ({"Referer": "http://evil.example/HOST"}, False),
+    "a link of this server": ({"Referer": "http://HOST/models?x"}, True),
+    "an allowed site": ({"Sec-Fetch-Site": "cross-site", "Origin": "https://app.example"}, True),
+    "an allowed site, by an older browser": ({"Origin": "https://app.example"}, True),
+}
+
+
+@pytest.mark.parametrize("lane", [True, False], ids=["lane", "aiohttp"])
+async def test_pages_of_other_sites_change_nothing(tmp_path: Path, lane: bool) -> None:
+    """A browser sends these requests for any page, and does not ask before; whoever is no browser notices nothing."""
+    cors = {"origins": ["https://app.example", "*"]}  # that any page may read is no leave to change anything
+    house = House(
+        tmp_path,
+        auth=None,
+        listen={"http": [{"bind": "127.0.0.1:0", "cors": cors}]},
+        model_control={"mode": "explicit", "load": ["*"]},
+        shared_memory={"system": True},
+    )
+    await house.start()
+    more = {} if lane else {"Expect": "100-continue"}
+    try:
+        for case, (headers, is_let_in) in BROWSERS.items():
+            given = {name: value.replace("HOST", house.http[7:]) for name, value in headers.items()} | more
+            for method, path, wanted in CHANGES:
+                status, _, body = await house.ask(method, path, b"{}" if method == "POST" else b"", given)
+                assert status == (wanted if is_let_in else 403), (case, path, body)
+                if not is_let_in:
+                    assert b"not for pages of " in body
+            status, _, _ = await house.ask("GET", "/v2/models/free", b"", given)  # who only asks
+            assert status == 200
+            status, _, _ = await house.ask("POST", "/v2/repository/index", b"", given)
+            assert status == 200
+    finally:
+        await house.stop()
+
+
 # -------------------------------------------------------------------------------------------------------------- tokens
 
 
@@ -685,6 +749,48 @@ async def test_tokens(tmp_path: Path) -> None:
                     assert code is want_code, name
                 status, _, body = await house.ask("GET", "/v2/models/m", headers=bearer(text))
                 assert status == (400 if status == 400 and name == "long" else want), (name, body)
+    finally:
+        await house.stop()
+
+
+NO_DATES = ["null", "true", "[]", "{}", '"soon"', '""', '"NOW"', '"1e400"', "NaN", "Infinity", "-Infinity", "1e400"]
+NO_DATES += ["1" + "0" * 400, "-1" + "0" * 400, "1" + "0" * 4999, "1e300", "-1e300", str(2**53), str(2**1024)]
+DATES = {
+    **{
+        f'"{claim}": {text[:8]} ({len(text)})': (claim, text, 401)
+        for claim in ("exp", "nbf", "iat")
+        for text in NO_DATES
+    },
+    "a float": ("exp", "NOW.5", 200),
+    "far away": ("exp", "9999999999999", 200),
+    "negative": ("exp", "-1", 401),
+    "zero": ("exp", "0", 401),
+    "before there was time": ("nbf", "-1", 200),
+    "made before there was time": ("iat", "-0.5", 200),
+}
+
+
+@pytest.mark.parametrize("case", DATES)
+async def test_dates_of_tokens_are_numbers_that_can_be_times(tmp_path: Path, case: str) -> None:
+    """Over both transports, and whatever the body's size: large ones are asked about before they are read."""
+    pytest.importorskip("jwt")
+    (tmp_path / "secret").write_text(SECRET)
+    house = House(tmp_path, auth={**AUTH, "jwt": {"algorithms": ["HS256"], "secret_file": "secret"}})
+    claim, text, want = DATES[case]
+    now = int(time.time()) + 60
+    text = text.replace("NOW", str(now))
+    claims = f'{{"sub": "alice", {"" if claim == "exp" else f"{chr(34)}exp{chr(34)}: {now}, "}"{claim}": {text}}}'
+    signed = f"{b64(json.dumps({'alg': 'HS256', 'typ': 'JWT'}))}.{b64(claims)}"
+    signature = base64.urlsafe_b64encode(hmac.digest(SECRET.encode(), signed.encode(), "sha256")).rstrip(b"=").decode()
+    headers = bearer(f"{signed}.{signature}")
+    await house.start()
+    try:
+        for _ in range(2):  # verified, and remembered
+            assert (await house.ask("GET", "/v2/models/m", headers=headers))[0] == want
+            code, _ = await house.call("/inference.GRPCInferenceService/ModelMetadata", b"\x0a\x01m", headers)
+            assert code is {200: grpc.StatusCode.OK, **STATUS}[want]
+        status, _, _ = await house.ask("POST", "/v2/models/m/infer", b" " * 70_000, headers)
+        assert status == (401 if want == 401 else 400)
     finally:
         await house.stop()
 

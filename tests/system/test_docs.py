@@ -26,7 +26,7 @@ pytestmark = pytest.mark.heavy  # a minute: every page starts servers
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-CHECKED = re.compile(r"^\$ .* check (?:--load )?(\S+)$", re.MULTILINE)
+CHECKED = re.compile(r"^\$ .* check (?:--load )?(\S+)(?:$| \|\|)", re.MULTILINE)
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# (try/\S+)\n")
 PORT = re.compile(r"\b(?:1?8[05]0[012]|708[01]|8443|9000|1708[01])\b")

@@ -43,6 +43,8 @@ class Model:
             raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
         if (x == 11).any():
             os.kill(os.getpid(), signal.SIGSEGV)
+        if (x == 9).any():
+            os._exit(9)
         return {"y": x * 2}
 """
 
@@ -167,10 +169,11 @@ def test_a_lost_device_costs_its_requests_and_a_moment(gateway: Gateway) -> None
     assert "drained in" in gateway.said
 
 
-def test_a_crash_costs_what_was_asked_of_it_and_a_moment(gateway: Gateway) -> None:
+@pytest.mark.parametrize(("x", "why", "reason"), [(11, "SIGSEGV", "SIGSEGV"), (9, "exit status 9", "exit")])
+def test_a_crash_costs_what_was_asked_of_it_and_a_moment(gateway: Gateway, x: int, why: str, reason: str) -> None:
     with Load(gateway.port) as load:
         wait_until(lambda: load.outcomes["200"] > 50)
-        assert isinstance(ask(gateway, 11), (OSError, http.client.HTTPException))
+        assert isinstance(ask(gateway, x), (OSError, http.client.HTTPException))
         wait_until(lambda: count(gateway, "\nready\n") == 2)
         before = load.outcomes["200"]
         wait_until(lambda: load.outcomes["200"] > before + 50)
@@ -178,7 +181,8 @@ def test_a_crash_costs_what_was_asked_of_it_and_a_moment(gateway: Gateway) -> No
     assert load.longest < NOBODY_WAITS_S
     assert load.outcomes.keys() <= {"200", *CLOSED}
     assert sum(load.outcomes.values()) - load.outcomes["200"] <= 3 * CALLERS
-    assert restarts(gateway, "SIGSEGV") == 1
+    assert restarts(gateway, reason) == 1
+    assert f"the worker ended ({why}); another begins in 1 s\n" in gateway.said
     assert serves(gateway)
     assert gateway.stop() == 0
 
