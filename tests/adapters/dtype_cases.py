@@ -221,13 +221,9 @@ def json_leaves(key: Key) -> list[Any]:
 
 def nested(values: list[Any], shape: Shape) -> Any:
     """Values in row-major order -> lists in lists; of rank 0 the value alone."""
-    if not shape:
-        return values[0]
-    for size in reversed(shape[1:]):
-        values = (
-            [values[at : at + size] for at in range(0, len(values), size)] if size else [[]] * int(np.prod(shape[:-1]))
-        )
-    return values if shape[0] else []
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array.reshape(shape).tolist()
 
 
 def layouts(array: Array) -> Iterator[tuple[str, Array]]:
@@ -253,9 +249,10 @@ def layouts(array: Array) -> Iterator[tuple[str, Array]]:
 
 
 def few_layouts(array: Array, way: str) -> Iterator[tuple[str, Array]]:
-    """All of small arrays as it runs, else those that matter most."""
+    """All of small matrices as it runs, else those that matter most."""
+    wanted = ("read-only", "every second", "Fortran")
     for name, other in layouts(array):
-        if (array.size < 2000 and way == "as it runs") or name in ("read-only", "every second", "Fortran"):
+        if (way == "as it runs" and array.ndim > 1 and array.size < 2000) or name in wanted:
             yield name, other
 
 
