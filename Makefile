@@ -16,7 +16,7 @@ TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 TOOLS := .tools-heavy
 NODE := .tools-node
-HELPERS := $(wildcard adapters/_*.cpp adapters/_*.hpp gateway/_*.cpp)
+HELPERS := $(wildcard adapters/_*.cpp adapters/_*.hpp)
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 

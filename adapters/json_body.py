@@ -34,8 +34,10 @@ from adapters.texts import array_of, read_json
 from gateway.canonical import BYTES, DTYPES
 from gateway.errors import GatewayError, MalformedJson
 from gateway.ports import Buffer
+from gateway.shortcuts import require
 
 try:
+    require("native_numbers")
     from adapters import _numbers
 except (ImportError, AttributeError):  # built where there is a compiler; or it is of an older source
     _native_scan = None

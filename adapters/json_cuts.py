@@ -22,14 +22,17 @@ import numpy as np
 from adapters.json_body import ARRAY, is_deeper, scan
 from gateway.canonical import Array
 from gateway.errors import GatewayError
+from gateway.shortcuts import require
 
 try:
+    require("array_cuts")
     from adapters import _numbers
 except ImportError:  # built where there is a compiler
     _long_arrays = None
 else:
     _long_arrays = getattr(_numbers, "long_arrays", None)  # absent in one of an older source
 try:
+    require("array_cuts")
     from adapters import _texts
 except ImportError:
     _long_texts = None

@@ -16,8 +16,10 @@ import numpy as np
 
 from gateway.canonical import BYTES, Array
 from gateway.ports import Buffer
+from gateway.shortcuts import require
 
 try:
+    require("native_texts")
     from adapters import _texts
 except ImportError:  # built where there is a compiler
     _native_lengths = None

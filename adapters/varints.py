@@ -13,8 +13,10 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from gateway.ports import Buffer
+from gateway.shortcuts import require
 
 try:
+    require("native_varints")
     from adapters import _varints
 except ImportError:  # built where there is a compiler
     _native_encode = None

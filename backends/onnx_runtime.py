@@ -30,6 +30,7 @@ from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument
 from gateway.ports import BackendKind, ModelSource
+from gateway.shortcuts import is_taken
 
 _ALIGNMENT_BYTES: Final = 16  # what NumPy's own arrays have
 _OPTIMIZATION_LEVELS: Final = {
@@ -103,7 +104,8 @@ class OnnxBackend:
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
-        self._bindings = Bindings(self._session) if type(self.device) is Device else None
+        is_bound = type(self.device) is Device and is_taken("bound_outputs")
+        self._bindings = Bindings(self._session) if is_bound else None
         self._infer = self._choose_way(options)
         if options.scalars_as_vectors:
             self._show_vectors(source)

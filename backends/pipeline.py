@@ -67,6 +67,7 @@ from gateway.ports import (
     SignatureBackend,
     Traffic,
 )
+from gateway.shortcuts import is_taken
 
 
 def load(
@@ -174,7 +175,9 @@ class Pipeline:
         self._max_batch_size = max_batch_size
         self._padder = padder
         self._padded: Padded | None = None  # the batch that runs, if anything was added to it
-        self._bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
+        is_bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
+        self._bare = is_bare and is_taken("bare_runs")
+        self._joined = is_bare and is_taken("joined_runs")
         self.runs_on = backend.runs_on
         # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
         steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
@@ -194,7 +197,7 @@ class Pipeline:
             self._padded = self._padder.pad(requests)
         if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
             return (self._run_bare(requests[0], observe),)
-        if self._bare and len(requests) > 1 and self._padded is None and are_plain(requests):
+        if self._joined and len(requests) > 1 and self._padded is None and are_plain(requests):
             return (self._run_together(requests, observe),)
         return self._run(requests, observe)
 
@@ -390,7 +393,7 @@ class RequestPipeline(Pipeline):
     def __init__(self, backend: RequestBackend, *others: Any) -> None:
         super().__init__(backend, *others)
         self._once: Any = getattr(backend, "infer_once", None)
-        if self._once is not None and not self.decoupled:
+        if self._once is not None and not self.decoupled and is_taken("single_coroutine"):
             self.arun_once = self._arun_once
         self._alone: Any = getattr(backend, "infer_alone", None)
         if self._alone is not None and not self.decoupled:

@@ -9,6 +9,7 @@ What everybody speaks
     errors.py         everything that can go wrong, one class per kind, facts only
     ports.py          what can be plugged in: dialects, backends, operators; the messages Call and Reply
     files.py          files that the YAML names
+    shortcuts.py      the ways around the plain flow, by name
 
 The life of a request
     http_server.py    HTTP <-> Call and Reply             grpc_server.py    gRPC <-> Call and Reply

@@ -288,7 +288,7 @@ def _complain(line: str) -> None:
 def _serve(options: argparse.Namespace) -> int:
     # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from gateway import app, serving
+    from gateway import app, serving, shortcuts
     from gateway.config import ConfigError
     from gateway.logs import LINE
 
@@ -296,6 +296,11 @@ def _serve(options: argparse.Namespace) -> int:
         _complain("serve needs a configuration or --model-repository DIR; see tensorgate serve --help")
         return 2
     logging.basicConfig(level=options.log_level.upper(), format=LINE)
+    try:
+        shortcuts.check_variable()
+    except ValueError as error:
+        _complain(str(error))
+        return 2
     kinds = app.registries()
     read = partial(_read, options, kinds)
     try:

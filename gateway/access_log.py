@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from gateway.config import AccessLogConfig
 from gateway.errors import Code
-from gateway.log_lines import make_lines
+from gateway.log_lines import Lines
 from gateway.ports import Call, Endpoint, ModelView
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class AccessLog:
         self._slow_s = config.slow_ms / 1000 if config.slow_ms is not None else None
         self._all_errors = config.errors == "always"
         self._names = _Names()
-        self._lines = make_lines(self._names, self._are_waiting, LINES_AT_ONCE)
+        self._lines = Lines(self._names, self._are_waiting, LINES_AT_ONCE)
         if self._all:
             self.end = self._lines.end  # type: ignore[method-assign, assignment]  # the same, of all calls
         self._names_until = 0.0

@@ -8,7 +8,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
+from gateway.shortcuts import is_taken
+
 Task = asyncio.Task[Any]
+_IS_TAKEN: Final = is_taken("eager_start")
 
 _first_steps: Final[list[list[Callable[[Task], None]]]] = []
 """Who wants to know the task of the flow whose first step is taken now."""
@@ -16,6 +19,8 @@ _first_steps: Final[list[list[Callable[[Task], None]]]] = []
 
 def begin(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
     """Begin outside of any task. -> the one that goes on with it, None where it is over. Raises what it raised."""
+    if not _IS_TAKEN:
+        return loop.create_task(flow)
     curious: list[Callable[[Task], None]] = []
     _first_steps.append(curious)
     try:

@@ -39,6 +39,7 @@ from gateway.http2_frames import (
 )
 from gateway.peers import SocketPeer
 from gateway.ports import Buffer, Peer, Reply
+from gateway.shortcuts import is_taken
 
 if TYPE_CHECKING:
     from gateway.grpc_lane import GrpcLane
@@ -51,7 +52,7 @@ _LONG_HEADERS_BYTES: Final = 256 << 10
 _PONG_WITHIN_S: Final = 1.0
 _FAREWELL: Final = b"farewell"
 _MOST_HEADS: Final = 64
-_REMEMBERED_BYTES: Final = 1024
+_REMEMBERED_BYTES: Final = 1024 if is_taken("known_call_heads") else -1
 _MOST_EARLY: Final = 1000
 _GOOD: Final = Reply(b"")
 

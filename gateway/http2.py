@@ -54,10 +54,11 @@ from gateway.http2_frames import (
     unpadded,
 )
 from gateway.ports import Buffer
+from gateway.shortcuts import is_taken
 
 _GIVEN_BACK_BYTES: Final = 1 << 29
 _SCRATCH_BYTES: Final = 512 << 10
-_DIRECT_BYTES: Final = 32 << 10
+_DIRECT_BYTES: Final = 32 << 10 if is_taken("direct_reads") else 1 << 62
 """So much of a frame that is still to come goes straight to its place."""
 _BEGINNING_BYTES: Final = 16 << 10
 """So much is read before it is known whether there is a place for the rest."""
@@ -69,7 +70,8 @@ wants any more.
 """
 _MOST_OWED: Final = 1000
 """Frames that are answered by frames, from somebody who reads no answers."""
-_WHOLE: Final = frozenset({END_HEADERS, END_HEADERS | END_STREAM})
+_TAKES_WHOLE: Final = is_taken("whole_frames")
+_WHOLE: Final = frozenset({END_HEADERS, END_HEADERS | END_STREAM} if _TAKES_WHOLE else ())
 _MOST_IDLE: Final = 10_000
 """Frames on end that say nothing."""
 
@@ -236,7 +238,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             size, number = most << 8 | least, number & MOST
             if kind == DATA and not flags & PADDED and self._block is None:
                 at += FRAME_BYTES
-                if at + size <= have and self._take_lone(number, flags, scratch[at : at + size]):
+                if _TAKES_WHOLE and at + size <= have and self._take_lone(number, flags, scratch[at : at + size]):
                     at += size
                 else:
                     self._begin_data(number, flags, size)

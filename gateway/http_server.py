@@ -36,6 +36,7 @@ from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, R
 from gateway.request_id import REQUEST_ID, is_sane
 from gateway.request_id import new as new_id
 from gateway.service import Service
+from gateway.shortcuts import is_taken
 from gateway.tls import HTTP1, Certificates, TlsFiles
 from gateway.traffic import Traffic
 
@@ -115,7 +116,7 @@ class HttpListener:
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
         self.limits = limits
         self._patience = patience or Patience()
-        self._has_lane = fast_lane
+        self._has_lane = fast_lane and is_taken("http_fast_path")
         self._lane: Lane | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None

@@ -1,8 +1,7 @@
-"""Lines of the access log, from what calls leave behind. The compiled helper `_log_lines` makes the same bytes where it
-is installed: each line at once, in a tenth of the time.
+"""Lines of the access log, from what calls leave behind.
 
-Without it, what a line says is noted only, and lines are made many at a time: one after the other takes a third of the
-time that it takes in between other work.
+While a call ends, what its line says is noted only. Lines are made many at a time: one after the other takes a third of
+the time that it takes in between other work.
 """
 
 from __future__ import annotations
@@ -15,11 +14,6 @@ from typing import Any, Final, Protocol, TypeAlias
 from gateway.errors import Code
 from gateway.ports import Call, Endpoint
 from gateway.request_id import new as new_id
-
-try:
-    from gateway._log_lines import Lines as _NativeLines
-except ImportError:  # built where there is a compiler
-    _NativeLines = None  # type: ignore[assignment, misc]
 
 Names: TypeAlias = Mapping[tuple[Any, ...], str]
 Told: TypeAlias = Callable[[int], None]
@@ -46,50 +40,16 @@ class Gathered(Protocol):
     def trace_id(self) -> str | None: ...
 
 
-class Lines(Protocol):
-    """Lines that wait to be written."""
-
-    def add(
-        self,
-        names: str,
-        request_id: str,
-        now: float,
-        received: int,
-        seconds: float,
-        trail: Gathered,
-        /,
-    ) -> int:
-        """A call is over, `now`, in seconds since the epoch. -> how many lines wait. `names` is the part of the line
-        that is the same for all such calls, beginning with a comma. For one thread.
-        """
-        ...
-
-    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float, /) -> int:
-        """The same of a call as the service knows it, whose trail is taken from it. The names are those that were given
-        for (model, listener, dialect, transport, method, code, kind, status, address, caller's name), and a call that
-        has no name is given one.
-        """
-        ...
-
-    def take(self) -> tuple[bytes, int]:
-        """All of them, and how many. In any thread, by one at a time."""
-        ...
-
-
-def make_lines(names: Names, told: Told, many: int) -> Lines:
-    """The quickest that there are. `told` hears how many lines wait: of the first, and of each when they are `many`."""
-    if _NativeLines is None:
-        return PlainLines(names, told, many)
-    return _NativeLines(quoted, moment, names, new_id, told, many)
-
-
 def moment(second: int) -> str:
     """A second since the epoch: 2026-01-31T23:59:59, UTC. Source: RFC 3339."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
-class PlainLines:
-    """They are made when they are taken."""
+class Lines:
+    """Lines that wait to be written. They are made when they are taken.
+
+    `told` hears how many lines wait: of the first, and of each when they are `many`. `names` is described at `end`.
+    """
 
     def __init__(self, names: Names, told: Told, many: int) -> None:
         self._names = names
@@ -100,7 +60,9 @@ class PlainLines:
         self._time = moment(0)
 
     def add(self, names: str, request_id: str, now: float, received: int, seconds: float, trail: Gathered, /) -> int:
-        """See Lines."""
+        """A call is over, `now`, in seconds since the epoch. -> how many lines wait. `names` is the part of the line
+        that is the same for all such calls, beginning with a comma. For one thread.
+        """
         asked = trail.view is not None  # a line must not keep a model that is gone
         ran = (trail.rows, trail.batch_rows, trail.queue_s, trail.compute_s)
         self._facts.append((names, request_id, now, received, trail.sent, seconds, asked, *ran, trail.trace_id))
@@ -110,7 +72,10 @@ class PlainLines:
         return count
 
     def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float, /) -> int:
-        """See Lines."""
+        """A call is over, as the service knows it; its trail is taken from it. The names are those that were given for
+        (model, listener, dialect, transport, method, code, kind, status, address, caller's name), and a call that has
+        no name is given one. -> how many lines wait.
+        """
         trail = call.trail
         call.trail = None
         if trail.view is None:
@@ -131,7 +96,7 @@ class PlainLines:
         return self.add(names, call.request_id or new_id(), time.time(), len(call.body), seconds, trail)
 
     def take(self) -> tuple[bytes, int]:
-        """See Lines."""
+        """All of them, and how many. In any thread, by one at a time."""
         count = len(self._facts)
         facts = self._facts[:count]
         del self._facts[:count]  # more may come meanwhile, but none may go

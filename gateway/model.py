@@ -41,6 +41,7 @@ from gateway.meter import Meter
 from gateway.ports import Answers, Computation, Executor, ModelView
 from gateway.response_cache import Remembering, ResponseCache
 from gateway.scheduler import Scheduler
+from gateway.shortcuts import is_taken
 from gateway.waiting import QueuePolicy
 from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, rows_of, run_sample
 
@@ -213,7 +214,7 @@ class Model:
         self.devices = computation.places
         self.counters = meter.counters
         self._meter = meter
-        self._cache = cache if plan.cached else None
+        self._cache = cache if plan.cached and is_taken("response_cache") else None
         self.load_seconds = 0.0
         self.computation = computation
         sequences = plan.sequences

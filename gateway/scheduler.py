@@ -36,9 +36,11 @@ from gateway.meter import Meter
 from gateway.passing import Passing
 from gateway.ports import Executor
 from gateway.sequences import Sequences
+from gateway.shortcuts import is_taken
 from gateway.slot import Batch, Slot, compute, run_alone
 from gateway.waiting import Line, QueuePolicy, Waiting
 
+_RUNS_INLINE: Final = is_taken("inline_runs")
 _running: Final[Counter[str]] = Counter()
 """How many batches run on each device now, of all models: devices belong to the process."""
 
@@ -79,8 +81,9 @@ class Scheduler:
         )
         self._on_leave, self._on_failure = self._note_left, meter.failed
         self._has_timeouts = policy.has_timeouts
-        self._has_short_way = sequences is None and not policy.max_queue_delay_us
-        self._passes_on = sequences is None and hasattr(executors[0], "arun_alone")
+        self._has_short_way = sequences is None and not policy.max_queue_delay_us and _RUNS_INLINE
+        can_pass = sequences is None and hasattr(executors[0], "arun_alone")
+        self._passes_on = can_pass and is_taken("inline_dispatch")
         self._passing: set[Passing] = set()
         self._active: set[Batch] = set()
         self._kick: asyncio.Handle | None = None
@@ -288,7 +291,12 @@ class Scheduler:
         batch.on_answer = self._meter.answered
         for job in batch.jobs:
             job.started = True
-        if slot.executor.inline and not slot.crowd and are_quick([job.admission for job in batch.jobs]):
+        if (
+            _RUNS_INLINE
+            and slot.executor.inline
+            and not slot.crowd
+            and are_quick([job.admission for job in batch.jobs])
+        ):
             self._run_inline(slot, batch)
             return
         self._active.add(batch)

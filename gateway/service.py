@@ -84,7 +84,7 @@ from gateway.router import Resolution, Router
 from gateway.shadow import Copy, Shadow
 from gateway.shared_memory import SharedMemory
 from gateway.tracing import Tracing
-from gateway.trail import make_trail
+from gateway.trail import Trail
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Service:
         kind = ""
         observer = self.observer
         if observer is not None:
-            call.trail = observer.begin(endpoint, call, begun) if observer.has_spans else make_trail()
+            call.trail = observer.begin(endpoint, call, begun) if observer.has_spans else Trail()
         resolve = self._router.resolver(call)
         try:
             self._enter(endpoint, call)

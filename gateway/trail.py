@@ -1,7 +1,6 @@
 """What becomes of one call, gathered while it is answered: for the access log, and for OpenTelemetry.
 
-A trail is kept only where one of the two wants it; the rest of the house then pays for one look at None. Of a call that
-is not traced the compiled helper `_log_lines` keeps it where it is installed: the same numbers, and nothing else.
+A trail is kept only where one of the two wants it; the rest of the house then pays for one look at None.
 """
 
 from __future__ import annotations
@@ -13,11 +12,6 @@ from typing import Any, Final
 from gateway.canonical import NOTHING, Leg
 from gateway.errors import Code
 from gateway.ports import Buffer, ModelView, Reply
-
-try:
-    from gateway._log_lines import Trail as _NativeTrail
-except ImportError:  # built where there is a compiler
-    _NativeTrail = None  # type: ignore[assignment, misc]
 
 Stage = tuple[str, float, float]
 """(name, begun, ended), in seconds of time.monotonic()"""
@@ -113,10 +107,6 @@ class Trail:
     def upstream(self, target: str) -> Leg:
         """See Traced."""
         return NO_LEG if self.make_leg is None else self.make_leg(target)
-
-
-make_trail: Final[Callable[[], Any]] = Trail if _NativeTrail is None else _NativeTrail
-"""Of a call that is not traced."""
 
 
 def _size(body: Buffer | Sequence[Buffer]) -> int:

@@ -17,8 +17,10 @@ import orjson
 from adapters.grps.tensors import Array
 from gateway.canonical import DTYPES
 from gateway.ports import Buffer
+from gateway.shortcuts import require
 
 try:
+    require("native_numbers")
     from adapters._numbers import format_nested
 except ImportError:  # built where there is a compiler; or it is of an older source
     _format_nested = None

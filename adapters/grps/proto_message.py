@@ -17,6 +17,7 @@ from adapters.wire_format import fields, varint
 from gateway.canonical import BYTES, DTYPES, Tensors, datatype_of
 from gateway.errors import EncodingFailed, InvalidArgument
 from gateway.ports import Buffer
+from gateway.shortcuts import is_taken
 
 GrpsMessage: Final = message("grps.protos.v1.GrpsMessage")
 _Tensor: Final = message("grps.protos.v1.GenericTensor")
@@ -35,7 +36,7 @@ _FLOATS: Final[dict[int, tuple[str, np.dtype[Any]]]] = {
 }
 """The flat fields that are packed memory: by tag, their names and the dtype of that memory."""
 _SUCCESS, _FAILURE = 1, 2
-_WALKED_BYTES: Final = 4 << 10
+_WALKED_BYTES: Final = 4 << 10 if is_taken("message_cuts") else 1 << 62
 """Smaller messages are cheaper to copy than to walk."""
 
 

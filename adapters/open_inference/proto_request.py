@@ -18,15 +18,17 @@ from adapters.open_inference.proto_wire import split
 from adapters.open_inference.request import LONGEST_REMEMBERED, check_against, model_ref
 from adapters.open_inference.shared_memory import destination
 from adapters.open_inference.wire import StreamWire
-from adapters.wire_format import parse
+from adapters.wire_format import MOST_HEAD_BYTES, parse
 from gateway.canonical import NOTHING, Destination, InferRequest, ModelRef, OutputRequest
 from gateway.errors import InvalidArgument, ModelDecoupled, UnknownOutput
 from gateway.ports import Buffer, Call, Memory, Resolve
+from gateway.shortcuts import is_taken
 
 KIND: Final = "inference.ModelInferRequest"
-WALKED_BYTES: Final = 4 << 10
+WALKED_BYTES: Final = 4 << 10 if is_taken("message_cuts") else MOST_HEAD_BYTES
 """Smaller messages are cheaper to copy than to walk."""
 _NO_VERSION: Final = ("", "-1")
+_HAS_TEMPLATES: Final = is_taken("v2_grpc_templates")
 _unary: Final = Templates()
 _streamed: Final = Templates()
 _wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
@@ -37,12 +39,14 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
 
     Raises ModelNotFound, ModelDecoupled, InvalidArgument and its kinds, Unsupported, NotFound.
     """
-    return _unary.read(call, resolve, stream=False) or _request(call, resolve, stream=False)
+    known = _unary.read(call, resolve, stream=False) if _HAS_TEMPLATES else None
+    return known or _request(call, resolve, stream=False)
 
 
 def decode_stream(call: Call, resolve: Resolve) -> InferRequest:
     """One message of ModelStreamInfer: a request that may have any number of answers. Raises the same."""
-    return _streamed.read(call, resolve, stream=True) or _request(call, resolve, stream=True)
+    known = _streamed.read(call, resolve, stream=True) if _HAS_TEMPLATES else None
+    return known or _request(call, resolve, stream=True)
 
 
 def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
@@ -75,7 +79,7 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
         wire=StreamWire(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None,
         into=_destinations(outputs) if inputs.in_memory else None,
     )
-    if raw and not (message.id or message.parameters) and _has_plain_tensors(message):
+    if _HAS_TEMPLATES and raw and not (message.id or message.parameters) and _has_plain_tensors(message):
         (_streamed if stream else _unary).learn(call.body, KIND, ref, request)
     return request
 

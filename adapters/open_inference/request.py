@@ -46,6 +46,7 @@ from gateway.errors import (
 )
 from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, Memory, ModelView, Resolve
 from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
+from gateway.shortcuts import is_taken
 
 MAX_JSON_DEPTH: Final = 100
 _INT64_MAX: Final = 2**63 - 1
@@ -56,6 +57,8 @@ LONGEST_REMEMBERED: Final = 256
 """Longer names are some caller's own: to remember them would let it fill our memory."""
 _templates: Final = Templates()
 _heads: Final = Heads()
+_HAS_TEMPLATES: Final = is_taken("v2_json_templates")
+_HAS_HEADS: Final = is_taken("v2_binary_heads")
 
 
 class _Wanted(NamedTuple):
@@ -160,12 +163,13 @@ def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     """A request without binary data: by its template, if one like it was read before."""
     accepted = call.headers.get("accept-encoding")
     depth = max_depth(call)
-    known = _templates.read(view, accepted, depth, body)
+    known = _templates.read(view, accepted, depth, body) if _HAS_TEMPLATES else None
     if known is None:
         call.check_quick(QUICK_JSON_BYTES)
         whole = body if type(body) is bytes else bytes(body)
         request = _infer_request(call, view, whole, _EMPTY)
-        _templates.learn(request, accepted, depth, whole)
+        if _HAS_TEMPLATES:
+            _templates.learn(request, accepted, depth, whole)
         return request
     template, array = known
     call.notes["id"] = ""
@@ -177,10 +181,11 @@ def _binary_request(call: Call, view: ModelView, head: bytes, tail: memoryview) 
     """A request with binary data: by its head, if the same was read before."""
     accepted = call.headers.get("accept-encoding")
     depth = max_depth(call)
-    known = _heads.read(view, accepted, depth, head, tail)
+    known = _heads.read(view, accepted, depth, head, tail) if _HAS_HEADS else None
     if known is None:
         request = _infer_request(call, view, head, tail)
-        _heads.learn(request, accepted, depth, head, tail)
+        if _HAS_HEADS:
+            _heads.learn(request, accepted, depth, head, tail)
         return request
     said, arrays = known
     call.notes["id"] = ""

@@ -9,7 +9,6 @@
     tensors.py           JSON values -> arrays of the signature's dtypes, each objection in the contract's words
     predict_response.py  InferResponse -> predictions or outputs, laid out as the original lays them out
     number_text.py       the text of every number in an array
-    float_digits.py      the same for many float32 at once
     json_text.py         strings of JSON, and the rendering of a request's values in error texts
     metadata.py          status of versions, description of signatures
     signature_def.py     a signature as TensorFlow describes it, for both transports

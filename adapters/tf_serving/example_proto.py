@@ -31,8 +31,10 @@ from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, parse, 
 from gateway.canonical import Signature, Tensors
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, NeedsThread
+from gateway.shortcuts import require
 
 try:
+    require("native_examples")
     from adapters import _examples
 except ImportError:  # built where there is a compiler
     _native_read = None

@@ -11,10 +11,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from adapters.tf_serving.float_digits import WIDTH, text_matrix
 from gateway.canonical import DTYPES
+from gateway.shortcuts import require
 
 try:
+    require("native_numbers")
     from adapters import _numbers
 except ImportError:  # built where there is a compiler
     _format_rows = None
@@ -23,11 +24,7 @@ else:
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_MANY: Final = 100
-"""From so many float32 on, NumPy's way of writing them is the quicker one."""
-
 _KINDS: Final[Mapping[Any, Literal["f", "d"]]] = {DTYPES["FP32"]: "f", DTYPES["FP64"]: "d"}
-_ROW_END: Final = ";"
 _TRUTH: Final = ("false", "true")
 _ENOUGH: Final = {4: "%.9g ", 8: "%.17g "}
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -45,18 +42,13 @@ def number_texts(array: Array) -> list[str]:
         return [*map(str, flat.tolist())]
     if _format_rows is not None:
         return _format_rows(np.ascontiguousarray(flat), _KINDS[flat.dtype], 1, "")
-    if flat.dtype == np.float32 and flat.size >= _MANY:
-        return _many_floats(flat, 1)[:-1].split(_ROW_END)
-    return _few_floats(flat)
+    return _floats(flat)
 
 
 def number_rows(array: Array, between: str) -> list[str]:
     """The same, the texts of every row of a two-dimensional array [rows, columns > 0] joined by `between`."""
     if _format_rows is not None and array.dtype.kind == "f":
         return _format_rows(np.ascontiguousarray(array), _KINDS[array.dtype], array.shape[1], between)
-    if array.dtype == np.float32 and array.size >= _MANY:
-        text = _many_floats(array.reshape(-1), array.shape[1])
-        return text[:-1].replace(" ", between).split(_ROW_END)
     if array.dtype.kind in "iu":
         rows = [repr(row)[1:-1] for row in array.tolist()]
         return rows if between == ", " else [row.replace(", ", between) for row in rows]
@@ -65,7 +57,7 @@ def number_rows(array: Array, between: str) -> list[str]:
     return [between.join(texts[at : at + columns]) for at in range(0, len(texts), columns)]
 
 
-def _few_floats(flat: Array) -> list[str]:
+def _floats(flat: Array) -> list[str]:
     """One format operation and one comparison for all of them, then the same for those that six digits fail.
 
     Reading back goes through float64, which rounds twice for float32; of all decimals with six digits, none lies where
@@ -79,15 +71,3 @@ def _few_floats(flat: Array) -> list[str]:
         for index, text in zip(failed.tolist(), longer, strict=True):
             texts[index] = text
     return [text if "." in text or "e" in text else _NOT_FINITE.get(text) or text + ".0" for text in texts]
-
-
-def _many_floats(flat: Array, columns: int) -> str:
-    """float32 [n] -> the texts, each followed by a space, or by a semicolon where it is the last of its row."""
-    separators = np.full(flat.size, ord(" "), np.uint8)
-    separators[columns - 1 :: columns] = ord(_ROW_END)
-    matrix, left = text_matrix(flat, separators)
-    if left.any():
-        texts = "".join(text.ljust(WIDTH, "\0") for text in _few_floats(flat[left]))
-        matrix[left] = np.frombuffer(texts.encode(), np.uint8).reshape(-1, WIDTH)
-        matrix[left, -1] = separators[left]
-    return matrix.tobytes().translate(None, b"\0").decode("ascii")

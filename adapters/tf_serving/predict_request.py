@@ -36,9 +36,11 @@ from adapters.tf_serving.tensors import (
 from gateway.canonical import BYTES, DEFAULT_SIGNATURE, InferRequest, Signature, Tensors
 from gateway.errors import GatewayError, InvalidArgument, Unsupported
 from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, ModelView, Resolve
+from gateway.shortcuts import is_taken
 
 _ROWS: Final = "instances"
 _ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
+_STACKS: Final = is_taken("stacked_columns")
 _FEW: Final = 8
 """As many arrays may each look through the whole body; more would make the work quadratic."""
 
@@ -164,7 +166,8 @@ def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
     if not len(instances):
         _refuse(root, "No values in 'instances' array")
     if is_map(instances[0]):
-        return _stacked_columns(instances, body, dtypes) or _walk_rows(_maps(instances, dtypes), dtypes, instances)
+        stacked = _stacked_columns(instances, body, dtypes) if _STACKS else None
+        return stacked or _walk_rows(_maps(instances, dtypes), dtypes, instances)
     if len(dtypes) != 1:
         raise InvalidArgument(_SEVERAL_ROWS)
     [(name, dtype)] = dtypes.items()

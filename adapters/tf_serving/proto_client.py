@@ -29,6 +29,7 @@ from gateway.canonical import (
 )
 from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed, SignatureNotFound
 from gateway.ports import Ask, Buffer, Call, Description, Reply, UpstreamModel
+from gateway.shortcuts import is_taken
 
 _PREDICT: Final = "/tensorflow.serving.PredictionService/Predict"
 _METADATA: Final = "/tensorflow.serving.PredictionService/GetModelMetadata"
@@ -39,7 +40,7 @@ _SIGNATURES: Final = "signature_def"
 _INPUT: Final = b"\x12"
 _KEY: Final = b"\x0a"
 _VALUE: Final = b"\x12"
-_SMALL_BYTES: Final = 1 << 10
+_SMALL_BYTES: Final = 1 << 10 if is_taken("message_cuts") else 1 << 62
 
 
 class GrpcClient:

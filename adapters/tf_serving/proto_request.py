@@ -21,8 +21,9 @@ from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
 from gateway.canonical import NOTHING, InferRequest, OutputRequest, Signature, Tensors
 from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, Call, Resolve
+from gateway.shortcuts import is_taken
 
-_WALKED_BYTES: Final = 1 << 10
+_WALKED_BYTES: Final = 1 << 10 if is_taken("message_cuts") else MOST_HEAD_BYTES
 """Smaller messages are cheaper to read by protobuf alone."""
 
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from adapters.tf_serving.proto_request import Wanted
 from adapters.tf_serving.proto_spec import effective_spec
-from adapters.tf_serving.tensor_message import tensor_parts
+from adapters.tf_serving.tensor_message import is_memory, tensor_parts
 from adapters.wire_format import varint
-from gateway.canonical import BYTES, InferRequest, InferResponse, Tensors
+from gateway.canonical import InferRequest, InferResponse, Tensors
 from gateway.errors import EncodingFailed
 from gateway.ports import Buffer, Encode, Reply
+from gateway.shortcuts import is_taken
 
 _OUTPUTS: Final = b"\x0a"
 _MODEL_SPEC: Final = b"\x12"
@@ -26,6 +27,7 @@ _KEY: Final = b"\x0a"
 _VALUE: Final = b"\x12"
 _MOST_BYTES: Final = 2**31 - 1
 _SMALL_BYTES: Final = 2 << 10
+_HAS_FRAMES: Final = is_taken("predict_frames")
 
 
 def predict_encoder(*, content: bool) -> Encode:
@@ -57,20 +59,19 @@ def _parts(outputs: Tensors, spec: bytes, *, content: bool) -> list[Buffer]:
     return parts
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # a function of its arguments alone: nothing makes it stale
 def _around_lone(
     name: str, dtype: np.dtype[Any], shape: tuple[int, ...], spec: bytes, *, content: bool
 ) -> tuple[bytes, bytes] | None:
     """All of an answer with one small output but that output's data, if these are the array's own bytes: it is the same
     for all of that shape.
     """
-    if dtype == BYTES or math.prod(shape) * dtype.itemsize > _SMALL_BYTES:
+    size = math.prod(shape) * dtype.itemsize
+    if not (0 < size <= _SMALL_BYTES and _HAS_FRAMES and is_memory(dtype, content=content)):
         return None
     parts = _parts({name: np.empty(shape, dtype)}, spec, content=content)
-    for index, part in enumerate(parts):
-        if isinstance(part, memoryview):
-            return b"".join(parts[:index]), b"".join(parts[index + 1 :])
-    return None
+    [data] = [index for index, part in enumerate(parts) if isinstance(part, memoryview)]
+    return b"".join(parts[:data]), b"".join(parts[data + 1 :])
 
 
 def _output(name: str, tensor: list[Buffer]) -> list[Buffer]:

@@ -7,7 +7,7 @@ field is its memory, behind a tag and a length. Source: the field table of Tenso
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -42,7 +42,14 @@ def tensor_parts(array: Tensor, *, content: bool = False) -> list[Buffer]:
     return parts
 
 
-@lru_cache(maxsize=1024)
+def is_memory(dtype: np.dtype[Any], *, content: bool) -> bool:
+    """Whether the data of a message are the bytes of the array: then two of the same dtype and shape differ in them
+    alone. Of what is written number by number, even the length depends on the numbers.
+    """
+    return dtype != BYTES and (content or WIDTHS[BY_DTYPE[dtype].field] == dtype.itemsize)
+
+
+@lru_cache(maxsize=1024)  # a function of its arguments alone: nothing makes it stale
 def _opening(number: int, shape: tuple[int, ...]) -> bytes:
     """Dtype and shape."""
     tensor = _TENSOR(dtype=number)

@@ -8,8 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from adapters import varints
 from adapters.pb import message
 from adapters.tf_serving import KIND
+from adapters.tf_serving.proto_response import _around_lone
 from gateway import errors
 from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, ModelRef, OutputRequest, Signature, TensorSpec
 from gateway.errors import Code, GatewayError, LabelNotFound, ModelNotFound
@@ -388,6 +390,24 @@ def test_large_numbers_leave_as_views_of_the_array(resolve: Resolve) -> None:
     assert any(np.shares_memory(np.frombuffer(part, np.uint8), array) for part in parts)
     turned = whole(PREDICT.encode(InferResponse({"x": array.T}), request))
     assert Response.FromString(turned).outputs["x"].float_val[:] == array.T.ravel().tolist()
+
+
+@pytest.mark.parametrize("helper", ["compiled", "without"])
+@pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])
+def test_small_answers_of_one_shape_differ_in_their_numbers(
+    datatype: str, helper: str, resolve: Resolve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small and large integers take other numbers of bytes: nothing of one answer may stand in the next."""
+    if helper == "without":
+        monkeypatch.setattr(varints, "_native_encode", None)
+        monkeypatch.setattr(varints, "_native_decode", None)
+    _around_lone.cache_clear()
+    dtype = DTYPES[datatype]
+    request = ask(resolve, request_of(datatype.lower(), x=tensor(datatype, [])))
+    for bits in (b"\0", b"\1", b"\x7f", b"\xff", b"\0"):
+        array = np.frombuffer((b"\1" if datatype == "BOOL" else bits) * 3 * dtype.itemsize, dtype)
+        proto = Response.FromString(whole(PREDICT.encode(InferResponse({"x": array}), request))).outputs["x"]
+        assert given(resolve, datatype.lower(), proto).tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])

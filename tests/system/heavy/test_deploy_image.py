@@ -207,7 +207,7 @@ def test_the_image_holds_the_compiled_helpers_and_no_tools(image: Stage) -> None
     installed = image.upper / "opt/tensorgate"
     found = [*installed.glob("lib/python3*/site-packages/*/*.so")]
     names = {path.name.partition(".")[0] for path in found if path.parent.name in ("adapters", "gateway")}
-    assert names == {"_examples", "_log_lines", "_numbers", "_texts", "_varints"}
+    assert names == {"_examples", "_numbers", "_texts", "_varints"}
     assert not list(installed.glob("bin/pip*"))
     assert not list((image.upper / "srv").rglob("*.py[co]"))
     assert not (image.upper / "build").exists()
