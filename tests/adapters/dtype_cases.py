@@ -14,17 +14,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from adapters import json_body, json_cuts, texts, varints
+from adapters import json_body, json_cuts, json_envelope, texts, varints
 from adapters.grps import number_text as grps_numbers
 from adapters.grps import proto_message as grps_proto
 from adapters.grps import request as grps_request
-from adapters.json_envelope import Envelope
-from adapters.open_inference import proto_answers, proto_template, template
+from adapters.open_inference import proto_answers
 from adapters.open_inference import proto_client as v2_proto_client
 from adapters.open_inference import proto_request as v2_proto_request
+from adapters.open_inference import request as v2_request
 from adapters.tf_serving import number_text as tf_numbers
+from adapters.tf_serving import predict_request as tf_predict_request
 from adapters.tf_serving import proto_client as tf_proto_client
 from adapters.tf_serving import proto_request as tf_proto_request
+from adapters.tf_serving import proto_response as tf_proto_response
 from gateway.ports import Reply
 
 Array: TypeAlias = Any
@@ -327,46 +329,55 @@ def received(body: bytes, status: int = 200, **headers: str) -> Reply:
 # --------------------------------------------------------------------------------------------------------------- ways
 
 WAYS = ("as it runs", "no helpers", "plain", "by hand")
-"""`plain`: no compiled helper, no template, no array read where it stands, no message cut by hand. `by hand`: whatever
-is cut by hand when it is large is cut when it is small, too.
-"""
-_HELPERS = [
-    *((texts, name) for name in ("_native_lengths", "_native_read_lengths", "_native_json", "_native_read_json")),
-    *((varints, name) for name in ("_native_encode", "_native_decode")),
-    *((json_body, name) for name in ("_native_scan", "_native_text", "_native_depth")),
-    *((json_cuts, name) for name in ("_long_arrays", "_long_texts")),
-    (tf_numbers, "_format_rows"),
-    (grps_numbers, "_format_nested"),
-]
-_TEMPLATES: list[tuple[Any, str]] = [
-    (template.Templates, "read"),
-    (template.Heads, "read"),
-    (proto_template.Templates, "read"),
-    (proto_answers.Answers, "read"),
-    (Envelope, "open"),
-]
-_LEAST = [
-    (v2_proto_request, "WALKED_BYTES", 0),
-    (v2_proto_client, "_LARGE_BYTES", 0),
-    (tf_proto_request, "_WALKED_BYTES", 0),
-    (tf_proto_client, "_SMALL_BYTES", 0),
-    (grps_proto, "_WALKED_BYTES", 0),
-    (grps_request, "LEAST_BYTES", 0),
+"""`plain`: without any of the shortcuts. `by hand`: what is cut by hand when it is large is cut when it is small, too."""
+NEVER = 1 << 62
+PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
+    "v2_json_templates": [(v2_request, "_HAS_TEMPLATES", False)],
+    "v2_binary_heads": [(v2_request, "_HAS_HEADS", False)],
+    "v2_grpc_templates": [
+        (v2_proto_request, "_HAS_TEMPLATES", False),
+        (proto_answers.Answers, "read", lambda *_: None),
+    ],
+    "lone_arrays": [(json_envelope, "_IS_TAKEN", False)],
+    "array_cuts": [(json_cuts, "_long_arrays", None), (json_cuts, "_long_texts", None)],
+    "stacked_columns": [(tf_predict_request, "_STACKS", False)],
+    "message_cuts": [
+        (v2_proto_request, "WALKED_BYTES", NEVER),
+        (v2_proto_client, "_LARGE_BYTES", NEVER),
+        (tf_proto_request, "_WALKED_BYTES", NEVER),
+        (tf_proto_client, "_SMALL_BYTES", NEVER),
+        (grps_proto, "_WALKED_BYTES", NEVER),
+        (grps_request, "LEAST_BYTES", NEVER),
+    ],
+    "predict_frames": [(tf_proto_response, "_around_lone", lambda *_, content: None)],
+    "native_numbers": [
+        (json_body, "_native_scan", None),
+        (json_body, "_native_text", None),
+        (json_body, "_native_depth", None),
+        (tf_numbers, "_format_rows", None),
+        (grps_numbers, "_format_nested", None),
+    ],
+    "native_texts": [
+        (texts, "_native_lengths", None),
+        (texts, "_native_read_lengths", None),
+        (texts, "_native_json", None),
+        (texts, "_native_read_json", None),
+    ],
+    "native_varints": [(varints, "_native_encode", None), (varints, "_native_decode", None)],
+    "native_examples": [],
+}
+"""The dialects' shortcuts by name, and what turns each off where it was imported; tf.Examples are no tensors."""
+_BY_HAND = [
+    *((owner, name, 0) for owner, name, _ in PLAIN["message_cuts"]),
     (json_cuts, "LEAST_BODY_BYTES", 0),
     (json_cuts, "_LEAST_BYTES", 64),
 ]
-NEVER = 1 << 62
 
 
 def take(way: str, patched: pytest.MonkeyPatch) -> None:
     """From here on, everything goes that way."""
-    if way in ("no helpers", "plain"):
-        for module, name in _HELPERS:
-            assert hasattr(module, name)
-            patched.setattr(module, name, None)
-    if way == "plain":
-        for owner, name in _TEMPLATES:
-            patched.setattr(owner, name, lambda *args, **options: None)
-    if way in ("plain", "by hand"):
-        for module, name, least in _LEAST:
-            patched.setattr(module, name, NEVER if way == "plain" else least)
+    helpers = [name for name in PLAIN if name.startswith("native_")]
+    off = {"no helpers": helpers, "plain": [*PLAIN]}.get(way, [])
+    changes = [change for name in off for change in PLAIN[name]]
+    for owner, name, value in changes + (_BY_HAND if way == "by hand" else []):
+        patched.setattr(owner, name, value)
