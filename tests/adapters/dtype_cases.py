@@ -329,7 +329,7 @@ def received(body: bytes, status: int = 200, **headers: str) -> Reply:
 # --------------------------------------------------------------------------------------------------------------- ways
 
 WAYS = ("as it runs", "no helpers", "plain", "by hand")
-"""`plain`: without any of the shortcuts. `by hand`: what is cut by hand when it is large is cut when it is small, too."""
+"""`plain`: without any of the shortcuts. `by hand`: what is cut by hand where it is large, is cut where it is small."""
 NEVER = 1 << 62
 PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
     "v2_json_templates": [(v2_request, "_HAS_TEMPLATES", False)],
