@@ -66,12 +66,14 @@ FIELDS = {
 
 
 class Model:
-    """One input x and one output y of a datatype, of any shape."""
+    """One input and one output y of a datatype, of any shape. The name is long enough for templates over gRPC, which
+    look for the first 32 bytes of a message.
+    """
 
     def __init__(
         self, make_model: Callable[..., ModelView], make_resolve: Callable[..., Resolve], datatype: str
     ) -> None:
-        self.view = make_model("m", {"x": (datatype, None)}, {"y": (datatype, None)})
+        self.view = make_model("m", {"pixel_values_of_images": (datatype, None)}, {"y": (datatype, None)})
         self.resolve = make_resolve(self.view)
         self.described = Description(tuple(self.view.inputs.values()), tuple(self.view.outputs.values()))
 
@@ -99,9 +101,8 @@ every_datatype = pytest.mark.parametrize("datatype", DTYPES)
 
 
 def json_body(key: Key, shape: Shape, data: str) -> bytes:
-    return (
-        f'{{"inputs":[{{"name":"x","shape":{json.dumps(shape)},"datatype":"{key.datatype}","data":{data}}}]}}'.encode()
-    )
+    about = f'"name":"pixel_values_of_images","shape":{json.dumps(shape)},"datatype":"{key.datatype}"'
+    return f'{{"inputs":[{{{about},"data":{data}}}]}}'.encode()
 
 
 @every_way
@@ -119,7 +120,7 @@ def test_json_requests(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch,
                 ):
                     model.over_http(body)
                 continue
-            assert_same(model.over_http(body).inputs["x"], key, shape)
+            assert_same(model.over_http(body).inputs["pixel_values_of_images"], key, shape)
 
 
 @every_way
@@ -131,7 +132,7 @@ def test_json_requests_with_what_is_no_number(
     model = make(datatype)
     for key in (*turns(datatype, 150, "odd"), *turns(datatype, 20_000, "odd")):
         asked = model.over_http(json_body(key, (key.count,), json_text(key)))
-        assert_same(asked.inputs["x"], key, (key.count,), exact=False)
+        assert_same(asked.inputs["pixel_values_of_images"], key, (key.count,), exact=False)
 
 
 @every_way
@@ -145,7 +146,7 @@ def test_json_integers_that_do_not_fit(
     for wrong in (int(limits.min) - 1, int(limits.max) + 1, 2**64, -(2**63) - 1):
         for count in (1, 1023, 20_000) if wrong == limits.max + 1 else (1, 1023):
             good = json_body(Key(datatype, count), (count,), json.dumps([1] * count))
-            assert model.over_http(good).inputs["x"].tolist() == [1] * count
+            assert model.over_http(good).inputs["pixel_values_of_images"].tolist() == [1] * count
             for place in {0, count - 1}:
                 values = [1] * count
                 values[place] = wrong
@@ -169,7 +170,7 @@ def test_json_has_no_coercion(
     for leaf in WRONG_LEAVES:
         body = json_body(Key(datatype, 1), (1,), f"[{leaf}]")
         if leaf in allowed:
-            got = model.over_http(body).inputs["x"]
+            got = model.over_http(body).inputs["pixel_values_of_images"]
             want = json.loads(leaf)
             assert got.tolist() == [want.encode() if isinstance(want, str) else want]
             assert got.dtype == DTYPES[datatype]
@@ -188,7 +189,7 @@ def test_json_floats_beyond_their_range_are_infinite(
         got = model.over_http(
             json_body(Key("FP32", 4), (4,), "[3.5e38, -1e300, 1e-46, 340282346638528859811704183484516925440]")
         )
-        assert got.inputs["x"].tolist() == [np.inf, -np.inf, 0.0, float(np.finfo("f4").max)]
+        assert got.inputs["pixel_values_of_images"].tolist() == [np.inf, -np.inf, 0.0, float(np.finfo("f4").max)]
 
 
 @every_way
@@ -233,7 +234,12 @@ def test_every_datatype_in_one_request(
 
 def binary_body(key: Key, shape: Shape) -> tuple[bytes, dict[str, str]]:
     data = raw(key)
-    item = {"name": "x", "shape": shape, "datatype": key.datatype, "parameters": {"binary_data_size": len(data)}}
+    item = {
+        "name": "pixel_values_of_images",
+        "shape": shape,
+        "datatype": key.datatype,
+        "parameters": {"binary_data_size": len(data)},
+    }
     head = json.dumps({"inputs": [item]}).encode()
     return head + data, {LENGTH.lower(): str(len(head))}
 
@@ -247,7 +253,7 @@ def test_binary_requests(
     model = make(datatype)
     for count, shape in cases(way):
         for key in turns(datatype, count, "bits"):
-            assert_same(model.over_http(*binary_body(key, shape)).inputs["x"], key, shape)
+            assert_same(model.over_http(*binary_body(key, shape)).inputs["pixel_values_of_images"], key, shape)
 
 
 @every_datatype
@@ -255,10 +261,10 @@ def test_a_body_that_is_nothing_but_data(datatype: str, make_model: Any, make_re
     for count in (0, 1, 1023, 1024, 20_000):
         key = Key(datatype, count, "bits")
         shape: Shape = (-1,) if datatype != "BYTES" else (1,)
-        resolve = make_resolve(make_model("m", {"x": (datatype, shape)}, {"y": (datatype, (-1,))}))
+        resolve = make_resolve(make_model("m", {"pixel_values_of_images": (datatype, shape)}, {"y": (datatype, (-1,))}))
         body = b"".join(leaves(key)) if datatype == "BYTES" else raw(key)
         call = Call(body, "POST", "", {LENGTH.lower(): "0"}, "http", {"model": "m"}, in_thread=True)
-        got = INFER.decode(call, resolve).inputs["x"]
+        got = INFER.decode(call, resolve).inputs["pixel_values_of_images"]
         if datatype == "BYTES":
             assert got.tolist() == [body]
         else:
@@ -273,14 +279,14 @@ def test_truth_values_are_true_unless_0(
     take(way, monkeypatch)
     model = make("BOOL")
     for data in (b"\0\1\2\x80\xff\0", b"\xff\0\1\1\0\0"):
-        item = {"name": "x", "shape": [6], "datatype": "BOOL"}
+        item = {"name": "pixel_values_of_images", "shape": [6], "datatype": "BOOL"}
         if transport == "grpc":
             asked = model.over_grpc(Request(model_name="m", inputs=[item], raw_input_contents=[data]))
         else:
             head = json.dumps({"inputs": [{**item, "parameters": {"binary_data_size": 6}}]}).encode()
             asked = model.over_http(head + data, {LENGTH.lower(): str(len(head))})
-        assert asked.inputs["x"].tolist() == [byte != 0 for byte in data]
-        assert asked.inputs["x"].tobytes() == bytes(byte != 0 for byte in data)
+        assert asked.inputs["pixel_values_of_images"].tolist() == [byte != 0 for byte in data]
+        assert asked.inputs["pixel_values_of_images"].tobytes() == bytes(byte != 0 for byte in data)
 
 
 @every_datatype
@@ -290,15 +296,22 @@ def test_data_of_another_size_is_refused(datatype: str, more: int, make: Callabl
     model = make(datatype)
     for count in (1, 1023, 1024):
         key = Key(datatype, count, "bits")
-        good = Request(model_name="m", inputs=[{"name": "x", "shape": [count], "datatype": datatype}])
+        good = Request(
+            model_name="m", inputs=[{"name": "pixel_values_of_images", "shape": [count], "datatype": datatype}]
+        )
         good.raw_input_contents.append(raw(key))
-        assert_same(model.over_grpc(good).inputs["x"], key, (count,))
-        assert_same(model.over_http(*binary_body(key, (count,))).inputs["x"], key, (count,))
+        assert_same(model.over_grpc(good).inputs["pixel_values_of_images"], key, (count,))
+        assert_same(model.over_http(*binary_body(key, (count,))).inputs["pixel_values_of_images"], key, (count,))
         data = raw(key)[:more] if more < 0 else raw(key) + b"\0"
         good.raw_input_contents[0] = data
         with pytest.raises(InvalidArgument):
             model.over_grpc(good)
-        item = {"name": "x", "shape": [count], "datatype": datatype, "parameters": {"binary_data_size": len(data)}}
+        item = {
+            "name": "pixel_values_of_images",
+            "shape": [count],
+            "datatype": datatype,
+            "parameters": {"binary_data_size": len(data)},
+        }
         head = json.dumps({"inputs": [item]}).encode()
         with pytest.raises(InvalidArgument):
             model.over_http(head + data, {LENGTH.lower(): str(len(head))})
@@ -322,7 +335,7 @@ def test_shared_memory(datatype: str, transport: str, make: Callable[[str], Mode
         key = Key(datatype, count, "bits")
         place = {"shared_memory_region": "r", "shared_memory_offset": 16, "shared_memory_byte_size": len(raw(key))}
         regions = Memory(r=b"\xab" * 16 + raw(key) + b"\xab" * 16)
-        item: dict[str, Any] = {"name": "x", "shape": shape, "datatype": datatype}
+        item: dict[str, Any] = {"name": "pixel_values_of_images", "shape": shape, "datatype": datatype}
         if transport == "http":
             body = json.dumps({"inputs": [{**item, "parameters": place}]}).encode()
             asked = model.over_http(body, regions=regions)
@@ -330,7 +343,7 @@ def test_shared_memory(datatype: str, transport: str, make: Callable[[str], Mode
             asked_for = {k: {"string_param" if isinstance(v, str) else "int64_param": v} for k, v in place.items()}
             said = Request(model_name="m", inputs=[{**item, "parameters": asked_for}])
             asked = model.over_grpc(said, regions=regions, in_thread=True)
-        assert_same(asked.inputs["x"], key, shape)
+        assert_same(asked.inputs["pixel_values_of_images"], key, shape)
 
 
 # --------------------------------------------------------------------------------------------------------- HTTP replies
@@ -387,7 +400,7 @@ def test_binary_replies(
         return
     take(way, monkeypatch)
     model = make(datatype)
-    inputs = [{"name": "x", "shape": [0], "datatype": datatype, "data": []}]
+    inputs = [{"name": "pixel_values_of_images", "shape": [0], "datatype": datatype, "data": []}]
     wanted = [{"name": "y", "parameters": {"binary_data": True}}]
     headers = {"accept-encoding": coding} if coding else {}
     asked = model.over_http(json.dumps({"inputs": inputs, "outputs": wanted}).encode(), headers)
@@ -418,11 +431,13 @@ def test_every_datatype_in_one_reply(
     way: str, monkeypatch: pytest.MonkeyPatch, make_model: Any, make_resolve: Any
 ) -> None:
     take(way, monkeypatch)
-    view = make_model("m", {"x": ("FP32", (1,))}, {f"{k}-{n}": (n, None) for n in DTYPES for k in "jb"})
+    view = make_model(
+        "m", {"pixel_values_of_images": ("FP32", (1,))}, {f"{k}-{n}": (n, None) for n in DTYPES for k in "jb"}
+    )
     in_json = [name for name in view.outputs if name[0] == "j" and name[2:] not in BINARY_ONLY]
     wanted = [{"name": name, "parameters": {"binary_data": name[0] == "b"}} for name in view.outputs]
     wanted = [each for each in wanted if each["name"] in in_json or str(each["name"])[0] == "b"]
-    inputs = [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]
+    inputs = [{"name": "pixel_values_of_images", "shape": [1], "datatype": "FP32", "data": [1]}]
     body = json.dumps({"id": "7", "inputs": inputs, "outputs": wanted}).encode()
     asked = INFER.decode(Call(body, "POST", "", {}, "http", {"model": "m"}), make_resolve(view))
     for count, shape in cases(way):
@@ -458,10 +473,12 @@ def test_raw_contents(
     model = make(datatype)
     for count, shape in cases(way):
         for key in turns(datatype, count, "bits"):
-            said = Request(model_name="m", inputs=[{"name": "x", "shape": shape, "datatype": datatype}])
+            said = Request(
+                model_name="m", inputs=[{"name": "pixel_values_of_images", "shape": shape, "datatype": datatype}]
+            )
             said.raw_input_contents.append(raw(key))
             asked = model.over_grpc(said, endpoint)
-            assert_same(asked.inputs["x"], key, shape)
+            assert_same(asked.inputs["pixel_values_of_images"], key, shape)
             assert asked.stream == (endpoint is STREAM_INFER)
 
 
@@ -472,7 +489,9 @@ def test_typed_contents(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch
     model = make(datatype)
     for count, shape in cases(way):
         key = Key(datatype, count, "odd" if datatype in FLOATS else "bits")
-        said = Request(model_name="m", inputs=[{"name": "x", "shape": shape, "datatype": datatype}])
+        said = Request(
+            model_name="m", inputs=[{"name": "pixel_values_of_images", "shape": shape, "datatype": datatype}]
+        )
         said.inputs[0].contents.SetInParent()
         if datatype not in FIELDS:
             if count:
@@ -485,7 +504,7 @@ def test_typed_contents(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch
                         model.over_grpc(filled)
             continue
         getattr(said.inputs[0].contents, FIELDS[datatype]).extend(leaves(key))
-        assert_same(model.over_grpc(said).inputs["x"], key, shape, exact=datatype not in FLOATS)
+        assert_same(model.over_grpc(said).inputs["pixel_values_of_images"], key, shape, exact=datatype not in FLOATS)
 
 
 @every_datatype
@@ -509,17 +528,19 @@ def test_typed_contents_in_another_field(datatype: str, field: str, make: Callab
         }
         candidates += sorted(end for end in ends if room.min <= end <= room.max)
     for value in candidates:
-        said = Request(model_name="m", inputs=[{"name": "x", "shape": [2], "datatype": datatype}])
+        said = Request(model_name="m", inputs=[{"name": "pixel_values_of_images", "shape": [2], "datatype": datatype}])
         values = [b"1"] * 2 if field == "bytes_contents" else [1, value]
         getattr(said.inputs[0].contents, field).extend(values)
         fits = FIELDS.get(datatype) == field
         if limits is not None and field in whole:
             fits = limits.min <= value <= limits.max
         if not fits:
-            with pytest.raises(InvalidArgument, match=r"^unexpected explicit tensor data for input tensor 'x'"):
+            with pytest.raises(
+                InvalidArgument, match=r"^unexpected explicit tensor data for input tensor 'pixel_values_of_images'"
+            ):
                 model.over_grpc(said)
             continue
-        got = model.over_grpc(said).inputs["x"]
+        got = model.over_grpc(said).inputs["pixel_values_of_images"]
         assert got.dtype == DTYPES[datatype]
         assert got.tolist() == values
 
@@ -531,7 +552,9 @@ def test_typed_contents_of_another_number(datatype: str, make: Callable[[str], M
         for given in (count - 1, count + 1):
             if given < 0:
                 continue
-            said = Request(model_name="m", inputs=[{"name": "x", "shape": [count], "datatype": datatype}])
+            said = Request(
+                model_name="m", inputs=[{"name": "pixel_values_of_images", "shape": [count], "datatype": datatype}]
+            )
             getattr(said.inputs[0].contents, FIELDS[datatype]).extend(leaves(Key(datatype, given)))
             with pytest.raises(InvalidArgument):
                 model.over_grpc(said)
@@ -546,7 +569,11 @@ def test_grpc_replies(
     take(way, monkeypatch)
     model = make(datatype)
     endpoint = STREAM_INFER if stream else MODEL_INFER
-    said = Request(model_name="m", inputs=[{"name": "x", "shape": [0], "datatype": datatype}], raw_input_contents=[b""])
+    said = Request(
+        model_name="m",
+        inputs=[{"name": "pixel_values_of_images", "shape": [0], "datatype": datatype}],
+        raw_input_contents=[b""],
+    )
     asked = model.over_grpc(said, endpoint)
     said.id = "größe"
     named = model.over_grpc(said, endpoint)
@@ -583,7 +610,7 @@ def test_every_datatype_in_one_message(make_model: Any, make_resolve: Any) -> No
 
 
 def asks(client: Any, model: Model, array: Any, **more: Any) -> Any:
-    inputs = {"x": array}
+    inputs = {"pixel_values_of_images": array}
     return client.encode(inputs, (), InferRequest(model.view, inputs, **more), model.described, stream=False)
 
 
@@ -599,12 +626,12 @@ def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, m
             ask = asks(http, model, array)
             whole, size = joined(ask), int(ask.headers[LENGTH])
             (item,) = json.loads(whole[:size])["inputs"]
-            assert (item["name"], item["datatype"], item["shape"]) == ("x", datatype, [*shape])
+            assert (item["name"], item["datatype"], item["shape"]) == ("pixel_values_of_images", datatype, [*shape])
             assert item["parameters"] == {"binary_data_size": len(raw(key))}
             assert whole[size:] == raw(key)
             said = Request.FromString(joined(asks(grpc, model, array)))
             (tensor,) = said.inputs
-            assert (tensor.name, tensor.datatype, [*tensor.shape]) == ("x", datatype, [*shape])
+            assert (tensor.name, tensor.datatype, [*tensor.shape]) == ("pixel_values_of_images", datatype, [*shape])
             assert [*said.raw_input_contents] == [raw(key)]
 
 
@@ -619,7 +646,12 @@ def test_clients_are_answered(
     for count, shape in cases(way):
         for key in turns(datatype, count, "bits"):
             output: dict[str, Any] = {"name": "y", "shape": shape, "datatype": datatype}
-            told = Response(model_name="m", model_version="1", outputs=[output], raw_output_contents=[raw(key)])
+            told = Response(
+                model_name="a model of another server",
+                model_version="1",
+                outputs=[output],
+                raw_output_contents=[raw(key)],
+            )
             assert_same(grpc.decode(received(told.SerializeToString()), model.described).outputs["y"], key, shape)
             head = json.dumps({"outputs": [{**output, "parameters": {"binary_data_size": len(raw(key))}}]}).encode()
             reply = received(head + raw(key), inference_header_content_length=str(len(head)))
@@ -676,7 +708,9 @@ def test_generate(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make
     for count in (0, 1, 1023, 1024, 20_000):
         key = Key(datatype, count)
         text = json_text(key, ()) if count == 1 else json_text(key)
-        call = Call(f'{{"x": {text}}}'.encode(), "POST", "", {}, "http", {"model": "m"}, in_thread=True)
+        call = Call(
+            f'{{"pixel_values_of_images": {text}}}'.encode(), "POST", "", {}, "http", {"model": "m"}, in_thread=True
+        )
         answer = InferResponse({"y": flat(key)})
         if datatype in BINARY_ONLY:
             with pytest.raises(InvalidArgument, match=f"^receiving {datatype} data via JSON is not supported. Please"):
@@ -685,14 +719,14 @@ def test_generate(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make
                 GENERATE.encode(answer, InferRequest(model.view, {}))
             continue
         asked = GENERATE.decode(call, model.resolve)
-        assert_same(asked.inputs["x"], key, (count,))
+        assert_same(asked.inputs["pixel_values_of_images"], key, (count,))
         said = json.loads(joined(GENERATE.encode(answer, asked)))
         assert_json(said["y"], key, () if count == 1 else (-1,))
-        inputs = {"x": flat(key)}
+        inputs = {"pixel_values_of_images": flat(key)}
         ask = HttpClient(UpstreamModel("m")).encode(
             inputs, (), InferRequest(model.view, inputs), model.described, stream=True
         )
-        assert_json(json.loads(joined(ask))["x"], key, () if count == 1 else (-1,))
+        assert_json(json.loads(joined(ask))["pixel_values_of_images"], key, () if count == 1 else (-1,))
         event = f'{{"model_name": "m", "model_version": "1", "y": {text}}}'.encode()
         told = HttpClient(UpstreamModel("m")).decode_part(received(event), model.described)
         assert_same(told.outputs["y"], key, (count,))
