@@ -18,6 +18,7 @@ from gateway.ports import Ask, Description, Reply, UpstreamModel
 
 _ROOT: Final = "/grps/v1"
 _HEADERS: Final = {"Content-Type": "application/json"}
+_EXACT: Final = 2.0**53
 _CODES: Final = {
     400: Code.INVALID_ARGUMENT,
     404: Code.NOT_FOUND,
@@ -149,7 +150,14 @@ def _read(item: Any) -> Tensor:
         elif row.datatype.startswith("FP"):
             data[field] = np.array([float(value) for value in values], DTYPES[row.datatype])
         else:
-            data[field] = np.array([int(value) for value in values], DTYPES[row.datatype])
+            data[field] = np.array([_whole(value) for value in values], DTYPES[row.datatype])
     dtype = item.get("dtype", 0)
     number = dtype if isinstance(dtype, int) else NUMBERS[dtype]
     return Tensor(item.get("name", ""), number, tuple(int(size) for size in item.get("shape", ())), data)
+
+
+def _whole(value: Any) -> int:
+    """1, 1.0 and "1" are the same number; one with a fraction, or rounded by its reader, is none. Raises ValueError."""
+    if isinstance(value, float) and not (value.is_integer() and abs(value) <= _EXACT):
+        raise ValueError(value)
+    return int(value)

@@ -6,6 +6,7 @@ Protocol; Triton's extensions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
+from adapters import json_body
 from adapters.open_inference import raw
 from adapters.open_inference.generate_client import decode_event, encode_generate
 from adapters.open_inference.inputs import elements_of
@@ -116,7 +118,7 @@ class HttpClient:
         answer = _parsed(body[:size])
         try:
             return _response(answer, body[size:])
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, json_body.WrongLeaf):
             raise broken(_ANSWER) from None
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
@@ -170,7 +172,10 @@ def _parsed(body: Buffer) -> Any:
     try:
         answer = orjson.loads(body)
     except ValueError:
-        raise broken("JSON") from None
+        try:
+            answer = json.loads(bytes(body))  # it has NaN and Infinity, as Triton does
+        except (ValueError, RecursionError):
+            raise broken("JSON") from None
     if not isinstance(answer, dict):
         raise broken(_ANSWER)
     return answer
@@ -191,12 +196,16 @@ def _response(answer: Mapping[str, Any], tail: memoryview) -> InferResponse:
 
 
 def _from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
+    """Integers are held to their range; a floating number may be null, as servers without a word for NaN write it."""
+    dtype = DTYPES[datatype]
     if datatype == "BYTES":
         texts = [text.encode() for text in _flat(data)]
         array = np.empty(len(texts), object)
         array[:] = texts
         return array.reshape(shape)
-    return np.array(data, DTYPES[datatype]).reshape(shape)
+    if dtype.kind in "biu":
+        return json_body.numbers(data, dtype).reshape(shape)
+    return np.array(data, dtype).reshape(shape)
 
 
 def _flat(data: Any) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from adapters import json_body
 from adapters.open_inference.events import Events
 from adapters.open_inference.generate import filled_shape
 from adapters.open_inference.response import dumps, json_text
@@ -27,8 +28,6 @@ _HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-str
 _ABOUT: Final = frozenset({"id", "model_name", "model_version"})
 _PARAMETERS: Final = "parameters"
 _ERROR: Final = "error"
-_KINDS: Final = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
-"""A dtype's kind -> those of JSON's values that fit it."""
 _EVENT: Final = "generate event"
 
 
@@ -122,8 +121,6 @@ def _array(value: Any, spec: TensorSpec) -> Array:
             array = np.empty(len(values), object)
             array[:] = [text.encode() for text in values]
             return array.reshape(shape)
-        if values and np.array(values).dtype.kind not in _KINDS.get(spec.dtype.kind, ""):
-            raise broken(_EVENT)
-        return np.array(values, spec.dtype).reshape(shape)
-    except (InvalidArgument, AttributeError, TypeError, ValueError, OverflowError):
+        return json_body.numbers(values, spec.dtype).reshape(shape)
+    except (InvalidArgument, AttributeError, ValueError, json_body.WrongLeaf):
         raise broken(_EVENT) from None
