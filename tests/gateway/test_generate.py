@@ -84,7 +84,8 @@ class House:
     def __init__(self) -> None:
         self.talkers = {name: Talker(decoupled=name != "once") for name in ("stream", "once", "full")}
         self.models = {name: self._model(name, talker) for name, talker in self.talkers.items()}
-        config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models=dict.fromkeys(self.models))
+        models = dict.fromkeys(self.models)
+        config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models=models)
         repository: Any = SimpleNamespace(all_available=lambda: True)
         router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve)
         self.metrics = Metrics(lambda: ())
