@@ -49,8 +49,10 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FRAME_BYTES: Final = 1 << 20
-_LONG_HEADERS_BYTES: Final = 256 << 10
-"""Longer headers end the connection, and not only the call: they cannot be refused before they have been read."""
+_LONG_HEADERS_BYTES: Final = 64 << 10
+"""Longer headers end the connection, and not only the call: they cannot be refused before they have been read, and
+nobody else has a turn meanwhile.
+"""
 _PONG_WITHIN_S: Final = 1.0
 _FAREWELL: Final = b"farewell"
 _MOST_HEADS: Final = 64

@@ -234,18 +234,33 @@ def _steps() -> dict[_State, list[tuple[_State | None, bytes]]]:
     return {state: [step(state, half) for half in range(16)] for state in inner}
 
 
+class _Rows(dict[_State, list[tuple[_State | None, bytes]]]):
+    """For each state, what each octet does: made of the steps of its halves as soon as a text comes by. Never stale."""
+
+    def __missing__(self, state: _State) -> list[tuple[_State | None, bytes]]:
+        steps = _steps()
+        row: list[tuple[_State | None, bytes]] = []
+        for octet in range(256):
+            middle, first = steps[state][octet >> 4]
+            following, second = (None, b"") if middle is None else steps[middle][octet & 0x0F]
+            row.append((following, first + second))
+        self[state] = row
+        return row
+
+
+_rows: Final = _Rows()
+
+
 def _decoded(text: bytes) -> bytes:
-    steps = _steps()
     state = _START
     found = []
     for octet in text:
-        for half in (octet >> 4, octet & 0x0F):
-            following, out = steps[state][half]
-            if following is None:
-                raise BadBlock("a text with an end within")
-            state = following
-            if out:
-                found.append(out)
+        following, out = _rows[state][octet]
+        if following is None:
+            raise BadBlock("a text with an end within")
+        state = following
+        if out:
+            found.append(out)
     bits, code = state
     if bits > _MOST_PADDING or code != (1 << bits) - 1:
         raise BadBlock("a text that is not padded")
