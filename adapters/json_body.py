@@ -25,7 +25,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal, cast
 
 import numpy as np
 import rapidjson
@@ -69,6 +69,8 @@ _SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
 _FEW_STRINGS: Final = 256
 _BEGINNING: Final = 64 << 10
+_WHOLE_BYTES: Final = 256 << 10
+_STEP_BYTES: Final = 64 << 10
 _LONGEST_TOKEN: Final = 16
 """Of those that a parser takes for something else when they are cut short: the end of a text is not looked at."""
 _MORE_FOLLOWS: Final = "The document root must not be followed"
@@ -248,8 +250,28 @@ def _check_counted() -> None:
 _decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)
 
 
+class _Steps:
+    """A text to be read in pieces. To give one takes a step of Python's, at which others may have the interpreter."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        piece = self._text[self._at : self._at + size]
+        self._at += size
+        return piece
+
+
 def _rapidjson(text: bytes) -> Any:
-    return _decoder(text)
+    """RapidJSON keeps the interpreter as long as it reads, tens of milliseconds for a megabyte. So a large text is read
+    in steps, which takes up to twice as long. Raises JSONDecodeError, UnicodeDecodeError, RecursionError, ValueError.
+    """
+    if len(text) <= _WHOLE_BYTES:
+        return _decoder(text)
+    if not text.isascii():
+        text.decode()  # the offset in the whole text, not in one of its strings
+    return _decoder(cast("IO[bytes]", _Steps(text)), chunk_size=_STEP_BYTES)
 
 
 def _reason(error: rapidjson.JSONDecodeError) -> tuple[str, int]:

@@ -58,6 +58,34 @@ def test_syntax_errors_have_rapidjsons_words_and_offset(body: bytes, reason: str
     assert (caught.value.reason, caught.value.offset) == (reason, offset)
 
 
+@pytest.mark.parametrize(("body", "reason", "offset"), ERRORS, ids=[repr(body[:20]) for body, _, _ in ERRORS])
+@pytest.mark.parametrize("step", [4, 5, 1000])
+def test_large_texts_are_read_in_steps_and_say_the_same(
+    body: bytes, reason: str, offset: int | None, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_body, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(json_body, "_STEP_BYTES", step)
+    test_syntax_errors_have_rapidjsons_words_and_offset(body, reason, offset)
+    assert read('{"a": [NaN, "é", {"b": -Infinity}]} x'.encode(), 9, ignore_trailing=True)["a"][1] == "é"
+
+
+def test_others_have_the_interpreter_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RapidJSON itself never gives it away."""
+    steps: list[int] = []
+    step = json_body._Steps.read
+
+    def counted(self: Any, size: int) -> bytes:
+        piece = step(self, size)
+        steps.append(len(piece))
+        return piece
+
+    monkeypatch.setattr(json_body._Steps, "read", counted)
+    with pytest.raises(MalformedJson):
+        read(b"[" + b"1," * (1 << 20) + b"}", 100)
+    assert len(steps) > 30
+    assert max(steps) <= 64 << 10
+
+
 def test_what_follows_the_document_may_be_ignored_however_deep() -> None:
     assert dict(read(b'{"a":1}' + b"[" * 5000, 100, ignore_trailing=True)) == {"a": 1}
     assert dict(read(b'{"a":2}' + b"\xff[" * 5000, 100, ignore_trailing=True)) == {"a": 2}
