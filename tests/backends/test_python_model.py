@@ -15,8 +15,8 @@ from gateway.canonical import DTYPES, InferRequest, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed, ShapeMismatch
 from gateway.meter import Meter
 from gateway.model import Model, ModelPlan
-from gateway.policies import QueuePolicy
 from gateway.ports import Backend, Computation, ModelSource
+from gateway.waiting import QueuePolicy
 
 
 @pytest.fixture
