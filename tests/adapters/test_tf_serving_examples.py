@@ -494,7 +494,7 @@ def encode(ask: Callable[..., InferRequest], verb: str, name: str, outputs: dict
     except GatewayError as error:
         reply = endpoint.encode_error(error, Call(b"", "POST", "", {}, "http"))
         assert reply.http_status == 400
-        return json.loads(bytes(reply.body))["error"].encode()  # type: ignore[arg-type]
+        return bytes(json.loads(bytes(reply.body))["error"].encode())  # type: ignore[arg-type]
     assert (reply.http_status, reply.headers) == (200, {"Content-Type": "application/json"})
     assert isinstance(reply.body, bytes)
     return reply.body

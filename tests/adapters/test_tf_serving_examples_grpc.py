@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from adapters.pb import message
 from adapters.tf_serving import example_proto
+from adapters.tf_serving.example_tensors import model_inputs
 from adapters.tf_serving.proto_routes import GRPC_ENDPOINTS
 from adapters.tf_serving.routes import match
 from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, Signature, TensorSpec
@@ -214,12 +215,12 @@ def test_every_encoding_gives_the_same(
     def by_hand() -> Any:
         spec, lists = example_proto._split(kind, request.body)
         assert message(kind).FromString(spec).model_spec.name == "m"
-        return example_proto.model_inputs(shown, example_proto._listed(kind, request.body, lists))
+        return model_inputs(shown, example_proto._listed(kind, request.body, lists))
 
     def at_once() -> Any:
         _, lists = example_proto._split(kind, request.body)
         large = example_proto._plain(request.body, lists) or example_proto._listed(kind, request.body, lists)
-        return example_proto.model_inputs(shown, large)
+        return model_inputs(shown, large)
 
     ways: list[Callable[[], Any]] = [
         lambda: found.endpoint.decode(call, resolve).inputs,

@@ -45,7 +45,7 @@ def save(folder: Path, op: str, inputs: dict[str, tuple[str, Any]], outputs: dic
     return folder
 
 
-def load(folder: Path, device: str = "cpu", **changes: Any) -> Backend:
+def load(folder: Path, device: str = "cpu", **changes: Any) -> Any:
     """`changes`: options of the backend, or fields of the source."""
     fields = {
         key: changes.pop(key, default) for key, default in (("inputs", ()), ("outputs", ()), ("max_batch_size", 0))

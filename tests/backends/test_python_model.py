@@ -18,8 +18,8 @@ from gateway.canonical import DTYPES, InferRequest, OutputRequest, Sequence, Ten
 from gateway.errors import InvalidArgument, ModelFailed, ShapeMismatch
 from gateway.meter import Meter
 from gateway.model import Model, ModelPlan
-from gateway.policies import QueuePolicy
 from gateway.ports import Backend, Computation, ModelSource
+from gateway.waiting import QueuePolicy
 
 
 @pytest.fixture

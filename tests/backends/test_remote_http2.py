@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from upstream_frames import MOST_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
+from waiting import steps
 
 from backends.remote.connection import TOO_LARGE, Lost, NotReached
 from backends.remote.grpc_connection import GrpcConnection
@@ -43,7 +44,7 @@ class Upstream:
     async def wait(self, body: bytes, context: Any) -> bytes:
         self.waiting.release()
         try:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.cancelled.release()
             raise
@@ -171,7 +172,7 @@ async def said_by(*pieces: bytes, closes: bool = False) -> Reply:
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
-                await asyncio.sleep(0.002)
+                await steps()
             if not closes:
                 await reader.read()
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from waiting import steps
 
 from adapters.open_inference.events import Events
 from adapters.upstream import http_failure
@@ -34,7 +35,7 @@ class Server:
             for piece in self.pieces:
                 writer.write(piece)
                 await writer.drain()
-                await asyncio.sleep(0.002)
+                await steps()
             self.then(writer)
             await reader.read()
         writer.close()

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import yaml
+from waiting import until
 
 from gateway.canonical import DTYPES
 from gateway.canonical import Sequence as RequestSequence
@@ -338,7 +339,7 @@ def initialize(self, args):
     self.sizes = []
 def execute(self, requests):
     if x_of(requests[0]).flat[0] == 99:
-        assert self.gate.wait(5)
+        assert self.gate.wait(50)
     self.sizes.append(len(requests))
     out = []
     for request in requests:
@@ -369,7 +370,7 @@ async def test_execute_gets_the_requests_of_a_batch_each_with_its_own_rows(world
     await world.start()
     model = world.python("m")
     jobs = [world.submit("m", [[99, 0]])]
-    await asyncio.sleep(0.05)
+    await until(lambda: world.app.repository.snapshot.models["m"][1].running)
     jobs += [world.submit("m", x) for x in ([[1, 2]], [[3, 4], [5, 6]], [[-1, 0]], [[7, 8]])]
     model.gate.set()
     got = await outcomes(jobs)
@@ -384,7 +385,7 @@ async def test_an_exception_fails_its_batch_once_and_nobody_else(world: Any) -> 
     await world.start()
     model = world.python("m")
     jobs = [world.submit("m", [[99, 0]])]
-    await asyncio.sleep(0.05)
+    await until(lambda: world.app.repository.snapshot.models["m"][1].running)
     jobs += [world.submit("m", x) for x in ([[1, 2]], [[666, 0]])]
     model.gate.set()
     got = await outcomes(jobs)
@@ -400,13 +401,14 @@ async def test_without_dynamic_batching_in_the_configuration_nobody_shares_execu
         "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
         "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2]}],
     }
+    more: dict[str, Any]
     for name, more in (("alone", {}), ("shared", {"dynamic_batching": {}})):
         world.model(name, HELD, max_batch_size=8, inputs=None, outputs=None, triton_config=config | more)
     await world.start()
     assert [spec.shape for spec in world.view("alone").inputs.values()] == [(-1, 2)]
     for name, sizes in (("alone", [1, 1, 1]), ("shared", [1, 2])):
         jobs = [world.submit(name, [[99, 0]])]
-        await asyncio.sleep(0.05)
+        await until(lambda: world.app.repository.snapshot.models[name][1].running)  # noqa: B023
         jobs += [world.submit(name, [[1, 2]]) for _ in range(2)]
         world.python(name).gate.set()
         await outcomes(jobs)

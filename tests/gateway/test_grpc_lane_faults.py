@@ -12,6 +12,7 @@ import h2_wire as h2
 import pytest
 from h2_wire import Wire, connect, data, frame, in_frames, literal, message, number, request, settings, window
 from toy_rpc import CHAT, ECHO, HOLD, Toy
+from waiting import steps
 
 from gateway.http2_frames import (
     ACK,
@@ -254,7 +255,7 @@ async def test_a_half_closed_connection_may_still_be_answered(toy: Toy) -> None:
         await toy.until(lambda: toy.model.open)
         wire.hang_up()
         assert (await other.call(ECHO, b"hello")).body == b"hello"
-        await asyncio.sleep(0.05)
+        await steps()
         toy.model.go.set()
         await wire.until(lambda: wire.streams[stream].over)
         assert wire.closed or wire.streams[stream].status in (0, 14)

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from waiting import stays, steps, until
 
 import gateway.service
 from adapters.open_inference.routes import match
@@ -26,7 +26,7 @@ from gateway.errors import LoadFailed, LoadRefused, ModelControlOff, ModelNotFou
 from gateway.loader import Hooks, LoadReport
 from gateway.metrics import Metrics
 from gateway.ports import BackendKind, Call, Computation, Observe, Options, Reply
-from gateway.questions import IndexEntry, ServerDescription
+from gateway.questions import IndexEntry, ModelReady, ServerDescription
 from gateway.repository import Repository
 from gateway.router import Router
 from gateway.service import Service
@@ -154,11 +154,7 @@ class World:
         return [report.error for report in reports]
 
     async def until(self, what: Callable[[], bool]) -> None:
-        for _ in range(500):
-            if what():
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("it never happened")
+        await until(what)
 
 
 def kinds_parts(model: Any) -> Iterable[str]:
@@ -234,7 +230,7 @@ async def test_requests_never_notice_a_reload(
 async def reload_often(world: World, times: int) -> None:
     for _ in range(times):
         await world.repository.load("a")
-        await asyncio.sleep(0.002)
+        await steps()
 
 
 async def test_a_model_is_exchanged_while_a_body_is_read(make: Any, put: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,17 +368,15 @@ async def test_a_caller_who_leaves_does_not_stop_a_load(make: Any, put: Any) -> 
 
 
 def ready_question(name: str) -> Any:
-    return gateway.service.ModelReady(ModelRef(name))
+    return ModelReady(ModelRef(name))
 
 
 async def test_the_end_does_not_wait_for_a_load(make: Any, put: Any) -> None:
     put("a/1", "held")
     world = make(EXPLICIT)
     starting = asyncio.ensure_future(world.start())
-    await asyncio.sleep(0.05)
-    begun = time.monotonic()
-    await world.repository.close()
-    assert time.monotonic() - begun < 2
+    await until(lambda: world.repository._work)
+    await world.repository.close()  # while the model is held
     with pytest.raises(asyncio.CancelledError):
         await starting
 
@@ -414,7 +408,7 @@ async def test_an_unloaded_model_answers_what_it_accepted(make: Any, put: Any) -
     await world.start()
     world.gate.clear()
     accepted = [asyncio.ensure_future(world.ask("a")) for _ in range(5)]
-    await asyncio.sleep(0.02)
+    await steps()
     await asyncio.wait_for(world.repository.unload("a"), 1)
     assert world.states("a") == {1: "UNLOADING"}
     assert await world.repository.index() == (IndexEntry("a", 1, "UNLOADING"),)
@@ -439,7 +433,7 @@ async def test_whoever_waits_for_a_leaving_model_learns_of_the_end(make: Any, pu
     await world.start()
     world.gate.clear()
     accepted = asyncio.ensure_future(world.ask("a"))
-    await asyncio.sleep(0.02)
+    await steps()
     await world.repository.unload("a")
     world.repository.give_up()
     assert await accepted == "model 'a' has stopped accepting requests"
@@ -469,15 +463,14 @@ async def test_a_model_that_comes_back_while_it_leaves_is_available(make: Any, p
     await world.start()
     world.gate.clear()
     accepted = asyncio.ensure_future(world.ask("a"))
-    await asyncio.sleep(0.02)
+    await steps()
     await world.repository.unload("a")
     world.put("a/1", 4)
     await world.repository.load("a")
     world.gate.set()
     assert await accepted == [3.0, 3.0]
     await world.until(lambda: world.closed == [3.0])
-    await asyncio.sleep(0.02)
-    assert world.states("a") == {1: "AVAILABLE"}
+    await stays(lambda: world.states("a") == {1: "AVAILABLE"})
     assert await world.ask("a") == [4.0, 4.0]
     assert 'model="a"' in world.metrics.render().decode()
 
@@ -619,7 +612,7 @@ async def test_a_repository_that_cannot_be_read_costs_no_model(make: Any, put: A
     await world.start()
     polling = asyncio.ensure_future(world.repository.keep_polling(world.reports.append))
     (tmp_path / "repo").rename(tmp_path / "gone")
-    await asyncio.sleep(0.1)
+    await until(lambda: world.reports)
     assert await world.ask("b") == [2.0, 2.0]
     (tmp_path / "gone").rename(tmp_path / "repo")
     world.put("repo/b/2", 5)
@@ -639,8 +632,7 @@ async def test_a_slow_load_holds_up_no_other_model(make: Any, put: Any) -> None:
     assert await world.ask("quick") == [6.0, 6.0]
     world.hold.set()
     await world.until(lambda: "slow" in world.repository.snapshot.models)
-    await asyncio.sleep(0.05)
-    assert world.loads == [("b", 1), ("quick", 1), ("slow", 1)]
+    await stays(lambda: world.loads == [("b", 1), ("quick", 1), ("slow", 1)])
     polling.cancel()
 
 

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 20.0
@@ -73,13 +73,6 @@ class Run:
     @property
     def restarts(self) -> str:
         return (self.folder / "restarts").read_text()
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + WITHIN_S
-    while not done():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:

@@ -187,6 +187,7 @@ def save_modules(folder: Path) -> None:
         "ballast/1": Ballast(),
         "triton/1/model.savedmodel": Half(4.0),
     }
+    module: Any
     for path, module in modules.items():
         tf.saved_model.save(module, str(folder / path), signatures={"serving_default": module.predict})
 
