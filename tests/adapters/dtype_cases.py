@@ -72,7 +72,7 @@ class Key(NamedTuple):
     """
 
     datatype: str
-    count: int
+    count: int  # type: ignore[assignment]
     family: Family = "text"
     turn: int = 0
 
@@ -120,9 +120,10 @@ def edges(datatype: str, family: Family = "text") -> Array:
         limits = np.iinfo(dtype)
         ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
         return np.array(ends + [each for each in _WHOLE if limits.min <= each <= limits.max], dtype)
-    limits = ml_dtypes.finfo(dtype)
-    own = [limits.max, limits.min, limits.tiny, -limits.tiny, limits.smallest_subnormal, -limits.smallest_subnormal]
-    own += [limits.eps, np.nextafter(limits.tiny, dtype.type(0)), np.nextafter(dtype.type(1), dtype.type(2))]
+    kind: Any = ml_dtypes.finfo
+    floats = kind(dtype)
+    own = [floats.max, floats.min, floats.tiny, -floats.tiny, floats.smallest_subnormal, -floats.smallest_subnormal]
+    own += [floats.eps, np.nextafter(floats.tiny, dtype.type(0)), np.nextafter(dtype.type(1), dtype.type(2))]
     with np.errstate(over="ignore", under="ignore"):
         more = np.array([0.0, -0.0, 1.0, -1.0, *_BROKEN, *[-each for each in _BROKEN], *map(float, _WHOLE)]).astype(
             dtype

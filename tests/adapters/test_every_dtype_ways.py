@@ -420,7 +420,7 @@ def test_nothing_that_is_refused_is_refused_otherwise_by_another_way(
             "[1e999]",
         )
     ]
-    told = {}
+    told: dict[Any, Any] = {}
     for way in WAYS:
         with monkeypatch.context() as patched:
             take(way, patched)

@@ -242,7 +242,8 @@ async def test_models_that_do_not_fit_are_named(
 
 async def test_a_part_that_is_exchanged_as_it_is_asked_is_asked_again(build: Any, run: Any) -> None:
     part = Part(double)
-    submit, refused = part.submit, []
+    submit = part.submit
+    refused: list[Any] = []
 
     def closed_once(request: InferRequest, *, awaited: bool = False) -> Any:
         if not refused:

@@ -132,7 +132,7 @@ class Core:
             forget=lambda connection: None,
         )  # fmt: skip
         self.connection = Connection(lane, FrameBudget(clock or Clock()))
-        self.connection._soon = self.steps.append  # type: ignore[method-assign]
+        self.connection._soon = self.steps.append  # type: ignore[method-assign, assignment]
         self.pipe = Pipe()
         self.connection.connection_made(self.pipe)
         self.wire = Wire(None, None)  # type: ignore[arg-type]

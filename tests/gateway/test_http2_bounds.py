@@ -12,6 +12,7 @@ from toy_rpc import ECHO, Toy
 
 from gateway import grpc_connection
 from gateway.config.options import Limits
+from gateway.grpc_call import LaneRpc
 from gateway.grpc_exchange import Bounds
 from gateway.grpc_lane import GrpcLane
 from gateway.http2_frames import (
@@ -47,7 +48,7 @@ GIB = b"\0" + (1 << 30).to_bytes(4, "big")
 
 
 def calls() -> int:
-    return sum(isinstance(each, grpc_connection.LaneRpc) for each in gc.get_objects())
+    return sum(isinstance(each, LaneRpc) for each in gc.get_objects())
 
 
 def heads(first: int, count: int, block: bytes = OPEN, flags: int = 0) -> bytes:
