@@ -16,6 +16,7 @@ from dtype_cases import (
     FLOATS,
     INTEGERS,
     WAYS,
+    WAYS_OUT,
     Key,
     Shape,
     assert_same,
@@ -63,6 +64,7 @@ TABLE = {
 """Datatype -> its number and name, and the flat field that has its elements."""
 WITHOUT = [name for name in DTYPES if name not in TABLE]
 every_way = pytest.mark.parametrize("way", WAYS)
+ways_out = pytest.mark.parametrize("way", WAYS_OUT)
 carried = pytest.mark.parametrize("datatype", TABLE)
 not_carried = pytest.mark.parametrize("datatype", WITHOUT)
 
@@ -130,7 +132,7 @@ def test_json_requests(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch,
             assert_same(model.over_http(body_of(key, (count,), quoted(key))).inputs["x"], key, (count,), exact=False)
 
 
-@every_way
+@ways_out
 @not_carried
 def test_datatypes_without_a_name(
     way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]
@@ -274,7 +276,7 @@ def layout_of(key: Key, shape: Shape, indent: int) -> str:
     return json.dumps(said, indent=indent)
 
 
-@every_way
+@ways_out
 @carried
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 def test_json_replies(
@@ -294,7 +296,7 @@ def test_json_replies(
                 assert reply.headers["Content-Type"] == "application/json;charset=utf-8"
 
 
-@every_way
+@ways_out
 @pytest.mark.parametrize("datatype", DTYPES)
 def test_ndarray_replies(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     """Nested lists of the doubles that equal the floats; no other datatype has them."""
@@ -318,7 +320,7 @@ def _word(value: float) -> Any:
     return value if np.isfinite(value) else "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-@every_way
+@ways_out
 @pytest.mark.parametrize("endpoint", [HTTP, GRPC], ids=["http", "grpc"])
 def test_texts_that_are_none_are_refused(
     way: str, endpoint: Any, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]
@@ -361,7 +363,7 @@ def test_messages(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make
             assert_same(model.over_grpc(gtensors=tensors).inputs["x"], key, shape, exact=datatype not in FLOATS)
 
 
-@every_way
+@ways_out
 @carried
 def test_message_replies(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     take(way, monkeypatch)
@@ -394,7 +396,7 @@ def asks(client: Any, model: Model, array: Any) -> bytes:
     return joined(client.encode(inputs, (), InferRequest(model.view, inputs), model.described, stream=False))
 
 
-@every_way
+@ways_out
 @carried
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     take(way, monkeypatch)
@@ -463,7 +465,7 @@ MAPS: dict[Any, tuple[str, list[Any]]] = {
 }
 
 
-@every_way
+@ways_out
 @pytest.mark.parametrize("name", MAPS)
 def test_entries_of_maps(way: str, name: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     take(way, monkeypatch)

@@ -18,6 +18,7 @@ from dtype_cases import (
     INTEGERS,
     SHAPED,
     WAYS,
+    WAYS_OUT,
     Key,
     Shape,
     assert_json,
@@ -68,6 +69,7 @@ TABLE = {
 }
 """Datatype -> its DataType, and the field of TensorProto that has its elements."""
 every_way = pytest.mark.parametrize("way", WAYS)
+ways_out = pytest.mark.parametrize("way", WAYS_OUT)
 every_datatype = pytest.mark.parametrize("datatype", DTYPES)
 
 
@@ -276,7 +278,7 @@ def laid_out(key: Key, shape: Shape, form: str) -> str:
     return '{\n    "predictions": [' + ", ".join(rows) + "\n    ]\n}"
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("form", ["inputs", "instances"])
 def test_rest_replies(
@@ -307,7 +309,7 @@ def test_rest_replies(
             assert got == expected(key, shape, form), (shape, layout)
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("form", ["inputs", "instances"])
 def test_rest_replies_of_several_outputs(
@@ -320,14 +322,16 @@ def test_rest_replies_of_several_outputs(
     asked = model.over_rest(rest_body(form, Key(datatype, 1), (1,))[:-1] + ', "signature_name": "both"}')
     for count, shape in ((1, (1, 1)), (1023, (33, 31)), (1024, (1024,)), (20_000, (100, 200))):
         keys = {"y": Key(datatype, count, "odd", 0), "z": Key(datatype, count, "odd", 1)}
-        outputs = {name: shaped(key, shape) for name, key in keys.items()}
-        said = json.loads(joined(REST.encode(InferResponse(outputs), asked)))
-        for name, key in keys.items():
-            columns = said["outputs"][name] if form == "inputs" else [row[name] for row in said["predictions"]]
-            assert_json(columns, key, shape)
+        every = [dict(few_layouts(shaped(key, shape), "")) for key in keys.values()]
+        for layout in every[0] if count < 2000 else ("read-only",):
+            outputs = {name: arrays[layout] for name, arrays in zip(keys, every, strict=True)}
+            said = json.loads(joined(REST.encode(InferResponse(outputs), asked)))
+            for name, key in keys.items():
+                columns = said["outputs"][name] if form == "inputs" else [row[name] for row in said["predictions"]]
+                assert_json(columns, key, shape)
 
 
-@every_way
+@ways_out
 @every_datatype
 def test_outputs_whose_name_ends_in_bytes(
     way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
@@ -464,7 +468,7 @@ def test_a_tensor_of_another_dtype_is_refused(datatype: str, make: Callable[[str
                 model.over_grpc(tensor)
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("content", [False, True], ids=["typed", "content"])
 def test_grpc_replies(
@@ -511,7 +515,7 @@ def asks(client: Any, model: Model, array: Any) -> bytes:
     return joined(client.encode(inputs, (), InferRequest(model.view, inputs), model.described, stream=False))
 
 
-@every_way
+@ways_out
 @every_datatype
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]) -> None:
     take(way, monkeypatch)
@@ -535,6 +539,14 @@ def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, m
                 assert value == nested([{"b64": base64.b64encode(each).decode()} for each in leaves(odd)], shape)
             else:
                 assert_json(value, odd, shape)
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
+def test_clients_ask_with_one_value_alone(datatype: str, value: float, make: Callable[[str], Model]) -> None:
+    array = np.full(3, value, DTYPES[datatype])
+    said = json.loads(asks(HttpClient(UpstreamModel("m")), make(datatype), array))["inputs"]["x"]
+    np.testing.assert_array_equal(np.array(said), array)
 
 
 @every_way
