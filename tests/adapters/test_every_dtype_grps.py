@@ -214,11 +214,30 @@ def test_floats_beyond_their_range(way: str, monkeypatch: pytest.MonkeyPatch, ma
         assert half.over_http(body_of(Key("FP16", count), (count,), text)).inputs["x"].tolist() == [np.inf] * (
             count - 1
         ) + [-np.inf]
-        for wrong in ("3.4028235e38", "1e39", "-1e300"):
+        for wrong in ("3.4028235e38", "-3.4028235e38", "1e39", "-1e300"):
             text = "[" + "1," * (count - 1) + wrong + "]"
             for model, datatype in ((half, "FP16"), (single, "FP32")):
                 with pytest.raises(InvalidArgument, match=r"^Failed to parse gtensors"):
                     model.over_http(body_of(Key(datatype, count), (count,), text))
+
+
+@every_way
+@carried
+def test_other_names_of_fields(
+    way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]
+) -> None:
+    """In lower camel case; and flat_double, which the protocol's page says and no schema has."""
+    take(way, monkeypatch)
+    model = make(datatype)
+    _, _, field = TABLE[datatype]
+    names = [field.replace("_", " ").title().replace(" ", "").replace("Flat", "flat")]
+    names += ["flat_double"] if datatype == "FP64" else []
+    for count in (1, 1024):
+        key = Key(datatype, count)
+        body = body_of(key, (count,), json_text(key))
+        for name in names:
+            got = model.over_http(body.replace(f'"{field}"', f'"{name}"')).inputs["x"]
+            assert_same(got, key, (count,))
 
 
 @every_way
@@ -493,6 +512,17 @@ def test_entries_of_maps(way: str, name: str, monkeypatch: pytest.MonkeyPatch, m
         assert said == {name: {"key": in_json}}
         told = GrpsMessage.FromString(joined(GRPC.encode(answer, over_grpc)))
         assert dict(getattr(told.gmap, name)) == {"key": float(want[0]) if name == "s_f" else value}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("s_i32", 2**31), ("s_i32", -(2**31) - 1), ("s_i64", 2**63), ("s_f", 1e39), ("s_f", -3.4028235e38), ("s_s", 1)],
+)
+def test_entries_that_do_not_fit(name: str, wrong: Any, make: Callable[..., Model]) -> None:
+    mapping = GrpsMapping.model_validate({"gmap": {name: {"key": "x"}}})
+    model = make(MAPS[name][0], mappings={"grps": mapping})
+    with pytest.raises(InvalidArgument, match=f"^Failed to parse gmap.{name}.key field"):
+        model.over_http(json.dumps({"gmap": {name: {"key": wrong}}}))
 
 
 @pytest.mark.parametrize("datatype", DTYPES)

@@ -688,12 +688,12 @@ def test_clients_read_what_is_no_number(datatype: str, make: Callable[[str], Mod
     )
 
 
-@pytest.mark.parametrize("datatype", INTEGERS)
+@pytest.mark.parametrize("datatype", ["BOOL", *INTEGERS])
 def test_clients_refuse_answers_that_do_not_fit(datatype: str, make: Callable[[str], Model]) -> None:
     model = make(datatype)
-    limits = np.iinfo(DTYPES[datatype])
-    for wrong in (int(limits.min) - 1, int(limits.max) + 1):
-        output = {"name": "y", "shape": [2], "datatype": datatype, "data": [1, wrong]}
+    limits = np.iinfo("u1" if datatype == "BOOL" else DTYPES[datatype])
+    for wrong in (int(limits.min) - 1, int(limits.max) + 1, 1.5, "1", None, datatype != "BOOL" or 0):
+        output = {"name": "y", "shape": [2], "datatype": datatype, "data": [datatype == "BOOL" or 1, wrong]}
         with pytest.raises(ModelFailed):
             HttpClient(UpstreamModel("m")).decode(received(json.dumps({"outputs": [output]}).encode()), model.described)
 

@@ -438,6 +438,9 @@ def test_typed_fields_of_another_number(
         alone = model.over_grpc(typed(key, (count,), values[:1])).inputs["x"]
         assert (alone == flat(key)[0]).all() or np.isnan(flat(key)[0])
         assert (alone.dtype, alone.shape) == (DTYPES[datatype], (count,))
+        two = model.over_grpc(typed(key, (count,), values[:2])).inputs["x"]
+        want = np.concatenate((flat(key)[:2][:count], np.repeat(flat(key)[1:2], max(0, count - 2))))
+        assert two.tolist() == want.tolist() if datatype == "BYTES" else two.tobytes() == want.tobytes()
         nothing = model.over_grpc(typed(key, (count,), [])).inputs["x"]
         assert nothing.tolist() == [b"" if datatype == "BYTES" else 0] * count
         assert nothing.dtype == DTYPES[datatype]
@@ -454,6 +457,38 @@ def test_typed_fields_are_cut_to_the_width(
     for values in ([300, -1, 70_000, 2**31 - 1, -(2**31)], [1, 2, 3, 4, 5] * 300 + [-300]):
         got = model.over_grpc(typed(Key(datatype, 1), (len(values),), values)).inputs["x"]
         assert got.tobytes() == b"".join([(v & (256**width - 1)).to_bytes(width, "little") for v in values])
+
+
+def test_what_repeated_values_may_become(make: Callable[[str], Model]) -> None:
+    """4 MiB of the 64 that a message may have; one value takes no memory, several count four times."""
+    model = make("FP64")
+    for count, values, fits in (
+        (1 << 19, 1, True),
+        ((1 << 19) + 1, 1, False),
+        (1 << 17, 2, True),
+        ((1 << 17) + 1, 2, False),
+    ):
+        tensor = typed(Key("FP64", 1), (count,), [1.5] * values)
+        if fits:
+            assert model.over_grpc(tensor).inputs["x"].size == count
+        else:
+            with pytest.raises(InvalidArgument, match=r"of which few were sent$"):
+                model.over_grpc(tensor)
+
+
+FOREIGN = {8: 8, 18: 16, 11: 1, 12: 1, 15: 2, 16: 2, 13: 4, 24: 1, 25: 1, 29: 1, 30: 1}
+"""Dtypes that a tensor may have and no model takes -> bytes of an element."""
+
+
+@pytest.mark.parametrize("number", FOREIGN)
+def test_dtypes_that_no_model_takes(number: int, make: Callable[[str], Model]) -> None:
+    model = make("FP32")
+    for count in (1, 3):
+        for size in (count * FOREIGN[number], count * FOREIGN[number] + 1):
+            tensor = {"dtype": number, "tensor_shape": {"dim": [{"size": count}]}, "tensor_content": bytes(size)}
+            words = r"^Expects arg\[0\] to be float" if size == count * FOREIGN[number] else "^tensor parsing error: x$"
+            with pytest.raises(InvalidArgument, match=words):
+                model.over_grpc(tensor)
 
 
 @every_datatype

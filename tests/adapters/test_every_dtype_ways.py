@@ -342,6 +342,15 @@ def test_more_texts_than_elements_are_refused(
             said = ModelInfer(model_name="m", inputs=[item], raw_input_contents=[data])
             with pytest.raises(InvalidArgument):
                 model.decode(GRPC["v2"], said.SerializeToString())
+        for rest, words in (
+            (b"\5\0\0", "expecting 4 bytes but only 3 bytes available"),
+            (b"\5\0\0\0", "expecting string of length 5 but only 0 bytes available"),
+            (b"\5\0\0\0abcd", "expecting string of length 5 but only 4 bytes available"),
+        ):
+            item = {"name": "pixel_values_of_images", "shape": [count + 1], "datatype": "BYTES"}
+            said = ModelInfer(model_name="m", inputs=[item], raw_input_contents=[whole + rest])
+            with pytest.raises(InvalidArgument, match=words):
+                model.decode(GRPC["v2"], said.SerializeToString())
 
 
 # ------------------------------------------------------------------------------------------------------- shared memory
