@@ -163,7 +163,7 @@ def bytes_of(tensors: Tensors) -> int | None:
         elif array.size > _MOST_COUNTED:
             return None
         else:
-            total += sum([len(element) for element in array.flat]) + _ELEMENT_BYTES * array.size
+            total += sum([len(element) for element in array.reshape(-1)]) + _ELEMENT_BYTES * array.size
     return total
 
 

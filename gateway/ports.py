@@ -252,7 +252,7 @@ def is_long_as_bytes(answer: InferResponse, request: InferRequest) -> bool:
 
 
 def _are_long(texts: Array) -> bool:
-    return texts.size > QUICK_TEXTS or sum(map(len, texts.flat)) > _QUICK_TEXT_BYTES
+    return texts.size > QUICK_TEXTS or sum(map(len, texts.reshape(-1))) > _QUICK_TEXT_BYTES
 
 
 @dataclass(frozen=True, slots=True)

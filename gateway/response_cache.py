@@ -139,7 +139,7 @@ class Remembering(AsyncIterator[InferResponse]):
 
 
 def _content(array: Array) -> Hashable:
-    return array.tobytes() if array.dtype != BYTES else tuple(array.flat)
+    return array.tobytes() if array.dtype != BYTES else tuple(array.reshape(-1).tolist())
 
 
 def _kept(array: Array) -> Array:

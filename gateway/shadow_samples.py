@@ -120,10 +120,10 @@ def _number(value: float) -> float | str:
 
 def _input(array: Array) -> Mapping[str, Any]:
     said: dict[str, Any] = {"datatype": datatype_of(array.dtype), "shape": list(array.shape)}
-    if array.size > _MOST_ELEMENTS or (array.dtype == BYTES and sum(map(len, array.flat)) > _MOST_ELEMENTS):
+    if array.size > _MOST_ELEMENTS or (array.dtype == BYTES and sum(map(len, array.reshape(-1))) > _MOST_ELEMENTS):
         return said
     if array.dtype == BYTES:
-        said["data"] = [element.decode("utf-8", "backslashreplace") for element in array.flat]
+        said["data"] = [element.decode("utf-8", "backslashreplace") for element in array.reshape(-1)]
     elif array.dtype.kind in "iub":
         said["data"] = array.reshape(-1).tolist()
     else:

@@ -187,10 +187,11 @@ def _ndarray(value: Any, body: bytes) -> Array:
 def _with_booleans(nested: Any, leaf: Any) -> Array:
     """The same where `leaf` is no number: rare enough for a Python object per element."""
     values = np.array(as_list(nested), np.object_)
-    types = {type(value) for value in values.flat}
+    leaves = values.reshape(-1)
+    types = {type(value) for value in leaves}
     if types - {bool, int, float, list}:
         raise InvalidArgument(f"Parse NDArray failed: {shown(leaf)} is not a number or array.") from None
-    if any(isinstance(value, list) for value in values.flat):
+    if any(isinstance(value, list) for value in leaves):
         raise InvalidArgument("Parse NDArray failed: NDArray some array size not match.") from None
     try:
         with np.errstate(over="ignore"):

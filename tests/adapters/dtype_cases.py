@@ -279,7 +279,7 @@ def assert_same(got: Array, key: Key, shape: Shape, *, exact: bool = True) -> No
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     if want.dtype == object:
         assert got.tolist() == want.tolist()
-        assert {type(each) for each in got.flat} <= {bytes}
+        assert {type(each) for each in got.reshape(-1)} <= {bytes}
         return
     if not exact and want.dtype.kind != "b":
         with np.errstate(invalid="ignore"):
@@ -331,6 +331,8 @@ def received(body: bytes, status: int = 200, **headers: str) -> Reply:
 
 WAYS = ("as it runs", "no helpers", "plain", "by hand")
 """`plain`: without any of the shortcuts. `by hand`: what is cut by hand where it is large, is cut where it is small."""
+WAYS_OUT = ("as it runs", "plain")
+"""Those that differ where something is written."""
 NEVER = 1 << 62
 PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
     "v2_json_templates": [(v2_request, "_HAS_TEMPLATES", False)],

@@ -16,6 +16,7 @@ from dtype_cases import (
     FLOATS,
     INTEGERS,
     WAYS,
+    WAYS_OUT,
     Key,
     Shape,
     assert_same,
@@ -63,6 +64,7 @@ TABLE = {
 """Datatype -> its number and name, and the flat field that has its elements."""
 WITHOUT = [name for name in DTYPES if name not in TABLE]
 every_way = pytest.mark.parametrize("way", WAYS)
+ways_out = pytest.mark.parametrize("way", WAYS_OUT)
 carried = pytest.mark.parametrize("datatype", TABLE)
 not_carried = pytest.mark.parametrize("datatype", WITHOUT)
 
@@ -130,7 +132,7 @@ def test_json_requests(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch,
             assert_same(model.over_http(body_of(key, (count,), quoted(key))).inputs["x"], key, (count,), exact=False)
 
 
-@every_way
+@ways_out
 @not_carried
 def test_datatypes_without_a_name(
     way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]
@@ -212,11 +214,30 @@ def test_floats_beyond_their_range(way: str, monkeypatch: pytest.MonkeyPatch, ma
         assert half.over_http(body_of(Key("FP16", count), (count,), text)).inputs["x"].tolist() == [np.inf] * (
             count - 1
         ) + [-np.inf]
-        for wrong in ("3.4028235e38", "1e39", "-1e300"):
+        for wrong in ("3.4028235e38", "-3.4028235e38", "1e39", "-1e300"):
             text = "[" + "1," * (count - 1) + wrong + "]"
             for model, datatype in ((half, "FP16"), (single, "FP32")):
                 with pytest.raises(InvalidArgument, match=r"^Failed to parse gtensors"):
                     model.over_http(body_of(Key(datatype, count), (count,), text))
+
+
+@every_way
+@carried
+def test_other_names_of_fields(
+    way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]
+) -> None:
+    """In lower camel case; and flat_double, which the protocol's page says and no schema has."""
+    take(way, monkeypatch)
+    model = make(datatype)
+    _, _, field = TABLE[datatype]
+    names = [field.replace("_", " ").title().replace(" ", "").replace("Flat", "flat")]
+    names += ["flat_double"] if datatype == "FP64" else []
+    for count in (1, 1024):
+        key = Key(datatype, count)
+        body = body_of(key, (count,), json_text(key))
+        for name in names:
+            got = model.over_http(body.replace(f'"{field}"', f'"{name}"')).inputs["x"]
+            assert_same(got, key, (count,))
 
 
 @every_way
@@ -274,7 +295,7 @@ def layout_of(key: Key, shape: Shape, indent: int) -> str:
     return json.dumps(said, indent=indent)
 
 
-@every_way
+@ways_out
 @carried
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 def test_json_replies(
@@ -294,7 +315,7 @@ def test_json_replies(
                 assert reply.headers["Content-Type"] == "application/json;charset=utf-8"
 
 
-@every_way
+@ways_out
 @pytest.mark.parametrize("datatype", DTYPES)
 def test_ndarray_replies(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     """Nested lists of the doubles that equal the floats; no other datatype has them."""
@@ -318,7 +339,7 @@ def _word(value: float) -> Any:
     return value if np.isfinite(value) else "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-@every_way
+@ways_out
 @pytest.mark.parametrize("endpoint", [HTTP, GRPC], ids=["http", "grpc"])
 def test_texts_that_are_none_are_refused(
     way: str, endpoint: Any, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]
@@ -361,7 +382,7 @@ def test_messages(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make
             assert_same(model.over_grpc(gtensors=tensors).inputs["x"], key, shape, exact=datatype not in FLOATS)
 
 
-@every_way
+@ways_out
 @carried
 def test_message_replies(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     take(way, monkeypatch)
@@ -394,7 +415,7 @@ def asks(client: Any, model: Model, array: Any) -> bytes:
     return joined(client.encode(inputs, (), InferRequest(model.view, inputs), model.described, stream=False))
 
 
-@every_way
+@ways_out
 @carried
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     take(way, monkeypatch)
@@ -463,7 +484,7 @@ MAPS: dict[Any, tuple[str, list[Any]]] = {
 }
 
 
-@every_way
+@ways_out
 @pytest.mark.parametrize("name", MAPS)
 def test_entries_of_maps(way: str, name: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     take(way, monkeypatch)
@@ -491,6 +512,17 @@ def test_entries_of_maps(way: str, name: str, monkeypatch: pytest.MonkeyPatch, m
         assert said == {name: {"key": in_json}}
         told = GrpsMessage.FromString(joined(GRPC.encode(answer, over_grpc)))
         assert dict(getattr(told.gmap, name)) == {"key": float(want[0]) if name == "s_f" else value}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("s_i32", 2**31), ("s_i32", -(2**31) - 1), ("s_i64", 2**63), ("s_f", 1e39), ("s_f", -3.4028235e38), ("s_s", 1)],
+)
+def test_entries_that_do_not_fit(name: str, wrong: Any, make: Callable[..., Model]) -> None:
+    mapping = GrpsMapping.model_validate({"gmap": {name: {"key": "x"}}})
+    model = make(MAPS[name][0], mappings={"grps": mapping})
+    with pytest.raises(InvalidArgument, match=f"^Failed to parse gmap.{name}.key field"):
+        model.over_http(json.dumps({"gmap": {name: {"key": wrong}}}))
 
 
 @pytest.mark.parametrize("datatype", DTYPES)

@@ -16,6 +16,7 @@ from dtype_cases import (
     INTEGERS,
     SHAPED,
     WAYS,
+    WAYS_OUT,
     Key,
     Shape,
     assert_json,
@@ -94,6 +95,7 @@ def make(make_model: Callable[..., ModelView], make_resolve: Callable[..., Resol
 
 
 every_way = pytest.mark.parametrize("way", WAYS)
+ways_out = pytest.mark.parametrize("way", WAYS_OUT)
 every_datatype = pytest.mark.parametrize("datatype", DTYPES)
 
 
@@ -349,7 +351,7 @@ def test_shared_memory(datatype: str, transport: str, make: Callable[[str], Mode
 # --------------------------------------------------------------------------------------------------------- HTTP replies
 
 
-@every_way
+@ways_out
 @every_datatype
 def test_json_replies(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]) -> None:
     take(way, monkeypatch)
@@ -376,7 +378,7 @@ def test_json_replies(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, 
                 assert_json(output["data"], key)
 
 
-@every_way
+@ways_out
 def test_texts_that_are_none_are_refused_in_json(
     way: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
 ) -> None:
@@ -390,7 +392,7 @@ def test_texts_that_are_none_are_refused_in_json(
                 INFER.encode(InferResponse({"y": array}), InferRequest(model.view, {}))
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("coding", ["", "gzip", "deflate"])
 def test_binary_replies(
@@ -426,7 +428,7 @@ def inflated(body: bytes, coding: str) -> bytes:
     return gzip.decompress(body) if coding == "gzip" else zlib.decompress(body) if coding else body
 
 
-@every_way
+@ways_out
 def test_every_datatype_in_one_reply(
     way: str, monkeypatch: pytest.MonkeyPatch, make_model: Any, make_resolve: Any
 ) -> None:
@@ -560,7 +562,7 @@ def test_typed_contents_of_another_number(datatype: str, make: Callable[[str], M
                 model.over_grpc(said)
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 def test_grpc_replies(
@@ -614,7 +616,7 @@ def asks(client: Any, model: Model, array: Any, **more: Any) -> Any:
     return client.encode(inputs, (), InferRequest(model.view, inputs, **more), model.described, stream=False)
 
 
-@every_way
+@ways_out
 @every_datatype
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]) -> None:
     take(way, monkeypatch)
@@ -686,12 +688,12 @@ def test_clients_read_what_is_no_number(datatype: str, make: Callable[[str], Mod
     )
 
 
-@pytest.mark.parametrize("datatype", INTEGERS)
+@pytest.mark.parametrize("datatype", ["BOOL", *INTEGERS])
 def test_clients_refuse_answers_that_do_not_fit(datatype: str, make: Callable[[str], Model]) -> None:
     model = make(datatype)
-    limits = np.iinfo(DTYPES[datatype])
-    for wrong in (int(limits.min) - 1, int(limits.max) + 1):
-        output = {"name": "y", "shape": [2], "datatype": datatype, "data": [1, wrong]}
+    limits = np.iinfo("u1" if datatype == "BOOL" else DTYPES[datatype])
+    for wrong in (int(limits.min) - 1, int(limits.max) + 1, 1.5, "1", None, datatype != "BOOL" or 0):
+        output = {"name": "y", "shape": [2], "datatype": datatype, "data": [datatype == "BOOL" or 1, wrong]}
         with pytest.raises(ModelFailed):
             HttpClient(UpstreamModel("m")).decode(received(json.dumps({"outputs": [output]}).encode()), model.described)
 

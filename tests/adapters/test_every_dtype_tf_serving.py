@@ -18,6 +18,7 @@ from dtype_cases import (
     INTEGERS,
     SHAPED,
     WAYS,
+    WAYS_OUT,
     Key,
     Shape,
     assert_json,
@@ -68,6 +69,7 @@ TABLE = {
 }
 """Datatype -> its DataType, and the field of TensorProto that has its elements."""
 every_way = pytest.mark.parametrize("way", WAYS)
+ways_out = pytest.mark.parametrize("way", WAYS_OUT)
 every_datatype = pytest.mark.parametrize("datatype", DTYPES)
 
 
@@ -276,7 +278,7 @@ def laid_out(key: Key, shape: Shape, form: str) -> str:
     return '{\n    "predictions": [' + ", ".join(rows) + "\n    ]\n}"
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("form", ["inputs", "instances"])
 def test_rest_replies(
@@ -307,7 +309,7 @@ def test_rest_replies(
             assert got == expected(key, shape, form), (shape, layout)
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("form", ["inputs", "instances"])
 def test_rest_replies_of_several_outputs(
@@ -320,14 +322,16 @@ def test_rest_replies_of_several_outputs(
     asked = model.over_rest(rest_body(form, Key(datatype, 1), (1,))[:-1] + ', "signature_name": "both"}')
     for count, shape in ((1, (1, 1)), (1023, (33, 31)), (1024, (1024,)), (20_000, (100, 200))):
         keys = {"y": Key(datatype, count, "odd", 0), "z": Key(datatype, count, "odd", 1)}
-        outputs = {name: shaped(key, shape) for name, key in keys.items()}
-        said = json.loads(joined(REST.encode(InferResponse(outputs), asked)))
-        for name, key in keys.items():
-            columns = said["outputs"][name] if form == "inputs" else [row[name] for row in said["predictions"]]
-            assert_json(columns, key, shape)
+        every = [dict(few_layouts(shaped(key, shape), "")) for key in keys.values()]
+        for layout in every[0] if count < 2000 else ("read-only",):
+            outputs = {name: arrays[layout] for name, arrays in zip(keys, every, strict=True)}
+            said = json.loads(joined(REST.encode(InferResponse(outputs), asked)))
+            for name, key in keys.items():
+                columns = said["outputs"][name] if form == "inputs" else [row[name] for row in said["predictions"]]
+                assert_json(columns, key, shape)
 
 
-@every_way
+@ways_out
 @every_datatype
 def test_outputs_whose_name_ends_in_bytes(
     way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
@@ -434,6 +438,9 @@ def test_typed_fields_of_another_number(
         alone = model.over_grpc(typed(key, (count,), values[:1])).inputs["x"]
         assert (alone == flat(key)[0]).all() or np.isnan(flat(key)[0])
         assert (alone.dtype, alone.shape) == (DTYPES[datatype], (count,))
+        two = model.over_grpc(typed(key, (count,), values[:2])).inputs["x"]
+        want = np.concatenate((flat(key)[:2][:count], np.repeat(flat(key)[1:2], max(0, count - 2))))
+        assert two.tolist() == want.tolist() if datatype == "BYTES" else two.tobytes() == want.tobytes()
         nothing = model.over_grpc(typed(key, (count,), [])).inputs["x"]
         assert nothing.tolist() == [b"" if datatype == "BYTES" else 0] * count
         assert nothing.dtype == DTYPES[datatype]
@@ -452,6 +459,38 @@ def test_typed_fields_are_cut_to_the_width(
         assert got.tobytes() == b"".join([(v & (256**width - 1)).to_bytes(width, "little") for v in values])
 
 
+def test_what_repeated_values_may_become(make: Callable[[str], Model]) -> None:
+    """4 MiB of the 64 that a message may have; one value takes no memory, several count four times."""
+    model = make("FP64")
+    for count, values, fits in (
+        (1 << 19, 1, True),
+        ((1 << 19) + 1, 1, False),
+        (1 << 17, 2, True),
+        ((1 << 17) + 1, 2, False),
+    ):
+        tensor = typed(Key("FP64", 1), (count,), [1.5] * values)
+        if fits:
+            assert model.over_grpc(tensor).inputs["x"].size == count
+        else:
+            with pytest.raises(InvalidArgument, match=r"of which few were sent$"):
+                model.over_grpc(tensor)
+
+
+FOREIGN = {8: 8, 18: 16, 11: 1, 12: 1, 15: 2, 16: 2, 13: 4, 24: 1, 25: 1, 29: 1, 30: 1}
+"""Dtypes that a tensor may have and no model takes -> bytes of an element."""
+
+
+@pytest.mark.parametrize("number", FOREIGN)
+def test_dtypes_that_no_model_takes(number: int, make: Callable[[str], Model]) -> None:
+    model = make("FP32")
+    for count in (1, 3):
+        for size in (count * FOREIGN[number], count * FOREIGN[number] + 1):
+            tensor = {"dtype": number, "tensor_shape": {"dim": [{"size": count}]}, "tensor_content": bytes(size)}
+            words = r"^Expects arg\[0\] to be float" if size == count * FOREIGN[number] else "^tensor parsing error: x$"
+            with pytest.raises(InvalidArgument, match=words):
+                model.over_grpc(tensor)
+
+
 @every_datatype
 def test_a_tensor_of_another_dtype_is_refused(datatype: str, make: Callable[[str], Model]) -> None:
     model = make(datatype)
@@ -464,7 +503,7 @@ def test_a_tensor_of_another_dtype_is_refused(datatype: str, make: Callable[[str
                 model.over_grpc(tensor)
 
 
-@every_way
+@ways_out
 @every_datatype
 @pytest.mark.parametrize("content", [False, True], ids=["typed", "content"])
 def test_grpc_replies(
@@ -511,7 +550,7 @@ def asks(client: Any, model: Model, array: Any) -> bytes:
     return joined(client.encode(inputs, (), InferRequest(model.view, inputs), model.described, stream=False))
 
 
-@every_way
+@ways_out
 @every_datatype
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]) -> None:
     take(way, monkeypatch)
@@ -535,6 +574,14 @@ def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, m
                 assert value == nested([{"b64": base64.b64encode(each).decode()} for each in leaves(odd)], shape)
             else:
                 assert_json(value, odd, shape)
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
+def test_clients_ask_with_one_value_alone(datatype: str, value: float, make: Callable[[str], Model]) -> None:
+    array = np.full(3, value, DTYPES[datatype])
+    said = json.loads(asks(HttpClient(UpstreamModel("m")), make(datatype), array))["inputs"]["x"]
+    np.testing.assert_array_equal(np.array(said), array)
 
 
 @every_way

@@ -6,9 +6,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dtype_cases import DTYPES, FLOATS, PLAIN, WAYS, Key, assert_same, edges, json_text, leaves, raw, take
+from dtype_cases import (
+    DTYPES,
+    FLOATS,
+    PLAIN,
+    WAYS,
+    Key,
+    assert_same,
+    edges,
+    json_leaves,
+    json_text,
+    leaves,
+    raw,
+    shaped,
+    take,
+)
 
-from adapters import grps, open_inference, tf_serving
+from adapters import grps, json_cuts, open_inference, tf_serving
 from adapters.grps import proto_message as grps_proto
 from adapters.grps import request as grps_request
 from adapters.open_inference import proto_request as v2_proto_request
@@ -16,7 +30,7 @@ from adapters.open_inference import request as v2_request
 from adapters.open_inference.wire import Wire
 from adapters.pb import message
 from adapters.tf_serving import predict_request as tf_request
-from gateway.canonical import InferRequest, InferResponse
+from gateway.canonical import InferRequest, InferResponse, bytes_of
 from gateway.errors import GatewayError, InvalidArgument
 from gateway.ports import QUICK_NUMBERS, QUICK_TEXTS, Call, ModelView, NeedsThread, Resolve
 from gateway.shortcuts import SHORTCUTS
@@ -187,6 +201,93 @@ def is_view(array: Any, body: bytes) -> bool:
     return bool(np.shares_memory(array, np.frombuffer(body, np.uint8))) if array.dtype != object else False
 
 
+@pytest.mark.parametrize("datatype", ["INT64", "UINT64", "FP32", "FP64", "BYTES"])
+def test_long_arrays_are_cut_out_of_documents(
+    datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
+) -> None:
+    """Once: what is not as it seemed at first is read a second time, whole."""
+    model = make(datatype)
+    documents = Count(monkeypatch, v2_request, "_read_request")
+    cuts = Count(monkeypatch, json_cuts.Cuts, "numbers")
+    key = Key(datatype, 60_000, "small" if datatype == "FP64" else "text")  # exponents of three digits are not cut
+    body = v2_json(key)
+    assert len(body) > 256 << 10
+    assert_same(model.decode(HTTP["v2"], body).inputs["pixel_values_of_images"], key, (60_000,))
+    assert (documents.calls, cuts.calls) == (1, 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_long_array_among_texts_is_refused(
+    way: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
+) -> None:
+    """Where it is cut out, a text takes its place."""
+    take(way, monkeypatch)
+    model = make("BYTES")
+    for numbers in ([1] * 50, [1.5] * 100_000):
+        about = '"name":"pixel_values_of_images","shape":[2],"datatype":"BYTES"'
+        body = f'{{"inputs":[{{{about},"data":["a",{json.dumps(numbers)}]}}]}}'
+        with pytest.raises(InvalidArgument):
+            model.decode(HTTP["v2"], body.encode())
+
+
+@pytest.mark.parametrize("way", ["as it runs", "plain"])
+@every_datatype
+def test_rows_of_names_are_stacked(
+    way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
+) -> None:
+    if datatype in NO_JSON["tf_serving"]:
+        return
+    take(way, monkeypatch)
+    model = make(datatype)
+    walks = Count(monkeypatch, tf_request, "_walk_rows")
+    for count in (1, 8, 9, 1024):
+        key = Key(datatype, count)
+        rows = ",".join([f'{{"pixel_values_of_images":{json.dumps(leaf)}}}' for leaf in json_leaves(key)])
+        got = model.decode(HTTP["tf_serving"], f'{{"instances":[{rows}]}}'.encode()).inputs["pixel_values_of_images"]
+        assert_same(got, key, (count,))
+    assert walks.calls == (4 if way == "plain" else 0)
+
+
+@every_datatype
+def test_the_most_dimensions(datatype: str, make: Callable[[str], Model]) -> None:
+    """NumPy's 64; rows are one of them."""
+    model = make(datatype)
+    key = Key(datatype, 1)
+    for rank in (63, 64, 65):
+        shape = (1,) * rank
+        about = f'"name":"pixel_values_of_images","shape":{json.dumps(shape)},"datatype":"{datatype}"'
+        nested = "[" * rank + json_text(key)[1:-1] + "]" * rank
+        dims = {"dim": [{"size": 1}] * rank}
+        item = {"name": "pixel_values_of_images", "shape": shape, "datatype": datatype}
+        bodies: list[tuple[Any, bytes]] = [
+            (GRPC["v2"], ModelInfer(model_name="m", inputs=[item], raw_input_contents=[raw(key)]).SerializeToString()),
+        ]
+        number = {"FP32": 1, "INT64": 9, "BYTES": 7}.get(datatype)
+        if number is not None:
+            content = (b"\0" if datatype == "BYTES" else b"") + raw(Key(datatype, 1))[4 * (datatype == "BYTES") :]
+            tensor = {"dtype": number, "tensor_shape": dims, "tensor_content": content}
+            said = Predict(model_spec={"name": "m"}, inputs={"pixel_values_of_images": tensor})
+            bodies.append((GRPC["tf_serving"], said.SerializeToString()))
+        if datatype not in NO_JSON["v2"]:
+            bodies.append((HTTP["v2"], f'{{"inputs":[{{{about},"data":{nested}}}]}}'.encode()))
+        if datatype not in NO_JSON["tf_serving"]:
+            bodies += [(HTTP["tf_serving"], f'{{"{form}":{nested}}}'.encode()) for form in ("inputs", "instances")]
+        if datatype == "FP32":
+            bodies.append((HTTP["grps"], f'{{"ndarray":{nested}}}'.encode()))
+        for endpoint, body in bodies:
+            if rank > 64:
+                with pytest.raises(GatewayError):
+                    model.decode(endpoint, body)
+                continue
+            asked = model.decode(endpoint, body)
+            assert_same(asked.inputs["pixel_values_of_images"], key, shape)
+            answer = InferResponse({"y": shaped(key, shape)})
+            assert not endpoint.is_long(answer, asked)
+            assert bytes_of(answer.outputs) in (len(raw(key)), 64)
+            if not (endpoint is HTTP["v2"] and datatype in NO_JSON["v2"]):
+                endpoint.encode(answer, asked)
+
+
 # ----------------------------------------------------------------------------------------------------- one by one
 
 
@@ -240,6 +341,15 @@ def test_more_texts_than_elements_are_refused(
             item = {"name": "pixel_values_of_images", "shape": [count], "datatype": "BYTES"}
             said = ModelInfer(model_name="m", inputs=[item], raw_input_contents=[data])
             with pytest.raises(InvalidArgument):
+                model.decode(GRPC["v2"], said.SerializeToString())
+        for rest, words in (
+            (b"\5\0\0", "expecting 4 bytes but only 3 bytes available"),
+            (b"\5\0\0\0", "expecting string of length 5 but only 0 bytes available"),
+            (b"\5\0\0\0abcd", "expecting string of length 5 but only 4 bytes available"),
+        ):
+            item = {"name": "pixel_values_of_images", "shape": [count + 1], "datatype": "BYTES"}
+            said = ModelInfer(model_name="m", inputs=[item], raw_input_contents=[whole + rest])
+            with pytest.raises(InvalidArgument, match=words):
                 model.decode(GRPC["v2"], said.SerializeToString())
 
 
@@ -362,6 +472,22 @@ def test_bodies_that_are_read_in_a_thread(dialect: str, lone: bool, make: Callab
         elif dialect != "grps" or lone:
             assert_same(model.decode(HTTP[dialect], body, in_thread=False).inputs["pixel_values_of_images"], key, (16,))
         assert_same(model.decode(HTTP[dialect], body).inputs["pixel_values_of_images"], key, (16,))
+
+
+def test_json_in_front_of_binary_data_that_is_read_in_a_thread(make: Callable[[str], Model]) -> None:
+    most = 32 << 10
+    for size in (most, most + 1):
+        key = Key("FP32", 1024)
+        body, headers = v2_binary(key)
+        length = int(headers["inference-header-content-length"])
+        body = body[:length] + b" " * (size - length) + body[length:]
+        headers = {"inference-header-content-length": str(size)}
+        model = make("FP32")
+        if size > most:
+            with pytest.raises(NeedsThread):
+                model.decode(HTTP["v2"], body, in_thread=False, headers=headers)
+        got = model.decode(HTTP["v2"], body, in_thread=size > most, headers=headers)
+        assert_same(got.inputs["pixel_values_of_images"], key, (1024,))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -83,6 +83,17 @@ def test_texts_are_not_run_together() -> None:
     assert known(cache, text(b"ab", b"c"))
 
 
+def test_texts_of_many_dimensions() -> None:
+    """More than NumPy's own iterator goes through."""
+
+    def text(word: bytes) -> InferRequest:
+        return request(inputs={"x": np.array([word], object).reshape((1,) * 40)})
+
+    cache = remembering(text(b"a"))
+    assert known(cache, text(b"a"))
+    assert not known(cache, text(b"b"))
+
+
 def test_zero_and_minus_zero_differ() -> None:
     assert not known(remembering(request((0.0,))), request((-0.0,)))
 
