@@ -20,6 +20,7 @@ from backends.saved_model.device import DeviceFunctions
 from backends.saved_model.failures import plain
 from backends.saved_model.host import HostFunctions
 from backends.saved_model.library import import_tensorflow
+from backends.saved_model.ranks import takes_any_rank
 from backends.saved_model.signatures import read_signatures
 from gateway.canonical import InferRequest, Signature, Tensors, TensorSpec
 from gateway.errors import ShapeMismatch
@@ -63,11 +64,12 @@ class TensorFlowOptions(Options):
     memory_growth: bool = Field(
         True, description="Take a GPU's memory as it is needed, not all of it at once. The first model decides."
     )
-    any_rank: bool = Field(
-        False,
+    any_rank: bool | None = Field(
+        None,
         description="Let TensorFlow Serving's callers send inputs of another rank than the file declares, as there: "
-        "[1.0, 2.0] for a signature of [-1, 1]. Only for graphs that take it: some of TensorFlow's kernels, "
-        "convolutions among them, end the process instead of refusing such an input.",
+        "[1.0, 2.0] for a signature of [-1, 1]. null: where the graph has only operations that are known to take or "
+        "refuse any rank. true is for other graphs that do: some of TensorFlow's kernels, convolutions among them, end "
+        "the process instead of refusing such an input.",
     )
 
 
@@ -103,7 +105,8 @@ class TensorFlowBackend:
             self._functions.close()
             raise
         self._name = source.name
-        self._any_rank = options.any_rank
+        any_rank = options.any_rank
+        self._any_rank = takes_any_rank(self._functions.operations) if any_rank is None else any_rank
         self.in_flight = 1 if isinstance(self.device, CudaDevice) else options.parallel_runs
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:

@@ -15,6 +15,7 @@ from adapters.pb import message
 from backends.saved_model import KIND, library
 from backends.saved_model import backend as backend_module
 from backends.saved_model.failures import plain, told
+from backends.saved_model.ranks import operations_of, takes_any_rank
 from backends.saved_model.signatures import read_signatures
 from gateway.app import registries
 from gateway.canonical import DTYPES, InferRequest, TensorSpec
@@ -219,6 +220,7 @@ class Functions:
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self.definitions = definitions
+        self.operations = frozenset({"Placeholder", "Mul", "DepthwiseConv2dNative"})
         self.shapes: list[dict[str, Any]] = []
 
     def run(self, name: str, tensors: Any, outputs: Any) -> Any:
@@ -273,9 +275,33 @@ def test_other_shapes_are_tensorflows_to_judge(functions: Functions, tmp_path: P
     ask(model, image=(2, 5, 28, 3), k=())
     for shape in ((), (3,), (1, 2, 3, 4, 5, 6)):
         ask(model, "open", image=shape)
-    free = load(tmp_path, any_rank=True)
-    ask(free, image=(1,), k=(2, 2))
-    assert [shapes["image"] for shapes in functions.shapes] == [(2, 5, 28, 3), (), (3,), (1, 2, 3, 4, 5, 6), (1,)]
+    ask(load(tmp_path, any_rank=True), image=(1,), k=(2, 2))
+    functions.operations = frozenset({"Placeholder", "Mul", "AddV2", "StatefulPartitionedCall"})
+    ask(load(tmp_path), image=(7, 7), k=(2, 2))
+    with pytest.raises(ShapeMismatch):
+        ask(load(tmp_path, any_rank=False), image=(7, 7), k=(2, 2))
+    assert [shapes["image"] for shapes in functions.shapes] == [
+        (2, 5, 28, 3),
+        (),
+        (3,),
+        (1, 2, 3, 4, 5, 6),
+        (1,),
+        (7, 7),
+    ]
+
+
+def test_the_operations_of_a_graph_are_those_of_its_functions_too() -> None:
+    def node(op: str) -> Any:
+        return SimpleNamespace(op=op)
+
+    def function(name: str, *ops: str) -> Any:
+        return SimpleNamespace(signature=SimpleNamespace(name=name), node_def=[*map(node, ops)])
+
+    library = SimpleNamespace(function=[function("inner", "Mul"), function("outer", "inner", "Conv2D")])
+    graph = SimpleNamespace(graph_def=SimpleNamespace(node=[node("Placeholder"), node("outer")], library=library))
+    assert operations_of(graph) == {"Placeholder", "Mul", "Conv2D"}
+    assert not takes_any_rank(operations_of(graph))
+    assert takes_any_rank(operations_of(graph) - {"Conv2D"})
 
 
 SAID = {

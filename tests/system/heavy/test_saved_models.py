@@ -29,7 +29,7 @@ CHECKS = Path(__file__).parent / "saved_model_functions.py"
 WRITES_WITHIN_S = 120.0
 BALLAST_BYTES = 64 << 20
 OPTIONS: dict[str, dict[str, Any]] = {
-    "half_plus_two": {"any_rank": True},  # its first example is a list for a signature of [-1, 1]
+    "half_plus_two": {},
     "half_plus_three": {"intra_op_threads": 1},
     "examples": {"max_batch_size": 8},
     "words": {"max_batch_size": 8},
