@@ -1,7 +1,8 @@
 # make run    serve the demo models        make test    everything that CI runs
 #                                         make test-quick  every test but those of whole servers, each with few of its cases: a minute
 # make coverage  make test without lint, and what it reached    make test-busy  make test again and again beside other load (TIMES=10 LOAD=2)
-# make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
+# make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost; then an hour of worlds of models, each
+#                                                       served with and without shortcuts: the same bytes, and the models' truth
 #                                          make soak-long  the same for half an hour, while models come, go and fail
 # make test-system  what is too heavy for make test: every command of docs/, perf_analyzer, KServe's clients, a real Triton, TensorFlow, PyTorch, and the operator's
 #                   page in Chromium (apt-get install chromium), gRPC's clients of Node, nghttp2 and Go (apt-get install nodejs npm
@@ -42,7 +43,7 @@ test: $(VENV)/.test
 test-quick: $(VENV)/.test
 	@$(PYTEST) --quick tests/gateway > .tests-gateway.log 2>&1 & gateway=$$!; \
 	$(PYTEST) --quick tests/adapters > .tests-adapters.log 2>&1 & adapters=$$!; \
-	$(PYTEST) --quick --ignore=tests/system --ignore=tests/gateway --ignore=tests/adapters; status=$$?; \
+	$(PYTEST) --quick --ignore=tests/system --ignore=tests/equivalence --ignore=tests/gateway --ignore=tests/adapters; status=$$?; \
 	wait $$adapters; status=$$((status | $$?)); cat .tests-adapters.log; \
 	wait $$gateway; status=$$((status | $$?)); cat .tests-gateway.log; \
 	exit $$status
@@ -79,6 +80,7 @@ bench: $(VENV)/.run
 soak: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak.py --big
 	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/test_row_isolation.py
+	$(VENV)/bin/python tests/equivalence/soak_worlds.py --minutes 60
 
 soak-long: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak_long.py --minutes 30

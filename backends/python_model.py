@@ -29,6 +29,7 @@ line.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -208,8 +209,9 @@ class PythonBackend:
                 raise
             yield self._checked(answer, tensors)
             return
-        async for answer in self._model.infer(tensors, request):
-            yield self._checked(answer, tensors)
+        async with contextlib.aclosing(self._model.infer(tensors, request)) as answers:
+            async for answer in answers:
+                yield self._checked(answer, tensors)
 
     def _blame(self, error: Exception, tensors: Tensors) -> None:
         """Of a class that fails on shapes which are not those declared, say that. Raises ShapeMismatch."""

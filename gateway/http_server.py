@@ -38,7 +38,7 @@ from gateway.errors import (
 )
 from gateway.gate import STRANGERS_BYTES
 from gateway.http_exchange import Exchange
-from gateway.http_head import SERVER, reply_head
+from gateway.http_head import missing, reply_head
 from gateway.http_lane import Lane
 from gateway.patience import Patience
 from gateway.peers import SocketPeer
@@ -531,7 +531,8 @@ def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:
 
 
 def _headers(reply: Reply) -> dict[str, str]:
-    return {hdrs.SERVER: SERVER, **reply.headers}
+    """All of them: aiohttp has another word for a reply without a body."""
+    return {**dict(missing(reply.headers.items())), **reply.headers}
 
 
 def _joined(reply: Reply) -> bytes | bytearray | memoryview:

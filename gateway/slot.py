@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import DeviceLost, GatewayError, Internal, ModelFailed, ModelUnavailable
@@ -148,8 +149,11 @@ async def acompute(executor: Executor, batch: Batch) -> None:
 async def _steps(
     executor: Executor, requests: Sequence[InferRequest], batch: Batch
 ) -> AsyncGenerator[Sequence[InferResponse | GatewayError], None]:
-    async for responses in executor.arun(requests, batch.observe):
-        yield responses
+    """They are at their end when this is: a model that has been left must not clean up in the next one's time."""
+    answers: Any = executor.arun(requests, batch.observe)
+    async with contextlib.aclosing(answers) as steps:
+        async for responses in steps:
+            yield responses
 
 
 def _all_told(

@@ -122,6 +122,29 @@ async def test_async_functions_run_on_the_loop(write: Any) -> None:
     assert await arun(many, ONE) == [[1, 1], [-1, -1]]
 
 
+async def test_a_class_that_is_left_on_the_loop_is_at_its_end_before_anybody_goes_on(write: Any) -> None:
+    file = write("""
+        import asyncio
+        ended = []
+        class M:
+            ended = ended
+            def __init__(self, context): pass
+            async def infer(self, inputs, request):
+                try:
+                    while True:
+                        yield {"y": inputs["x"]}
+                finally:
+                    await asyncio.sleep(0)
+                    ended.append(1)
+        """)
+    (executor,) = load(file).executors
+    steps: Any = executor.arun([request(ONE)], lambda stage, seconds: None)
+    await anext(steps)
+    await steps.aclose()
+    pipeline: Any = executor
+    assert pipeline._backend._model.ended == [1]
+
+
 def test_bytes_may_be_given_as_text_or_bytes(write: Any) -> None:
     computation = load(
         write("""

@@ -36,6 +36,7 @@ REPLIES = {
     "/bigstream": [Reply(part, streamed=True) for part in BIG],
     "/big": [Reply(BIG)],
     "/nothing": [Reply(b"", 204)],
+    "/empty": [Reply(b"", 200)],
     "/bye": [Reply(b"bye", 200, {"Connection": "close"})],
     "/split": [Reply(b"", 200, {"X": "a\r\nSet-Cookie: b"})],
 }
@@ -454,6 +455,19 @@ async def test_a_head_request_has_no_body_in_its_answer(server: Server) -> None:
     first, second = data.split(b"\r\n\r\n", 1)
     assert b"Content-Length: 27\r\n" in first + b"\r\n"
     assert second.startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+@pytest.mark.parametrize(("method", "has_length"), [(b"GET", True), (b"HEAD", False)])
+async def test_an_empty_answer_says_what_it_is_and_to_head_no_length(
+    server: Server, method: bytes, has_length: bool
+) -> None:
+    reader, writer = await server.open()
+    writer.write(get(b"/empty").replace(b"GET", method) + BYE)
+    head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
+    assert rest.startswith(b"HTTP/1.1 200")
+    assert b"Content-Type: application/octet-stream" in head
+    assert (b"Content-Length" in head) == has_length
     writer.close()
 
 

@@ -107,6 +107,24 @@ class Counting(Echo):
             yield step
 
 
+class Tidying(Counting):
+    """Takes a step of the loop to leave a request, whose reader may be gone: `most` are in it at a time."""
+
+    def __init__(self) -> None:
+        super().__init__("loop")
+        self.inside = self.most = 0
+
+    async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[InferResponse]]:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            async for step in super().arun(requests, observe):
+                yield step
+        finally:
+            await asyncio.sleep(0)
+            self.inside -= 1
+
+
 class Bench:
     """A scheduler, its executor, and what it reported."""
 
@@ -556,6 +574,16 @@ async def test_giving_up_tells_everybody(bench: Any, ask: Any) -> None:
         with pytest.raises(ModelUnavailable):
             await answer(job)
     assert b.scheduler.queued == 0
+
+
+async def test_a_model_on_the_loop_has_left_a_request_before_it_gets_the_next(bench: Any, ask: Any) -> None:
+    b = bench(Tidying())
+    for _ in range(3):
+        job = b.scheduler.submit(ask(1000))
+        await anext(job)
+        job.abandon()
+    assert [answer.outputs["y"].item() async for answer in b.scheduler.submit(ask(2))] == [0, 1]
+    assert b.executor.most == 1
 
 
 async def test_cancelling_the_reader_abandons_the_request(bench: Any, ask: Any) -> None:
