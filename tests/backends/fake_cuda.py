@@ -180,9 +180,11 @@ class Memory:
         with world.lock:
             world.free.setdefault(self._key, []).append(block)
             if block.stream is None:
-                block.bytes[:] = POISON
+                block.bytes.fill(POISON)
             else:
-                world.enqueue(block.stream, ("free", lambda: block.bytes.fill(POISON)))
+                # Nothing may run here: Python's collector comes by in the middle of other steps, setting a context
+                # variable for example, which then works on what a second np.errstate has freed.
+                block.stream.queue.append(("free", lambda: block.bytes.fill(POISON)))
 
 
 class Unowned:
