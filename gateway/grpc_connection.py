@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FRAME_BYTES: Final = 1 << 20
-_LONG_HEADERS_BYTES: Final = 64 << 10
-"""Longer headers end the connection, and not only the call: they cannot be refused before they have been read, and
-nobody else has a turn meanwhile.
+_LONG_HEADERS_BYTES: Final = 256 << 10
+"""Longer headers end the connection, and not only the call: they cannot be refused before they have been read. Shorter
+ones may not, for other calls of the same client are on it.
 """
 _PONG_WITHIN_S: Final = 1.0
 _FAREWELL: Final = b"farewell"

@@ -25,6 +25,12 @@ STOPS_WITHIN_S = 60.0
 ANSWERS_WITHIN_S = 60.0
 JSON = {"Content-Type": "application/json"}
 SERIES = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
+RAISED = re.compile(
+    r"^\S+ \S+ ERROR gateway\.failure_log: .*\n"
+    r"(?:Traceback .*\n(?: .*\n)*.*\n(?:\n(?:During handling|The above exception).*\n\n)?)*",
+    re.MULTILINE,
+)
+"""What a model's code has raised: the log has it with its traceback."""
 LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
 
 
@@ -90,6 +96,11 @@ class Gateway:
     def said(self) -> str:
         """What the process has printed so far, on both of its streams."""
         return self.log.read_text(errors="replace")
+
+    @property
+    def said_itself(self) -> str:
+        """The same without what the code of its models has raised: here no traceback belongs."""
+        return RAISED.sub("", self.said)
 
     def wait_until_ready(self) -> None:
         self._wait(lambda: self._announced() and self.request("GET", "/readyz").status == 200)

@@ -219,7 +219,7 @@ REFUSALS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
         ("countdown",),
         {"start": np.int32([3])},
         "UNIMPLEMENTED",
-        "Model countdown streams its answers, which this protocol cannot carry",
+        "Model countdown gave no answer or several, and this protocol carries one",
     ),
 ]
 

@@ -116,7 +116,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     with running(folder / "gateway.yaml") as gateway, grpc.insecure_channel(f"{HOST}:{gateway.grpc_port}") as channel:
         yield Caller(gateway, channel, folder / "roots")
         assert gateway.stop() == 0
-        assert "Traceback" not in gateway.said
+        assert "Traceback" not in gateway.said_itself
 
 
 def test_every_state_is_seen(caller: Caller) -> None:

@@ -75,6 +75,11 @@ OTHERWISE: dict[str, tuple[int, Any, str]] = {
         {"error": "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."},
         "off by default, as in current Triton",
     ),
+    "output twice": (
+        400,
+        {"error": "[request id: <id_unknown>] output 'OUTPUT0' already exists in request"},
+        "refused, as by Triton from 26.05 on",
+    ),
     "body 0 b''": (
         400,
         {"error": "failed to parse the request JSON buffer: The document is empty. at 0"},

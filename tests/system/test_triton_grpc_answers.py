@@ -35,6 +35,7 @@ DIFFERENT: Mapping[str, str] = {
     "trace, wrong level": "Triton takes a word that is no level for OFF",
     "Cuda unregister one": "memory of GPUs is not enabled: unregistering all of it is allowed, as clients do at first",
     "register, reserved": "refused by its name, as by newer Tritons",
+    "extra raw": "contents that belong to no input, which Triton drops without a word, are refused, as over HTTP",
     "register, cuda": "Triton looks at the handle first, the gateway at whether it has a GPU",
 }
 """A call that is not answered as Triton answers it -> why."""

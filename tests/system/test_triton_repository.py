@@ -109,7 +109,7 @@ def gateway(repository: Path) -> Iterator[Gateway]:
         running.wait_until_said("READY")
         yield running
         assert running.stop() == 0
-        assert "Traceback" not in running.said, running.said
+        assert "Traceback" not in running.said_itself, running.said
 
 
 def shapes(gateway: Gateway, model: str) -> list[list[int]]:
