@@ -23,6 +23,7 @@ from dtype_cases import (
 )
 
 from adapters import grps, json_cuts, open_inference, tf_serving
+from adapters.grps import message as grps_messages
 from adapters.grps import proto_message as grps_proto
 from adapters.grps import request as grps_request
 from adapters.open_inference import proto_request as v2_proto_request
@@ -83,18 +84,18 @@ def test_every_shortcut_of_the_dialects_can_be_switched_off_here() -> None:
 
 
 def v2_json(key: Key) -> bytes:
-    shape = f'"shape":[{key.count}],"datatype":"{key.datatype}"'
+    shape = f'"shape":[{key.elements}],"datatype":"{key.datatype}"'
     return f'{{"inputs":[{{"name":"pixel_values_of_images",{shape},"data":{json_text(key)}}}]}}'.encode()
 
 
 def v2_binary(key: Key) -> tuple[bytes, dict[str, str]]:
-    item = {"name": "pixel_values_of_images", "shape": [key.count], "datatype": key.datatype}
+    item = {"name": "pixel_values_of_images", "shape": [key.elements], "datatype": key.datatype}
     head = json.dumps({"inputs": [{**item, "parameters": {"binary_data_size": len(raw(key))}}]}).encode()
     return head + raw(key), {"inference-header-content-length": str(len(head))}
 
 
 def v2_message(key: Key) -> bytes:
-    item = {"name": "pixel_values_of_images", "shape": [key.count], "datatype": key.datatype}
+    item = {"name": "pixel_values_of_images", "shape": [key.elements], "datatype": key.datatype}
     return bytes(ModelInfer(model_name="m", inputs=[item], raw_input_contents=[raw(key)]).SerializeToString())
 
 
@@ -209,11 +210,28 @@ def test_long_arrays_are_cut_out_of_documents(
     model = make(datatype)
     documents = Count(monkeypatch, v2_request, "_read_request")
     cuts = Count(monkeypatch, json_cuts.Cuts, "numbers")
-    key = Key(datatype, 60_000, "small" if datatype == "FP64" else "text")  # exponents of three digits are not cut
+    key = Key(datatype, 60_000, "usual" if datatype == "FP64" else "text")  # exponents of three digits are not cut
     body = v2_json(key)
     assert len(body) > 256 << 10
     assert_same(model.decode(HTTP["v2"], body).inputs["pixel_values_of_images"], key, (60_000,))
     assert (documents.calls, cuts.calls) == (1, 1)
+
+
+@pytest.mark.parametrize("datatype", FLAT)
+def test_long_arrays_are_cut_out_of_messages(
+    datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
+) -> None:
+    """From 4 KiB on; not texts, and not half floats, which travel as others."""
+    model = make(datatype)
+    name = NAMES.get(datatype, datatype)
+    arrays = Count(monkeypatch, grps_messages, "flat_array")
+    for count in (1, 2048):
+        key = Key(datatype, count, "usual")
+        data = f'"shape":[{count}],"flat_{name.lower()}":{json_text(key)}'
+        body = f'{{"gtensors":{{"tensors":[{{"name":"pixel_values_of_images","dtype":"DT_{name}",{data}}}]}}}}'
+        got = model.decode(HTTP["grps"], body.encode()).inputs["pixel_values_of_images"]
+        assert_same(got, key, (count,))
+    assert arrays.calls == (2 if datatype in ("FP16", "BYTES") else 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -546,7 +564,7 @@ def test_nothing_that_is_refused_is_refused_otherwise_by_another_way(
             "[1e999]",
         )
     ]
-    told = {}
+    told: dict[Any, Any] = {}
     for way in WAYS:
         with monkeypatch.context() as patched:
             take(way, patched)
