@@ -64,7 +64,6 @@ _COUNT_LIMIT: Final = 4096
 _SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
 _FEW_STRINGS: Final = 256
-_INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
 _SCANNED: Final[Mapping[np.dtype[Any], tuple[Literal["f", "d", "i", "u"], np.dtype[Any]]]] = {
     DTYPES["FP32"]: ("f", DTYPES["FP32"]),

@@ -266,9 +266,13 @@ def test_rows_of_names_are_stacked(
     assert walks.calls == (4 if way == "plain" else 0)
 
 
+@pytest.mark.parametrize("way", ["as it runs", "plain"])
 @every_datatype
-def test_the_most_dimensions(datatype: str, make: Callable[[str], Model]) -> None:
+def test_the_most_dimensions(
+    way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
+) -> None:
     """NumPy's 64; rows are one of them."""
+    take(way, monkeypatch)
     model = make(datatype)
     key = Key(datatype, 1)
     for rank in (63, 64, 65):
@@ -449,6 +453,11 @@ def test_long_replies(dialect: str, datatype: str, make: Callable[[str], Model])
         if dialect == "v2":
             binary = InferRequest(view, {}, wire=Wire(frozenset({"y"}), ""))
             assert HTTP["v2"].is_long(answer, binary) == (count > most and datatype == "BYTES")
+    if dialect == "v2" and datatype != "BYTES":
+        for more in (0, 1):  # what is compressed is long sooner
+            array = np.zeros(4096 // DTYPES[datatype].itemsize + more, DTYPES[datatype])
+            packed = InferRequest(view, {}, wire=Wire(frozenset({"y"}), "gzip"))
+            assert HTTP["v2"].is_long(InferResponse({"y": array}), packed) == bool(more)
 
 
 def texts(count: int) -> Any:
