@@ -1,5 +1,8 @@
 # make run    serve the demo models        make test    everything that CI runs
-# make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost
+#                                         make test-quick  every test but those of whole servers, each with few of its cases: a minute
+# make coverage  make test without lint, and what it reached    make test-busy  make test again and again beside other load (TIMES=10 LOAD=2)
+# make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost; then an hour of worlds of models, each
+#                                                       served with and without shortcuts: the same bytes, and the models' truth
 #                                          make soak-long  the same for half an hour, while models come, go and fail
 # make test-system  what is too heavy for make test: every command of docs/, perf_analyzer, KServe's clients, a real Triton, TensorFlow, PyTorch, and the operator's
 #                   page in Chromium (apt-get install chromium), gRPC's clients of Node, nghttp2 and Go (apt-get install nodejs npm
@@ -20,7 +23,7 @@ HELPERS := $(wildcard adapters/_*.cpp adapters/_*.hpp)
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test test-system lint bench soak soak-long demo schema proto clients clean
+.PHONY: run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto clients clean
 
 run: $(VENV)/.run
 	$(VENV)/bin/tensorgate serve config/demo.yaml
@@ -35,6 +38,31 @@ test: $(VENV)/.test
 	wait $$gateway; status=$$((status | $$?)); cat .tests-gateway.log; \
 	wait $$system; status=$$((status | $$?)); cat .tests-system.log; \
 	exit $$status
+
+# Three processes for two cores: whoever is done first leaves room to the others.
+test-quick: $(VENV)/.test
+	@$(PYTEST) --quick tests/gateway > .tests-gateway.log 2>&1 & gateway=$$!; \
+	$(PYTEST) --quick tests/adapters > .tests-adapters.log 2>&1 & adapters=$$!; \
+	$(PYTEST) --quick --ignore=tests/system --ignore=tests/equivalence --ignore=tests/gateway --ignore=tests/adapters; status=$$?; \
+	wait $$adapters; status=$$((status | $$?)); cat .tests-adapters.log; \
+	wait $$gateway; status=$$((status | $$?)); cat .tests-gateway.log; \
+	exit $$status
+
+# Nothing may depend on how long something takes: all is green each time, beside busy loops that end with it.
+test-busy: TIMES = 10
+test-busy: LOAD = 2
+test-busy: $(VENV)/.test $(CLIENTS)/.installed
+	@trap 'kill $$(jobs -p) 2> /dev/null' EXIT; \
+	for _ in $$(seq $(LOAD)); do timeout 6h sh -c 'while :; do :; done' & done; \
+	for round in $$(seq $(TIMES)); do \
+		$(PYTEST) > .tests-busy.log 2>&1 || { cat .tests-busy.log; echo "round $$round of $(TIMES) failed"; exit 1; }; \
+		echo "round $$round of $(TIMES): $$(tail -1 .tests-busy.log)"; \
+	done
+
+coverage: $(VENV)/.test $(CLIENTS)/.installed
+	@rm -f .coverage .coverage.*
+	$(VENV)/bin/coverage run -m pytest -p no:cacheprovider; status=$$?; \
+	$(VENV)/bin/coverage combine --quiet && $(VENV)/bin/coverage report; exit $$status
 
 test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed $(NODE)/.installed
 	$(VENV)/bin/python -m pytest -m heavy tests/system
@@ -52,6 +80,7 @@ bench: $(VENV)/.run
 soak: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak.py --big
 	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/test_row_isolation.py
+	$(VENV)/bin/python tests/equivalence/soak_worlds.py --minutes 60
 
 soak-long: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak_long.py --minutes 30

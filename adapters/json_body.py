@@ -24,7 +24,8 @@ import math
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from itertools import islice
+from typing import IO, Any, Final, Literal, cast
 
 import numpy as np
 import rapidjson
@@ -53,6 +54,9 @@ ARRAY: Final = (list, simdjson.Array)
 
 _SIMDJSON_MAX_DEPTH: Final = 1024
 _SIMDJSON_MAX_LENGTH: Final = 0xFFFFFF
+_KEPT_BYTES: Final = 1 << 20
+"""A parser has up to 13 times as much memory as its largest document has bytes: one that has read a larger document is
+not kept."""
 _FEW_KEYS: Final = 16
 """As many keys may each be looked up from the front of their object."""
 STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
@@ -64,6 +68,13 @@ _COUNT_LIMIT: Final = 4096
 _SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
 _FEW_STRINGS: Final = 256
+_BEGINNING: Final = 64 << 10
+_WHOLE_BYTES: Final = 256 << 10
+_STEP_BYTES: Final = 64 << 10
+_LONGEST_TOKEN: Final = 16
+"""Of those that a parser takes for something else when they are cut short: the end of a text is not looked at."""
+_MORE_FOLLOWS: Final = "The document root must not be followed"
+_AT_ONCE: Final = 1 << 16
 _local: Final = threading.local()
 _SCANNED: Final[Mapping[np.dtype[Any], tuple[Literal["f", "d", "i", "u"], np.dtype[Any]]]] = {
     DTYPES["FP32"]: ("f", DTYPES["FP32"]),
@@ -103,10 +114,14 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
 
     `ignore_trailing` accepts text after the document, as TensorFlow Serving does.
     """
-    if is_deeper(body, min(max_depth, _SIMDJSON_MAX_DEPTH)):  # found sooner than a parser notices
-        raise MalformedJson(f"nesting deeper than {max_depth} levels")
+    limit = min(max_depth, _SIMDJSON_MAX_DEPTH)
+    if is_deeper(body, limit):  # found sooner than a parser notices
+        end = _end_before_nesting(body, limit, ignore_trailing)
+        if end is None:
+            raise MalformedJson(f"nesting deeper than {max_depth} levels")
+        body = body[:end]
     try:
-        parser = _local.parser
+        parser = _local.parser if len(body) <= _KEPT_BYTES else simdjson.Parser()
     except AttributeError:
         parser = _local.parser = simdjson.Parser()
     try:
@@ -114,10 +129,30 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
     except RuntimeError:  # a value of an earlier document is still alive somewhere (in a traceback, say)
         value = _read_with_new_parser(body, max_depth, ignore_trailing)
     except (ValueError, KeyError, IndexError):
+        del parser
         return _read_slowly(body, max_depth, ignore_trailing)
     longest = _SIMDJSON_MAX_LENGTH - 1
     _local.uncounted = len(body) > 2 * longest and body.count(b",") >= longest
     return value
+
+
+def _end_before_nesting(text: bytes, limit: int, ignore_trailing: bool) -> int | None:
+    """Where a document ends whose text, as a whole, nests deeper than `limit`, if it ends near the beginning and what
+    follows is ignored. Raises MalformedJson where the text goes wrong before it is deep: what is no JSON, such as an
+    image, has many brackets, too.
+    """
+    begun = text[:_BEGINNING]
+    try:
+        _read_slowly(begun, limit, False)
+    except MalformedJson as error:
+        place = error.offset
+        is_cut_short = len(begun) < len(text) and place is not None and place + _LONGEST_TOKEN > len(begun)
+        if place is None or is_cut_short or is_deeper(text[:place], limit):
+            return None
+        if ignore_trailing and error.reason.startswith(_MORE_FOLLOWS):
+            return place
+        raise
+    return None
 
 
 def _read_with_new_parser(body: bytes, max_depth: int, ignore_trailing: bool) -> Any:
@@ -135,11 +170,19 @@ def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
         return _rapidjson(text[skipped:])
     except rapidjson.JSONDecodeError as error:
         reason, offset = _reason(error)
-        if ignore_trailing and reason.startswith("The document root must not"):
+        if ignore_trailing and reason.startswith(_MORE_FOLLOWS):
             return _read_slowly(text[: skipped + offset], max_depth, False)
         raise MalformedJson(reason, skipped + offset) from None
-    except UnicodeDecodeError as error:
-        raise MalformedJson("Invalid encoding in string.", skipped + error.start) from None
+    except (
+        UnicodeDecodeError
+    ) as error:  # somewhere in the text, which may be wrong before, or not be in a string at all
+        end = skipped + error.start
+        try:
+            return _read_slowly(text[:end] + b"?", max_depth, ignore_trailing)
+        except MalformedJson as sooner:
+            if sooner.offset is None or sooner.offset <= end:
+                raise
+        raise MalformedJson("Invalid encoding in string.", end) from None
     except RecursionError:
         raise MalformedJson(f"nesting deeper than {max_depth} levels") from None
     except ValueError:  # an integer with more digits than Python makes one of
@@ -206,8 +249,28 @@ def _check_counted() -> None:
 _decoder: Final = _FirstWins(number_mode=rapidjson.NM_NAN)
 
 
+class _Steps:
+    """A text to be read in pieces. To give one takes a step of Python's, at which others may have the interpreter."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        piece = self._text[self._at : self._at + size]
+        self._at += size
+        return piece
+
+
 def _rapidjson(text: bytes) -> Any:
-    return _decoder(text)
+    """RapidJSON keeps the interpreter as long as it reads, tens of milliseconds for a megabyte. So a large text is read
+    in steps, which takes up to twice as long. Raises JSONDecodeError, UnicodeDecodeError, RecursionError, ValueError.
+    """
+    if len(text) <= _WHOLE_BYTES:
+        return _decoder(text)
+    if not text.isascii():
+        text.decode()  # the offset in the whole text, not in one of its strings
+    return _decoder(cast("IO[bytes]", _Steps(text)), chunk_size=_STEP_BYTES)
 
 
 def _reason(error: rapidjson.JSONDecodeError) -> tuple[str, int]:
@@ -285,7 +348,7 @@ def numbers(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             return _from_buffer(array, dtype)
         except (TypeError, ValueError):
             pass
-    return _from_leaves(list(_leaves(array)), dtype)
+    return _from_leaves(_leaves(array), dtype)
 
 
 def _from_buffer(array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -359,10 +422,17 @@ def _leaves(value: Any) -> Iterator[Any]:
             stack.pop()
 
 
-def _from_leaves(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _from_leaves(leaves: Iterator[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Python values -> flat array, each type checked: the way for what is no plain number, and for naming the leaf
-    that does not fit.
+    that does not fit. Some at a time: an object takes five times the memory of the number that it is.
     """
+    parts = [_from_some(list(islice(leaves, _AT_ONCE)), dtype)]
+    while some := list(islice(leaves, _AT_ONCE)):
+        parts.append(_from_some(some, dtype))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _from_some(leaves: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype == BYTES:
         return array_of([leaf.encode() if isinstance(leaf, str) else _refuse(leaf) for leaf in leaves])
     if dtype.kind == "b":

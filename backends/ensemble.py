@@ -26,7 +26,15 @@ from backends.chain import Chain, chain_of, check_room
 from backends.device import Device
 from backends.ensemble_joints import joints
 from gateway.canonical import NOTHING, Array, InferRequest, ModelRef, OutputRequest, Tensors, check_inputs
-from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound, UnknownOutput
+from gateway.errors import (
+    GatewayError,
+    InvalidArgument,
+    ModelFailed,
+    ModelNotFound,
+    ModelUnavailable,
+    Unavailable,
+    UnknownOutput,
+)
 from gateway.ports import BackendKind, Described, ModelSource, ModelView, Options, Resolve
 
 
@@ -76,6 +84,8 @@ class EnsembleBackend:
         self._name = source.name
         self._resolve = cast("Resolve", source.resolve)
         self._steps = options.steps
+        self.parts = tuple(dict.fromkeys(_part(step) for step in options.steps))
+        self._is_asked = False
         self._users = {
             id(step): [
                 other for other in self._steps if not set(step.outputs.values()).isdisjoint(other.inputs.values())
@@ -92,6 +102,18 @@ class EnsembleBackend:
         async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, errand)) as answers:
             async for answer in answers:
                 yield await _on_host(self._checked(answer, outputs))
+
+    def is_ready(self) -> bool:
+        """Whether requests should come to all of its models now."""
+        if self._is_asked:  # by one of its own parts: an ensemble in itself, which its requests are told
+            return True
+        self._is_asked = True
+        try:
+            return all(self._resolve(part).handle.is_ready() for part in self.parts)
+        except ModelNotFound:
+            return False
+        finally:
+            self._is_asked = False
 
     def close(self) -> None:
         """The models belong to themselves."""
@@ -152,7 +174,11 @@ class EnsembleBackend:
         self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], errand: _Errand
     ) -> AsyncGenerator[dict[str, Array], None]:
         try:
-            answers = view.handle.submit(self._request(step, view, known, errand))
+            try:
+                answers = view.handle.submit(self._request(step, view, known, errand))
+            except ModelUnavailable:  # exchanged or unloaded since it was found: ask what serves now
+                view = self._view(step)
+                answers = view.handle.submit(self._request(step, view, known, errand))
             try:
                 async for answer in answers:
                     yield {step.outputs[name]: array for name, array in answer.outputs.items()}
@@ -170,7 +196,7 @@ class EnsembleBackend:
         for name in step.outputs:
             if name not in view.outputs:
                 raise UnknownOutput(name, view.name)
-        return InferRequest(
+        made = InferRequest(
             view,
             inputs,
             request.id,
@@ -179,10 +205,14 @@ class EnsembleBackend:
             priority=request.priority,
             sequence=request.sequence,
             deadline=request.deadline,
+            stream=request.stream,
             wire=self._chain(view, request),
             into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
             on_device=self._stays(step, view),
         )
+        if request.lifeline.request_id:
+            made.lifeline.request_id = request.lifeline.request_id
+        return made
 
     def _needed(self, step: EnsembleStep, errand: _Errand) -> Sequence[str]:
         """The outputs of a step that the caller or another step wants; all of one that runs for no such reason."""
@@ -196,7 +226,7 @@ class EnsembleBackend:
 
     def _devices(self, step: EnsembleStep) -> tuple[str, ...]:
         try:
-            return self._resolve(ModelRef(step.model, step.version)).devices
+            return self._resolve(_part(step)).devices
         except ModelNotFound:
             return ()  # its turn will tell
 
@@ -211,10 +241,10 @@ class EnsembleBackend:
 
     def _view(self, step: EnsembleStep) -> ModelView:
         try:
-            return self._resolve(ModelRef(step.model, step.version))
+            return self._resolve(_part(step))
         except ModelNotFound:
             version = "" if step.version is None else f" version {step.version}"
-            raise ModelFailed(f"in ensemble '{self._name}', model '{step.model}'{version} is not loaded") from None
+            raise Unavailable(f"in ensemble '{self._name}', model '{step.model}'{version} is not loaded") from None
 
     def _checked(self, answer: Tensors, outputs: Sequence[str]) -> Tensors:
         """Hold the models to what the ensemble declares."""
@@ -229,6 +259,10 @@ class EnsembleBackend:
                     f"{spec.datatype} {list(spec.shape or ())} is declared"
                 )
         return {name: answer[name] for name in outputs}
+
+
+def _part(step: EnsembleStep) -> ModelRef:
+    return ModelRef(step.model, step.version)
 
 
 async def _on_host(answer: Tensors) -> Tensors:

@@ -145,6 +145,11 @@ def _is_loss(error: BaseException) -> bool:
     return _SUSPICIOUS.search(text_of(error)) is not None and _device_is_dead()
 
 
+def is_of_a_device(text: str) -> bool:
+    """Whether a text may be a device's, or an allocator's."""
+    return (_SUSPICIOUS.search(text) or _ALLOCATION.search(text)) is not None
+
+
 def is_shortage(error: BaseException) -> bool:
     """Host or device. A class by its name, since neither CuPy nor PyTorch need be there."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

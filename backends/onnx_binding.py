@@ -33,11 +33,13 @@ class Bindings:
     """The combinations that one session has seen last. One at a time, from one thread.
 
     Which shapes the outputs have is learned from a run of the usual kind. A model whose outputs change their shape
-    while its inputs do not cannot be bound, and is not from then on.
+    while its inputs do not cannot be bound, and is not from then on. That run has the options `quiet`: what fails there
+    fails again the usual way, which tells.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, quiet: Any = None) -> None:
         self._session = session
+        self._quiet = quiet
         self._bindings: OrderedDict[Key, Binding | None] = OrderedDict()
         self._possible = True
 
@@ -71,7 +73,7 @@ class Bindings:
         if sum(sizes) > _MAX_BYTES or not all(sizes):
             return None
         try:
-            results = self._session.run(list(outputs), dict(tensors))
+            results = self._session.run(list(outputs), dict(tensors), self._quiet)
         except Exception:  # refused inputs: the usual way says so
             return None
         if (

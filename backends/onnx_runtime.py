@@ -24,15 +24,18 @@ from backends.memory import no_room
 from backends.onnx_binding import Bindings
 from backends.onnx_cuda import BF16_ELEMENT_TYPE, CudaSession
 from backends.onnx_description import describe
+from backends.onnx_failures import is_about_inputs, plain
 from backends.onnx_file import MODEL_FILE, model_file, unknown_ranks
 from backends.onnx_providers import CudaOptions, name_of, provider_options, refuse_fallback
 from backends.onnx_vectors import Vectors
 from gateway.canonical import BYTES, DTYPES, Array, InferRequest, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
+from gateway.errors import InvalidArgument, ModelFailed
 from gateway.ports import BackendKind, ModelSource
 from gateway.shortcuts import is_taken
 
 _ALIGNMENT_BYTES: Final = 16  # what NumPy's own arrays have
+_FATAL: Final = 4
+"""The only level of the runtime's log that speaks during a trial."""
 _OPTIMIZATION_LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -100,17 +103,22 @@ class OnnxBackend:
         self.device = self._open_device(source.device)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # copies of one hide behind the other
         self._session = self._open_session(path, options, source)
+        self._quiet = self._ort.RunOptions()
+        self._quiet.log_severity_level = _FATAL
+        self._run_options: Any = None  # to give some takes longer than to run a small model
         self.inputs = _specs(self._session.get_inputs(), path)
         self.outputs = _specs(self._session.get_outputs(), path)
         self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         is_bound = type(self.device) is Device and is_taken("bound_outputs")
-        self._bindings = Bindings(self._session) if is_bound else None
+        self._bindings = Bindings(self._session, self._quiet) if is_bound else None
         self._infer = self._choose_way(options)
         if options.scalars_as_vectors:
             self._show_vectors(source)
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
+        trial = bool(requests) and requests[0].lifeline.trial
+        self._run_options = self._quiet if trial else None
         return (self._infer(tensors, outputs),)
 
     def close(self) -> None:
@@ -124,6 +132,7 @@ class OnnxBackend:
 
     def _open_session(self, path: Path, options: OnnxOptions, source: ModelSource) -> Any:
         settings = self._ort.SessionOptions()
+        settings.logid = source.name  # so that the runtime's lines say whose they are
         settings.intra_op_num_threads = options.intra_op_threads or source.threads
         settings.inter_op_num_threads = options.inter_op_threads or source.threads
         settings.execution_mode = getattr(self._ort.ExecutionMode, f"ORT_{options.execution_mode.upper()}")
@@ -137,7 +146,7 @@ class OnnxBackend:
         except Exception as error:  # ONNX Runtime has an exception class per status, all derived from Exception alone
             if is_shortage(error):
                 raise MemoryError(no_room(source, self.device.name, str(error))) from None
-            raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from None
+            raise ValueError(f"ONNX Runtime cannot load {path}: {plain(str(error))}") from None
         refuse_fallback(session, name_of(providers[0]))
         return session
 
@@ -176,18 +185,20 @@ class OnnxBackend:
 
     def _run(self, outputs: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
         try:
-            results: list[Any] = self._session.run(outputs, feed)
+            results: list[Any] = self._session.run(outputs, feed, self._run_options)
         except Exception as error:
             raise self._told(error) from error
         return results
 
     def _told(self, error: Exception) -> Exception:
         """A runtime's objection to its inputs is the caller's fault, anything else the model's."""
-        text = str(error).replace("\n", " ").strip()
+        text = plain(str(error))
         state = self._ort.capi.onnxruntime_pybind11_state
         if isinstance(error, state.InvalidArgument):
             return InvalidArgument(text)
-        return failure_of(error, self._name, text)
+        failure = failure_of(error, self._name, text)
+        does_not_fit = type(failure) is ModelFailed and isinstance(error, (state.Fail, state.RuntimeException))
+        return InvalidArgument(text) if does_not_fit and is_about_inputs(text) else failure
 
     def _infer_strings(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """ONNX strings are text: bytes are decoded before and encoded after, and what is not UTF-8 is refused."""
@@ -213,7 +224,7 @@ class OnnxBackend:
         """
         feed = {name: self._ort_value(self.device.get(array)) for name, array in tensors.items()}
         try:
-            results = self._session.run_with_ort_values(list(outputs), feed)
+            results = self._session.run_with_ort_values(list(outputs), feed, self._run_options)
         except Exception as error:
             raise self._told(error) from error
         return {name: self.device.put(_from_ort_value(value)) for name, value in zip(outputs, results, strict=True)}

@@ -37,6 +37,7 @@ from backends.rows import (
     Rows,
     all_rows,
     are_plain,
+    asked_for,
     check_rows,
     join_rows,
     sizes_of,
@@ -54,7 +55,7 @@ from gateway.canonical import (
     TopK,
     common_rows,
 )
-from gateway.errors import GatewayError, ModelFailed
+from gateway.errors import GatewayError
 from gateway.ports import (
     NO_PADDING,
     Backend,
@@ -124,12 +125,14 @@ def load(
         cast("Device", first.device).name,
         signatures,
         any_shape=getattr(first, "any_shape", False) and not preprocess,
+        sees_requests=getattr(first, "sees_requests", False),
         is_ready=getattr(first, "is_ready", lambda: True),
         pure=first.inline,
         traffic=lambda: sum([each.read() for each in crossed], Traffic()),
         devices=tuple(each.device for each in executors),
         instances=len(backends),
         ragged=padder.axes if padder else NOTHING,
+        parts=getattr(first, "parts", ()),
     )
 
 
@@ -183,7 +186,7 @@ class Pipeline:
         steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
         self.inline = backend.inline and self._device.xp is np and steady
         self.decoupled = backend.decoupled
-        self.merges = backend.merges
+        self.merges = backend.merges and not backend.decoupled
         self.turn = None if self._device.xp is np else self._device
 
     @property
@@ -208,14 +211,16 @@ class Pipeline:
     def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
         """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
         requests = (request,)
+        wanted = self._wanted(requests)
         begun = time.perf_counter()
         try:
-            (outputs,) = self._backend.infer(request.inputs, self._wanted(requests), requests)  # type: ignore[misc]
+            (raw,) = self._backend.infer(request.inputs, wanted, requests)  # type: ignore[misc]
         except GatewayError:
             raise
         except Exception as error:
             raise failure_of(error, request.view.name) from error
         observe("infer", time.perf_counter() - begun)
+        outputs = asked_for(raw, wanted)
         if self._max_batch_size:
             check_rows(outputs, common_rows(request.inputs))
         return (InferResponse(outputs),)
@@ -226,13 +231,14 @@ class Pipeline:
         try:
             sizes, tensors = sizes_of(requests), join_rows(requests)
             joined = time.perf_counter()
-            (outputs,) = self._backend.infer(tensors, self._outputs, requests)  # type: ignore[misc]
+            (raw,) = self._backend.infer(tensors, self._outputs, requests)  # type: ignore[misc]
         except GatewayError:
             raise
         except Exception as error:
             raise failure_of(error, requests[0].view.name) from error
         observe("preprocess", joined - begun)
         observe("infer", time.perf_counter() - joined)
+        outputs = asked_for(raw, self._outputs)
         check_rows(outputs, sum(sizes))
         return Rows(outputs, sizes)
 
@@ -327,7 +333,7 @@ class Pipeline:
             raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
         for op in self._postprocess:
             raw = op(raw, self._device.xp)
-        tensors: Tensors = {name: raw[name] for name in wanted}
+        tensors = asked_for(raw, wanted)
         if self._padded is not None:
             tensors = self._padded.without_rows(tensors)
         elif self._max_batch_size:
@@ -428,16 +434,21 @@ class RequestPipeline(Pipeline):
         return [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
 
     def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
-        """The best classes of outputs, or outputs put where their caller wants them, if that was asked for."""
-        if isinstance(outcome, GatewayError) or not (request.into or asks_for_classes(request)):
+        """Of what the model gave, what was asked for, in the model's order; such a model may leave some out. The best
+        classes of outputs, or outputs put where their caller wants them, if that was asked for.
+        """
+        if isinstance(outcome, GatewayError):
             return outcome
-        missing = [output.name for output in request.outputs if output.name not in outcome.outputs]
-        if missing:
-            return ModelFailed(f"the model gave no output '{missing[0]}'")
+        wanted = self._wanted((request,))
+        if not (request.into or asks_for_classes(request)):
+            if (*outcome.outputs,) == wanted:
+                return outcome
+            given = outcome.outputs
+            return replace(outcome, outputs={name: given[name] for name in wanted if name in given})
         try:
             with self._crossing.batch(observe):
                 with self._crossing.computing():
-                    results = self._results(outcome.outputs, tuple(outcome.outputs), (request,))
+                    results = self._results(outcome.outputs, wanted, (request,))
                 (own,) = self._outcomes(results, (request,))
         except GatewayError as error:
             return error

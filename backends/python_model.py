@@ -14,12 +14,14 @@ nothing needs to be waited for; what reads a number out of an array, as in `floa
 
 What `infer` is decides how it runs: a plain function in the model's own thread, an `async def` on the event loop, a
 generator (of either sort) as a decoupled model that answers zero to many times. `request` tells id, version,
-signature, parameters, sequence, deadline, and whether the caller is still there (`cancelled`). With `max_batch_size`
-above 0 the rows of several requests come in one call; they have the same parameters, and `request` is the first of
-them.
+signature, parameters, sequence, deadline, whether the caller takes a stream of answers (`streaming`), and whether it is
+still there (`cancelled`). With `max_batch_size` above 0 the rows of several requests come in one call: those of one
+signature and the same parameters, all of which take a stream or none. Such a call has no id and no sequence, whose ever
+they would be, the last of the deadlines, and is cancelled when nobody waits for it any more.
 
 Arrays have the dtypes that the YAML declares, and its shapes, but for TensorFlow Serving's callers: as in the original,
-their shapes are for the class to refuse, and where it then fails, the answer is that the shape is wrong.
+their shapes are for the class to refuse, and where it then fails, the answer is that the shape is wrong. Results have
+the declared dtypes and shapes, too, unless such a caller has sent another shape.
 
 Raise `gateway.errors.InvalidArgument` to refuse an input; any other exception is reported to the caller by its last
 line.
@@ -27,6 +29,7 @@ line.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +41,18 @@ import numpy as np
 
 from backends.device import open_device
 from backends.user_class import load_class
-from gateway.canonical import BYTES, Array, InferRequest, ParameterValue, Tensors, TensorSpec, datatype_of
+from gateway.canonical import (
+    BYTES,
+    DEFAULT_SIGNATURE,
+    Array,
+    InferRequest,
+    ParameterValue,
+    Tensors,
+    TensorSpec,
+    datatype_of,
+    hold_to,
+    of_any_rows,
+)
 from gateway.canonical import Sequence as RequestSequence
 from gateway.errors import GatewayError, ModelFailed, ShapeMismatch
 from gateway.ports import BackendKind, Described, ModelSource, Options
@@ -60,42 +74,59 @@ class ModelContext:
 
 
 class ModelRequest:
-    """What a user's infer learns of its caller."""
+    """What a user's infer learns of its callers. `shared`: their rows may be those of several, so that nothing is shown
+    that belongs to one of them. What is shown of all, and may change what is computed, is part of the batch key.
+    """
 
-    __slots__ = ("_request",)
+    __slots__ = ("_first", "_requests", "_shared")
 
-    def __init__(self, request: InferRequest) -> None:
-        self._request = request
+    def __init__(self, requests: Sequence[InferRequest], shared: bool) -> None:
+        self._first = requests[0]
+        self._requests = requests
+        self._shared = shared
 
     @property
     def id(self) -> str:
-        return self._request.id
+        """Empty if the caller gave none, and where requests share calls."""
+        return "" if self._shared else self._first.id
 
     @property
     def version(self) -> int:
-        return self._request.view.version
+        return self._first.view.version
 
     @property
     def signature(self) -> str:
-        return self._request.signature
+        """The default's name for callers who name none."""
+        return self._first.signature or DEFAULT_SIGNATURE
 
     @property
     def parameters(self) -> Mapping[str, ParameterValue]:
-        return self._request.parameters
+        return self._first.parameters
 
     @property
     def sequence(self) -> RequestSequence | None:
-        return self._request.sequence
+        """None where requests share calls: the gateway keeps what their sequences remember."""
+        return None if self._shared else self._first.sequence
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the caller takes a stream of answers; else one answer is all that it can be given."""
+        return self._first.stream
 
     @property
     def deadline(self) -> float | None:
-        """In seconds of time.monotonic(), None if the caller set none."""
-        return self._request.deadline
+        """In seconds of time.monotonic(), the last of all callers'; None if one of them set none."""
+        latest = 0.0
+        for request in self._requests:
+            if request.deadline is None:
+                return None
+            latest = max(latest, request.deadline)
+        return latest
 
     @property
     def cancelled(self) -> bool:
-        """The caller has left, or its deadline has passed: nobody waits for what comes now."""
-        return self._request.lifeline.cut
+        """All callers have left, or their deadlines have passed: nobody waits for what comes now."""
+        return all(request.lifeline.cut for request in self._requests)
 
 
 class PythonOptions(Options):
@@ -109,9 +140,9 @@ class PythonBackend:
     """
 
     inline = False  # how long a user's code takes is nobody's to predict
-    merges = True
     in_flight = 1
     any_shape = True
+    sees_requests = True
     platform = "python"
 
     def __init__(self, source: ModelSource) -> None:
@@ -131,17 +162,19 @@ class PythonBackend:
                 del sys.modules[self._module]
                 raise
         self._name = source.name
-        self._specs = {spec.name: spec for spec in source.outputs}
+        self._specs = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
         infer = self._model.infer
         self.runs_on: Literal["thread", "loop"] = "thread"
         if inspect.iscoroutinefunction(infer) or inspect.isasyncgenfunction(infer):
             self.runs_on = "loop"
         self.decoupled = inspect.isgeneratorfunction(infer) or inspect.isasyncgenfunction(infer)
+        self.merges = not self.decoupled
+        self._shares = self.merges and self.max_batch_size > 0 and _share_calls(source.options)
 
     def infer(
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
     ) -> Iterable[Tensors] | AsyncIterator[Tensors]:
-        request = ModelRequest(requests[0])
+        request = ModelRequest(requests, self._shares)
         if self.runs_on == "loop":
             return self._on_loop(tensors, request)
         if self.decoupled:
@@ -161,11 +194,11 @@ class PythonBackend:
         except Exception as error:
             self._blame(error, tensors)
             raise
-        yield self._checked(answer)
+        yield self._checked(answer, tensors)
 
     def _stream(self, tensors: Tensors, request: ModelRequest) -> Iterator[Tensors]:
         for answer in self._model.infer(tensors, request):
-            yield self._checked(answer)
+            yield self._checked(answer, tensors)
 
     async def _on_loop(self, tensors: Tensors, request: ModelRequest) -> AsyncIterator[Tensors]:
         if not self.decoupled:
@@ -174,29 +207,47 @@ class PythonBackend:
             except Exception as error:
                 self._blame(error, tensors)
                 raise
-            yield self._checked(answer)
+            yield self._checked(answer, tensors)
             return
-        async for answer in self._model.infer(tensors, request):
-            yield self._checked(answer)
+        async with contextlib.aclosing(self._model.infer(tensors, request)) as answers:
+            async for answer in answers:
+                yield self._checked(answer, tensors)
 
     def _blame(self, error: Exception, tensors: Tensors) -> None:
         """Of a class that fails on shapes which are not those declared, say that. Raises ShapeMismatch."""
         if isinstance(error, GatewayError):
             return
+        odd = self._undeclared(tensors)
+        if odd is not None:
+            batched = self.max_batch_size > 0
+            shape = tensors[odd.name].shape
+            raise ShapeMismatch(odd.name, shape, odd.shape or (), self._name, batched=batched) from error
+
+    def _undeclared(self, tensors: Tensors) -> TensorSpec | None:
+        """The first input whose shape is another than the declared one."""
         for spec in self.inputs:
             array = tensors.get(spec.name)
-            if array is not None and spec.shape is not None and not spec.accepts(array.shape):
-                batched = self.max_batch_size > 0
-                raise ShapeMismatch(spec.name, array.shape, spec.shape, self._name, batched=batched) from error
+            if array is not None and not spec.accepts(array.shape):
+                return spec
+        return None
 
-    def _checked(self, answer: Any) -> Tensors:
-        """Hold the class to what the YAML declares: every output, in its dtype. BYTES may be given as bytes or text."""
+    def _checked(self, answer: Any, tensors: Tensors) -> Tensors:
+        """Hold the class to what the YAML declares: every output, in its dtype and shape. BYTES may be given as bytes
+        or text.
+        """
         if not isinstance(answer, Mapping):
             raise ModelFailed(f"infer must return a mapping of outputs, not {type(answer).__name__}")
         missing = [name for name in self._specs if name not in answer]
         if missing:
             raise ModelFailed(f"infer returned no output '{missing[0]}'")
-        return {name: self._output(spec, answer[name]) for name, spec in self._specs.items()}
+        outputs = {name: self._output(spec, answer[name]) for name, spec in self._specs.items()}
+        try:
+            for name, array in outputs.items():
+                hold_to(self._specs[name], array.shape, self._name)
+        except ModelFailed:
+            if self._undeclared(tensors) is None:
+                raise
+        return outputs
 
     def _own(self, value: Any) -> Array:
         """NumPy's, or of a model on a GPU also CuPy's: other libraries hand their memory over, in the right order."""
@@ -227,6 +278,12 @@ def _describe(source: ModelSource) -> Described:
     return Described(source.inputs, source.outputs, source.max_batch_size)
 
 
+def _share_calls(options: Any) -> bool:
+    """Whether requests of a model that batches share calls: not those of sequences that the class itself remembers."""
+    sequences = getattr(options, "sequences", None)
+    return getattr(options, "batching", True) and (sequences is None or bool(sequences.states))
+
+
 def _name(dtype: np.dtype[Any]) -> str:
     name = datatype_of(dtype)
     return str(dtype) if name == "<invalid>" else name
@@ -255,4 +312,4 @@ def _load_class(file: Path, name: str) -> tuple[str, Callable[[ModelContext], An
     return module, model
 
 
-KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, describe=_describe)
+KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe)

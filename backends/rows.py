@@ -9,7 +9,7 @@ import numpy as np
 
 from backends.top_k import classes_of
 from gateway.canonical import NOTHING, Array, InferRequest, InferResponse, Tensors, TopK, common_rows
-from gateway.errors import GatewayError, OutputRows
+from gateway.errors import GatewayError, ModelFailed, OutputRows
 
 _NOTHING: Final = bytearray()
 
@@ -49,6 +49,18 @@ class Rows(Sequence[Outcome]):
 
     def __getitem__(self, index: int | slice) -> Outcome | Sequence[Outcome]:
         return [*self][index]
+
+
+def asked_for(given: Tensors, wanted: tuple[str, ...]) -> Tensors:
+    """Of all that a model gave, what it was asked for, in that order: whichever way a batch takes, it passes here.
+    Raises ModelFailed where something is missing.
+    """
+    if (*given,) == wanted:
+        return given
+    try:
+        return {name: given[name] for name in wanted}
+    except KeyError as missing:
+        raise ModelFailed(f"the model gave no output '{missing.args[0]}'") from None
 
 
 def are_plain(requests: Sequence[InferRequest]) -> bool:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import inspect
 import typing
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from pydantic.errors import PydanticUserError
 
 from backends.user_class import load_class
 from gateway.canonical import Tensors, TensorSpec
-from gateway.errors import GatewayError, ModelFailed, text_of
+from gateway.errors import GatewayError, ModelFailed, place_of, text_of
 from gateway.ports import Op, OpKind, Options
 
 
@@ -48,7 +48,7 @@ def load(name: str, file: Path, member: str) -> OpKind:
     try:
         _, made = load_class(file, member)
     except Exception as error:
-        raise ValueError(f"{file}: {_said(error)}" if str(file) not in str(error) else str(error)) from error
+        raise ValueError(_told(error, file) if str(file) not in str(error) else str(error)) from error
     if not isinstance(made, type):
         raise ValueError(f"{member} in {file} is no class")
     for method, form in (("specs", "specs(self, specs)"), ("__call__", "__call__(self, tensors, xp)")):
@@ -58,13 +58,33 @@ def load(name: str, file: Path, member: str) -> OpKind:
     if own is not None:
         if not (isinstance(own, type) and issubclass(own, Options)):
             raise ValueError(f"{member}.Options in {file} must be a gateway.ports.Options")
-        return OpKind(own, lambda step: UserOp(name, made(step)))
+        return OpKind(own, lambda step: UserOp(name, _made(file, lambda: made(step))))
     try:
         options = _options(name, made)
     except (ValueError, TypeError, NameError, UserWarning, PydanticUserError) as error:
         raise ValueError(f"{member} in {file}: {_said(error)}") from error
     keys = tuple(options.model_fields)
-    return OpKind(options, lambda step: UserOp(name, made(**{key: getattr(step, key) for key in keys})))
+
+    def make(step: Any) -> Op:
+        return UserOp(name, _made(file, lambda: made(**{key: getattr(step, key) for key in keys})))
+
+    return OpKind(options, make)
+
+
+def _made(file: Path, make: Callable[[], Op]) -> Op:
+    """What the user's __init__ refuses is told as it is, anything else with its place. Raises ValueError."""
+    try:
+        return make()
+    except (ValueError, ImportError, OSError):
+        raise
+    except Exception as error:
+        raise ValueError(_told(error, file)) from error
+
+
+def _told(error: Exception, file: Path) -> str:
+    """What an exception says for itself, and where in the user's files that was."""
+    place = "" if isinstance(error, SyntaxError) else place_of(error, file.parent)
+    return f"{place or file}: {_said(error)}"
 
 
 def _options(name: str, made: type[Any]) -> type[Options]:

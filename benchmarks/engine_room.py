@@ -99,7 +99,7 @@ async def press(model: Model, x: Any, tasks: int, seconds: float) -> Pressed:
 
 async def latencies(model: Model, x: Any, seconds: float) -> list[float]:
     """Seconds of each of as many requests as fit, one after another."""
-    times = []
+    times: list[float] = []
     ends = time.perf_counter() + seconds
     while len(times) < 2 or time.perf_counter() < ends:
         began = time.perf_counter()

@@ -163,7 +163,7 @@ async def _compare(setting: Setting, backend: str, network: Network, batch: int)
             rates.append(batch / _seconds_per_run(raw, length))
             turns["whole batches"].append(await press(model, x, WHOLE_TASKS, length))
             turns["single rows"].append(await press(model, x[:1], ROWS_PER_PLACE * batch, length))
-    lines = [(name, str(batch), "raw", f"{median(rates[1:]):,.0f}", "1.00", "-", "-", "")]
+    lines: list[tuple[str, ...]] = [(name, str(batch), "raw", f"{median(rates[1:]):,.0f}", "1.00", "-", "-", "")]
     for how, pressed in turns.items():
         ratio = median([turn.rows_per_s / rate for turn, rate in zip(pressed[1:], rates[1:], strict=True)])
         lines.append(

@@ -54,8 +54,8 @@ def count_nothing() -> None:
         self.observe = deque[float](maxlen=0).append
 
     series.Gathered.__init__ = gathered  # type: ignore[method-assign]
-    metrics.Stages.observe = nothing  # type: ignore[method-assign]
-    meter.Meter.ran_inline = has_run  # type: ignore[method-assign]
+    metrics.Stages.observe = nothing  # type: ignore[method-assign, assignment]
+    meter.Meter.ran_inline = has_run  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

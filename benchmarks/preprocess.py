@@ -95,7 +95,7 @@ def on_gpu(run: Run, rounds: int, xp: Any) -> float:
         ended.record()
         ended.synchronize()
         times.append(xp.cuda.get_elapsed_time(begun, ended))
-    return median(times)
+    return float(median(times))
 
 
 def measure(rows: int, rounds: int, xp: Any) -> Line:

@@ -80,7 +80,7 @@ def main() -> int:
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, meter.tell)
         await start(app)
 
-    App.start = watched  # type: ignore[method-assign]
+    App.start = watched  # type: ignore[method-assign, assignment]
     return command.main(sys.argv[2:])
 
 

@@ -33,6 +33,7 @@ The life of a request
     scheduler.py      the queue, and how batches leave it
     waiting.py        which of them may go next             sequences.py      the same where they build on one another
     job.py            an accepted request and its answers   slot.py           the thread where a batch runs
+    failure_log.py    what models' code raises, in the log
     passing.py        a request that needs no queue, and runs in its caller's own steps
     meter.py          what a scheduler reports to         statistics.py     the counters of one loaded version
     hidden.py         controls and states, which pass between the gateway and a model of sequences
@@ -76,3 +77,10 @@ and of the gateway both know canonical, questions, errors and ports alone; impor
 To add a dialect: one module in `adapters` with a KIND, one line in `adapters.DIALECTS`, its cases below
 `tests/adapters`. `tests/gateway/test_transports.py` has a whole one in sixty lines.
 """
+
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+"""ONNX Runtime 1.31 and later looks up a collector of Microsoft's and writes below HOME's cache, unless this stands in
+the environment before it is imported the first time, by us or by a model of a user's. Its disable_telemetry_events()
+comes too late."""

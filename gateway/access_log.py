@@ -110,7 +110,10 @@ class AccessLog:
 
 
 class _Names(dict[tuple[Any, ...], str]):
-    """The part of a line that is the same for all such calls: who has asked whom for what, and how it ended."""
+    """The part of a line that is the same for all such calls: who has asked whom for what, and how it ended.
+
+    Never stale: all that the text says is in the key, where a view stands for itself alone and does not change.
+    """
 
     def __missing__(self, key: tuple[Any, ...]) -> str:
         if len(self) >= _MOST_NAMES:

@@ -181,6 +181,7 @@ def _repository(
         load,
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
+        runs_code=lambda model: kinds.backends[model.backend].runs_code,
         forget=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
@@ -272,6 +273,7 @@ class App:
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
         self.service.observer = self.observer
+        self.service.trim = trim_memory
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
@@ -698,6 +700,13 @@ def reclaim_memory() -> None:
     """
     gc.collect()
     free_pools()
+    trim_memory()
+
+
+def trim_memory() -> None:
+    """What large bodies leave is freed, and still kept by glibc because of `tune_process`: tens of milliseconds for a
+    gigabyte, without the interpreter's lock.
+    """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 

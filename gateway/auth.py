@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gateway.config import Auth, Jwt
 from gateway.errors import Unauthenticated
@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 LONGEST_CREDENTIAL: Final = 8 << 10
 TOKENS: Final = 4096
 """How many verified tokens are remembered."""
+_DATES: Final = ("exp", "nbf", "iat")
+_LAST_SECOND: Final = 2**53
+"""Beyond it JSON's numbers are not exact, a float of Python's soon overflows, and nobody means a time."""
 LOOK_EVERY_S: Final = 1.0
 """How often the files of keys are looked at, at most."""
 
@@ -109,6 +112,8 @@ class Tokens:
     def __init__(self, config: Jwt, clock: Callable[[], float] = time.time) -> None:
         self._config = config
         self._clock = clock
+        # By the token's digest. Stale when the token expires, which is looked up each time, and when the keys change:
+        # then there are new Tokens.
         self._verified: OrderedDict[bytes, Caller] = OrderedDict()
         self._keys = config.keys()
 
@@ -145,9 +150,16 @@ class Tokens:
             )
         except (jwt.PyJWTError, KeyError, ValueError, TypeError, ArithmeticError, RecursionError):
             raise Unauthenticated(given=True) from None
+        if not all(_is_date(claims[claim]) for claim in _DATES if claim in claims):
+            raise Unauthenticated(given=True)
         name, roles = claims[config.name_claim], claims.get(config.roles_claim, ())
         if not isinstance(name, str) or not name.isprintable() or not name or len(name) > 256:
             raise Unauthenticated(given=True)
         listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, (list, tuple)) else ()
         known = frozenset(role for role in listed if isinstance(role, str))
         return Caller(name, known, float(claims["exp"]) + config.leeway_seconds)
+
+
+def _is_date(value: Any) -> bool:
+    """Source: RFC 7519, section 2, NumericDate: a JSON number. PyJWT also takes text and truth for one."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LAST_SECOND

@@ -8,7 +8,7 @@ never leave the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, dataclass_transform
 
@@ -21,6 +21,7 @@ from gateway.errors import (
     BatchTooLarge,
     DtypeMismatch,
     InputCount,
+    ModelFailed,
     ShapeMismatch,
     UnknownInput,
 )
@@ -106,6 +107,19 @@ class TensorSpec:
         if want is None or want == shape:
             return True
         return len(shape) == len(want) and all(w in (-1, g) for g, w in zip(shape, want, strict=True))
+
+
+def of_any_rows(spec: TensorSpec, max_batch_size: int) -> TensorSpec:
+    """With a batch dimension, how many rows an output has is the batch's to say."""
+    return replace(spec, shape=(-1, *spec.shape[1:])) if max_batch_size and spec.shape else spec
+
+
+def hold_to(spec: TensorSpec, shape: tuple[int, ...], model: str) -> None:
+    """Raises ModelFailed where an output of a model has another shape than is declared."""
+    if shape != spec.shape and not spec.accepts(shape):
+        raise ModelFailed(
+            f"output '{spec.name}' of model '{model}' has shape {list(shape)}, but {list(spec.shape or ())} is declared"
+        )
 
 
 def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], max_batch_size: int) -> None:
@@ -296,19 +310,28 @@ class Lifeline:
     """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up.
 
     `on_cut` is called then, on the event loop: it belongs to whoever computes the answer. `trail` is None where nobody
-    wants to know what becomes of the request.
+    wants to know what becomes of the request. `trial`: it is made up, and may fail without a word. `request_id` is what
+    the answer's headers call it, "" where they do not.
     """
 
     # Values of the class: there is one of these for every request, and most need little of it.
     trail: Traced | None = None
     cut = False
     on_cut: Callable[[], None] | None = None
+    request_id = ""
+    trial = False
 
     def end(self) -> None:
         """Nobody waits any more."""
         self.cut = True
         if self.on_cut is not None:
             self.on_cut()
+
+
+class Trial(Lifeline):
+    """Of a request that nobody has sent: whether the model takes it, nobody knows."""
+
+    trial = True
 
 
 @message
@@ -319,6 +342,7 @@ class InferRequest:
     absolute, in seconds of `time.monotonic()`. `wire` carries what the dialect's own encoder needs to answer in kind;
     nobody else looks at it. `into` is None unless a tensor of it lies in memory that is not the request's own: then
     inputs may be arrays on a GPU, ready for every stream, and the outputs that it names go into their destinations.
+    `stream`: the caller takes any number of answers; else a decoupled model has to give exactly one.
     `on_device`: the outputs are wanted where the model left them, ready for every stream; who asks for that is no
     client, but a model composed of models.
     """

@@ -26,6 +26,7 @@ Validate: TypeAlias = Callable[[Mapping[str, Any], Path], ModelConfig]
 """(plain YAML form, the folder that its paths start from) -> configuration. Raises ValueError."""
 
 _MAX_DEPTH: Final = 8
+_MOST_NAMES: Final = 5
 _NOT_OF_THE_MODEL: Final = frozenset(("__pycache__",))
 
 
@@ -143,6 +144,27 @@ def wanted_versions(config: ModelConfig) -> dict[int, Path]:
         return {1: place}
     found = version_folders(place)
     return {version: found[version] for version in config.versions.choose(found)}
+
+
+def no_version(config: ModelConfig) -> str:
+    """Why a model has no version to load: what lies where its versions are sought, and what was expected."""
+    place = config.path.path if config.path else Path()
+    try:
+        versions = sorted(version_folders(place))
+        names = sorted(entry.name + "/" * entry.is_dir() for entry in place.iterdir())
+    except OSError as error:
+        return f"no version to load in {place}: {error.strerror}"
+    if versions:
+        wanted = ", ".join(map(str, config.versions.named))
+        return f"no version to load in {place}: found {_listed(list(map(str, versions)))}, but versions names {wanted}"
+    found = f"found {_listed(names)}" if names else "the folder is empty"
+    remedy = "; versions: none takes the folder itself for the model" if names else ""
+    return f"no version to load in {place}: {found}, expected folders with whole numbers as names, like 1/{remedy}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def version_folders(place: Path) -> dict[int, Path]:

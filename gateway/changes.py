@@ -12,12 +12,25 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from gateway.canonical import NOTHING
-from gateway.config import Config, ModelConfig, RouteConfig, RouteTarget
+from gateway.config import Config, ConfigError, ModelConfig, Problem, RouteConfig, RouteTarget
+from gateway.config.checks import exposed_uploads
+from gateway.config.yaml_tree import key_path
 
 Kind: TypeAlias = Literal["added", "removed", "reloaded", "adjusted"]
 
 _TAKES_EFFECT: Final = frozenset(
-    ("repositories", "ops", "routes", "limits", "admin", "auth", "rate_limits", "readiness", "response_cache")
+    (
+        "repositories",
+        "ops",
+        "routes",
+        "limits",
+        "admin",
+        "auth",
+        "rate_limits",
+        "readiness",
+        "response_cache",
+        "expose_model_errors",
+    )
 )
 """The sections beside `models` that a running gateway takes over, operators for models that it loads from then on.
 Whatever else there is needs a restart."""
@@ -178,13 +191,23 @@ def changes(
 
 
 def effective(before: Config, after: Config) -> Config:
-    """The new configuration as far as it takes effect: what needs a restart is as it was."""
+    """The new configuration as far as it takes effect: what needs a restart is as it was.
+
+    Raises ConfigError where that would open uploads to everybody: each file by itself does not.
+    """
     kept = {key: getattr(before, key) for key in type(after).model_fields if key not in (*_TAKES_EFFECT, "models")}
     fixed: dict[str, dict[str, Any]] = {}
     for section, _, key in (each.partition(".") for each in _FIXED):
         fixed.setdefault(section, {})[key] = getattr(getattr(before, section), key)
     parts = {section: getattr(after, section).model_copy(update=values) for section, values in fixed.items()}
-    return after.model_copy(update=kept | parts)
+    both = after.model_copy(update=kept | parts)
+    exposed = tuple(
+        Problem(after.source, 0, 0, key_path(loc), f"{text} (with what only a restart would change)")
+        for loc, text in exposed_uploads(both.plain(), type(after).uploading_dialects)
+    )
+    if exposed:
+        raise ConfigError(exposed)
+    return both
 
 
 def differences(before: Any, after: Any, key: str = "") -> Iterator[Difference]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from backends import fitting
 from gateway.app import catalog, model_source
-from gateway.catalog import wanted_versions
+from gateway.catalog import no_version, wanted_versions
 from gateway.config import Config, ModelConfig, Problem, locator
 from gateway.config.yaml_tree import key_path
 from gateway.errors import ModelNotFound
@@ -38,9 +38,11 @@ class _Checks:
     config: Config
     kinds: Registries
     known: dict[str, dict[int, Described | None]] = field(default_factory=dict)
+    _at_start: frozenset[str] = frozenset()
 
     def run(self) -> list[tuple[str, Joint]]:
         models = catalog(self.config, self.kinds)
+        self._at_start = frozenset(self.config.model_control.chosen(models.names()))
         configs: dict[str, ModelConfig] = {}
         found: list[tuple[str, Joint]] = []
         for name in models.names():
@@ -65,6 +67,11 @@ class _Checks:
         except OSError as error:
             yield ("path",), str(error)
             return
+        if not versions and name in self._at_start:
+            yield ("path",), no_version(config)
+        for label, wanted in config.labels.items():
+            if versions and wanted not in versions:
+                yield ("labels", label), f"no version {wanted} is served, but {', '.join(map(str, versions))}"
         for version, path in versions.items():
             self.known[name][version] = None
             try:

@@ -7,11 +7,16 @@ since nobody else could word them.
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Mapping
 from enum import IntEnum
 from math import ceil
+from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_MOST_CAUSES: Final = 8
 
 
 class Code(IntEnum):
@@ -214,6 +219,18 @@ class Forbidden(GatewayError):
     def __init__(self, model: str = "") -> None:
         super().__init__(f"not allowed: {f'model {model}' if model else 'administration'}")
         self.model = model
+
+
+class CrossOriginRefused(GatewayError):
+    """A page of another site has a browser change the server's state; `origin` is that site, as far as the browser
+    says it.
+    """
+
+    code = Code.PERMISSION_DENIED
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"for pages of {origin}, this server's state is not to be changed")
+        self.origin = origin
 
 
 class RateLimited(GatewayError):
@@ -703,6 +720,23 @@ def text_of(error: BaseException) -> str:
         return str(error).encode("utf-8", "replace").decode()
     except BaseException:
         return ""
+
+
+def place_of(error: BaseException, folder: Path) -> str:
+    """The last line below a folder that an exception has come through, or one that it was raised for: "model.py, line
+    12" with its whole path; empty if there is none. Packages that are installed below the folder are somebody else's.
+    """
+    own = f"{folder}{os.sep}"
+    each: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if each is None:
+            break
+        frames = reversed(traceback.extract_tb(each.__traceback__))
+        for frame in frames:
+            if frame.filename.startswith(own) and "site-packages" not in frame.filename:
+                return f"{frame.filename}, line {frame.lineno}"
+        each = each.__cause__ or each.__context__
+    return ""
 
 
 def kinds(base: type[GatewayError] = GatewayError) -> list[type[GatewayError]]:

@@ -97,6 +97,10 @@ class Gate:
             if limit.concerns(call):
                 limit.count_rows(call, requests)
 
+    def may_enter(self, endpoint: Endpoint, headers: Mapping[str, str], mode: str) -> bool:
+        """Whether `enter` may let such a call in."""
+        return endpoint.method in self._open or self.knows(headers, mode)
+
     def knows(self, headers: Mapping[str, str], mode: str) -> bool:
         """Whether a call with these headers may turn out to be let in."""
         if self._authenticator is None or (mode or self._mode) != "required" or self._authenticator.by_certificate:

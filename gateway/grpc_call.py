@@ -13,7 +13,7 @@ from gateway import hpack
 from gateway.errors import Code
 from gateway.grpc_exchange import Handler
 from gateway.grpc_head import Head
-from gateway.grpc_messages import PREFIX_BYTES, Garbled, TooLarge, inflate
+from gateway.grpc_messages import PREFIX_BYTES, Garbled, Incoming, TooLarge, inflate
 from gateway.grpc_streams import short_detail
 from gateway.http2 import Stream
 from gateway.http2_frames import END_HEADERS, END_STREAM
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES: Final = 4 << 20
 """Of a call's messages, so much may wait for their reader, beside one that is larger."""
-_INFLATED_IN_THREAD_BYTES: Final = 64 << 10
+_INFLATED_IN_THREAD_BYTES: Final = 1 << 10  # a thousand times as many may come of them
 _HEADERS_BLOCK: Final = b"\x88" + hpack.encode([("content-type", "application/grpc")])
 _ONLY_BLOCK: Final = _HEADERS_BLOCK + hpack.encode([("grpc-accept-encoding", "identity, deflate, gzip")])
 _OK: Final = hpack.encode([("grpc-status", "0")])
@@ -58,8 +58,9 @@ class LaneRpc(Stream):
         "waiting",
     )
 
-    def __init__(self, connection: Connection, number: int, window: int, head: Head) -> None:
-        super().__init__(number, window, WINDOW_BYTES, connection.lane.bounds.message)
+    def __init__(self, connection: Connection, number: int, head: Head) -> None:
+        incoming = Incoming(connection.lane.bounds.message, connection.claims, head.admits)
+        super().__init__(number, WINDOW_BYTES, incoming)
         self._connection = connection
         self.head = head
         self.deadline = None if head.timeout is None else time.monotonic() + head.timeout

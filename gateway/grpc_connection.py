@@ -17,7 +17,7 @@ from gateway.first_step import begin
 from gateway.grpc_call import WINDOW_BYTES, LaneRpc
 from gateway.grpc_exchange import Handler
 from gateway.grpc_head import MALFORMED, Head, are_trailers, read_head
-from gateway.grpc_messages import TooLarge, prefix
+from gateway.grpc_messages import NotAdmitted, TooLarge, prefix
 from gateway.grpc_streams import STOPPING
 from gateway.http2 import Http2
 from gateway.http2_frames import (
@@ -33,10 +33,12 @@ from gateway.http2_frames import (
     STREAM_CLOSED,
     BadFrame,
     BadStream,
+    FrameBudget,
     frame,
     goaway,
     short_frame,
 )
+from gateway.http_body import PROCESS, Claims
 from gateway.peers import SocketPeer
 from gateway.ports import Buffer, Peer, Reply
 from gateway.shortcuts import is_taken
@@ -47,14 +49,22 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 FRAME_BYTES: Final = 1 << 20
-_LONG_HEADERS_BYTES: Final = 256 << 10
-"""Longer headers end the connection, and not only the call: they cannot be refused before they have been read."""
+_LONG_HEADERS_BYTES: Final = 64 << 10
+"""Longer headers end the connection, and not only the call: they cannot be refused before they have been read, and
+nobody else has a turn meanwhile.
+"""
 _PONG_WITHIN_S: Final = 1.0
 _FAREWELL: Final = b"farewell"
 _MOST_HEADS: Final = 64
 _REMEMBERED_BYTES: Final = 1024 if is_taken("known_call_heads") else -1
 _MOST_EARLY: Final = 1000
 _GOOD: Final = Reply(b"")
+_CLAIMED_BYTES: Final = 256 << 20
+"""So much the messages of one connection may claim; one message may always claim all of itself."""
+_OWN_STREAMS: Final = 100
+"""So many calls a connection may have open whatever others have: what RFC 9113 recommends."""
+_STREAMS: Final = Claims(1 << 16)
+"""Calls of all connections beyond these. An open call that has said nothing yet costs two kilobytes."""
 
 
 class Connection(Http2[LaneRpc]):
@@ -62,14 +72,19 @@ class Connection(Http2[LaneRpc]):
     `_early` are streams that were over before it had said its last word, which may still come.
     """
 
-    def __init__(self, lane: GrpcLane) -> None:
+    def __init__(self, lane: GrpcLane, budget: FrameBudget | None = None) -> None:
         metadata = lane.bounds.metadata
-        super().__init__(FRAME_BYTES, MAGIC, lane.scratch, max(_LONG_HEADERS_BYTES, 2 * metadata))
+        super().__init__(FRAME_BYTES, MAGIC, lane.scratch, max(_LONG_HEADERS_BYTES, 2 * metadata), budget)
         self.lane = lane
+        self.claims = Claims(max(_CLAIMED_BYTES, lane.bounds.message), PROCESS)
         self.peer: Peer = SocketPeer(None)
         self._decoder = hpack.Decoder(metadata)
+        # By the bytes of their blocks. Stale as soon as anything is done to the table, by whichever block: it is asked
+        # when a head is looked up, see _head. Handlers and limits stay the same as long as the port is there.
         self._heads: dict[bytes, Head] = {}
+        self._heads_at = 0
         self._last = 0
+        self._few_streams = min(_OWN_STREAMS, lane.most_streams)
         self._early: dict[int, None] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._parts = self._has_parted = False
@@ -92,10 +107,12 @@ class Connection(Http2[LaneRpc]):
 
     def _end_all(self) -> None:
         rpcs = [*self._streams.values()]
+        _STREAMS.give(max(0, len(rpcs) - _OWN_STREAMS))
         self._streams.clear()
         self._stalled.clear()
         self._data = None
         for rpc in rpcs:
+            rpc.incoming.close()
             self._leave(rpc)
 
     def _leave(self, rpc: LaneRpc) -> None:
@@ -139,14 +156,13 @@ class Connection(Http2[LaneRpc]):
             self._close_if_over()
 
     def _close_if_over(self) -> None:
-        if self._has_parted and not self._streams and self._transport is not None:
-            self._transport.close()
+        if self._has_parted and not self._streams:
+            self._close()
 
     def _break(self, error: BadFrame) -> None:
         log.debug("a connection ends: %s", error)
         self._write(goaway(self._last, error.code))
-        if self._transport is not None:
-            self._transport.close()
+        self._close()
         self._end_all()
 
     def look_after(self) -> None:
@@ -178,8 +194,10 @@ class Connection(Http2[LaneRpc]):
             raise BadFrame("a stream that has not begun")
 
     def _check_data(self, number: int, size: int) -> None:
+        is_over = number not in self._streams and number not in self._early
         super()._check_data(number, size)
-        if number not in self._streams and number not in self._early:
+        if is_over:
+            self._budget.spend()
             self._answer(short_frame(RST_STREAM, number, STREAM_CLOSED))
 
     def _take_block(self, number: int, flags: int, block: bytes) -> None:
@@ -187,22 +205,45 @@ class Connection(Http2[LaneRpc]):
         if rpc is not None:
             self._take_trailers(rpc, flags, block)
             return
-        head = self._heads.get(block) or self._read_head(block)
         if not number & 1:
             raise BadFrame("a stream with a server's number")
+        count = len(self._streams)
+        if count + len(self._leaving) >= self._few_streams and self._is_full and number > self._last:
+            self._turn_away(number, flags, block)
+            return
+        head = self._head(block)
         if number in self._early or self._has_parted:
             return  # of a call that is over, or that the client makes elsewhere
         if number <= self._last:
             raise BadFrame("a stream that is over", STREAM_CLOSED)
         self._last = number
-        rpc = self._streams[number] = LaneRpc(self, number, self._stream_window, head)
+        if count >= _OWN_STREAMS:
+            _STREAMS.take(1)
+        rpc = self._streams[number] = LaneRpc(self, number, head)
         rpc.ended = flags & END_STREAM != 0
         if head is MALFORMED:
+            self._budget.spend()
             self._refuse(rpc, BadStream("headers that are none"))
-        elif len(self._streams) + len(self._leaving) > self.lane.most_streams:
-            self._refuse(rpc, BadStream("too many calls at a time", REFUSED_STREAM))
         else:
             self._begin(rpc, head)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether there must not be one call more."""
+        count = len(self._streams)
+        if self._has_parted:
+            return False  # none is taken at all
+        return count + len(self._leaving) >= self.lane.most_streams or (count >= _OWN_STREAMS and not _STREAMS.left)
+
+    def _turn_away(self, number: int, flags: int, block: bytes) -> None:
+        """One call too many. Of its headers nothing is read but what they do to the table."""
+        self._budget.spend()
+        if self._heads_at != self._decoder.changes or block not in self._heads:
+            self._decoder.read(block)
+        self._last = number
+        if not flags & END_STREAM:
+            self._expect_more(number)
+        self._answer(short_frame(RST_STREAM, number, REFUSED_STREAM))
 
     def _begin(self, rpc: LaneRpc, head: Head) -> None:
         if head.handler is None:
@@ -220,15 +261,20 @@ class Connection(Http2[LaneRpc]):
             rpc.ended = True
             self._take_end(rpc)
 
-    def _read_head(self, block: bytes) -> Head:
-        """Raises BadBlock."""
-        before = self._decoder.changes
-        said = self._decoder.read(block)
-        head = read_head(said, self.lane.handlers, self.lane.bounds.metadata)
-        if self._decoder.changes != before or len(self._heads) >= _MOST_HEADS:
-            self._heads.clear()
-        if self._decoder.changes == before and len(block) <= _REMEMBERED_BYTES:
-            self._heads[block] = head
+    def _head(self, block: bytes) -> Head:
+        """What a block says now: its bytes mean the same only as long as the table does. Raises BadBlock."""
+        decoder, heads = self._decoder, self._heads
+        before = decoder.changes
+        if self._heads_at != before:
+            heads.clear()
+            self._heads_at = before
+        elif (head := heads.get(block)) is not None:
+            return head
+        head = read_head(decoder.read(block), self.lane.handlers, self.lane.bounds.metadata)
+        if decoder.changes == before and len(block) <= _REMEMBERED_BYTES:
+            if len(heads) >= _MOST_HEADS:
+                heads.clear()
+            heads[block] = head
         return head
 
     def _turn_down(self, rpc: LaneRpc, head: Head) -> None:
@@ -284,8 +330,19 @@ class Connection(Http2[LaneRpc]):
             self._forget(stream.number)
             self._answer(short_frame(RST_STREAM, stream.number, error.code))
             self._close_if_over()
+        elif isinstance(error, NotAdmitted):
+            self._ask_the_gate(stream)
         else:
             self._fail(stream, Code.RESOURCE_EXHAUSTED, "The message is too large for the memory that is left")
+
+    def _ask_the_gate(self, rpc: LaneRpc) -> None:
+        """The flow with nothing in place of the message: it ends where callers are asked who they are."""
+        rpc.incoming.close()
+        if not rpc.is_unary:
+            self._hear(rpc, [(b"", False)])
+        elif not rpc.is_asked:
+            rpc.is_asked = True
+            self._start(rpc, b"")
 
     def _fail(self, rpc: LaneRpc, code: Code, text: str) -> None:
         """End a call whose flow, if it has one, is not to go on."""
@@ -296,6 +353,7 @@ class Connection(Http2[LaneRpc]):
     # -------------------------------------------------------------------------------------------------------- answering
 
     def _start(self, rpc: LaneRpc, body: bytes, *, is_compressed: bool = False) -> None:
+        self._budget.earned += 4  # what belongs to a call: an end, windows, a ping
         handler = cast("Handler", rpc.head.handler)
         flow = rpc.run_inflated(body) if is_compressed else handler.run(rpc, body)
         if handler.stream == "unary":
@@ -355,20 +413,28 @@ class Connection(Http2[LaneRpc]):
         """Forget a call that is over, once all of it is sent. A client that goes on asking is told to stop."""
         if rpc.unsent and not rpc.is_left:
             return
+        is_cut = rpc.incoming.is_closed
         if self._forget(rpc.number) is not None:
             if rpc.unsent:
                 self._write(short_frame(RST_STREAM, rpc.number, CANCEL))
-            elif not rpc.ended and not (rpc.is_asked and rpc.is_unary):
+            elif not rpc.ended and (is_cut or not (rpc.is_asked and rpc.is_unary)):
                 self._write(short_frame(RST_STREAM, rpc.number, NO_ERROR))
         self._close_if_over()
 
     def _forget(self, number: int) -> LaneRpc | None:
         rpc = super()._forget(number)
-        if rpc is not None and not rpc.ended:
-            self._early[number] = None
-            if len(self._early) > _MOST_EARLY:
-                del self._early[next(iter(self._early))]
+        if rpc is not None:
+            if len(self._streams) >= _OWN_STREAMS:
+                _STREAMS.give(1)
+            if not rpc.ended:
+                self._expect_more(number)
         return rpc
+
+    def _expect_more(self, number: int) -> None:
+        """Of a stream that is over, but the other end has not said its last word."""
+        self._early[number] = None
+        if len(self._early) > _MOST_EARLY:
+            del self._early[next(iter(self._early))]
 
     def send(self, rpc: LaneRpc, head: bytes, parts: tuple[Buffer, ...], size: int) -> None:
         """A message."""

@@ -52,10 +52,13 @@ class Rpc(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How a method is answered. `run` has the only message, or none where it is to read many (`bidi`)."""
+    """How a method is answered. `run` has the only message, or none where it is to read many (`bidi`). `admits` says of
+    a call's metadata whether `run` may let it in: otherwise nothing large of it need be kept.
+    """
 
     stream: Literal["unary", "server", "bidi"]
     run: Callable[[Rpc, bytes], Coroutine[Any, Any, None]]
+    admits: Callable[[Mapping[str, str]], bool] | None = None
 
 
 Handlers = Mapping[str, Handler]

@@ -11,7 +11,7 @@ from gateway.canonical import NOTHING
 from gateway.errors import Code
 from gateway.grpc_exchange import Handler, Handlers
 from gateway.grpc_messages import CODINGS
-from gateway.ports import Reply
+from gateway.ports import Reply, combined
 
 _TIMEOUT: Final = re.compile("([0-9]{1,8})([HMSmun])")
 _UNITS: Final[Mapping[str, float]] = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -20,6 +20,7 @@ _NOT_HTTP2: Final = frozenset({"connection", "keep-alive", "proxy-connection", "
 _NAMES: Final = re.compile(r"(?:[!#$%&'*+\-.^_`|~0-9a-z]+,)*")
 """Any number of them, with a comma after each."""
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LENGTH: Final = re.compile("[0-9]{1,15}")
 _PSEUDO: Final = frozenset({":method", ":path", ":scheme", ":authority"})
 
 
@@ -37,6 +38,10 @@ class Head:
     status: str = "200"
     length: int | None = None
 
+    def admits(self) -> bool:
+        """Whether a large message of this call may be kept."""
+        return self.handler is None or self.handler.admits is None or self.handler.admits(self.metadata)
+
 
 MALFORMED: Final = Head(None, NOTHING)
 
@@ -48,6 +53,8 @@ def read_head(said: list[tuple[str, str]] | None, handlers: Handlers, most: int)
         return Head(None, NOTHING, refusal=Reply(b"", grpc_code=Code.RESOURCE_EXHAUSTED, message=text))
     pseudo = {name: value for name, value in said if name.startswith(":")}
     fields = dict(said[len(pseudo) :])
+    if len(pseudo) + len(fields) < len(said):
+        fields = combined(said[len(pseudo) :])
     if said[: len(pseudo)] != [*pseudo.items()] or not _is_well_formed(pseudo, fields, said):
         return MALFORMED
     if pseudo[":method"] != "POST":
@@ -77,8 +84,10 @@ def _is_well_formed(pseudo: Mapping[str, str], fields: Mapping[str, str], said: 
     """Whether HTTP/2 allows such headers."""
     if not {":method", ":path", ":scheme"} <= pseudo.keys() <= _PSEUDO or not _NOT_HTTP2.isdisjoint(fields):
         return False
-    length = fields.get("content-length", "0")
-    if fields.get("te", "trailers") != "trailers" or not (length.isascii() and length.isdecimal()):
+    if fields.get("te", "trailers") != "trailers" or not _LENGTH.fullmatch(fields.get("content-length", "0")):
+        return False
+    authority = pseudo.get(":authority")
+    if not pseudo[":path"] or (authority is not None and fields.get("host", authority) != authority):
         return False
     are_names = _NAMES.fullmatch("".join(f"{name}," for name in fields)) is not None
     return are_names and _CONTROLS.search("".join(value for _, value in said)) is None

@@ -7,7 +7,7 @@ and reflection. How gRPC is spoken is for the lane to know: see grpc_exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.canonical import NOTHING
@@ -125,9 +125,15 @@ class GrpcListener:
             finally:
                 counts.running -= 1
 
+        def admits(headers: Mapping[str, str]) -> bool:
+            gate = service.gate
+            return gate is None or gate.may_enter(endpoint, headers, self._auth)
+
         if endpoint.stream in ("unary", "single"):
-            return Handler("unary", unary)
-        return Handler("server", server_stream) if endpoint.stream == "server" else Handler("bidi", bidi)
+            return Handler("unary", unary, admits)
+        return (
+            Handler("server", server_stream, admits) if endpoint.stream == "server" else Handler("bidi", bidi, admits)
+        )
 
     def _call(self, method: str, rpc: Rpc, request_id: str, body: bytes) -> Call:
         """Of a message of an RPC: name, metadata and deadline are those of all its messages."""

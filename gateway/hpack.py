@@ -83,8 +83,9 @@ _ENTRY_BYTES: Final = 32
 class Decoder:
     """What one end of a connection reads: blocks, each of which may change what later ones mean.
 
-    `changes` counts what was done to the table: a block that did nothing to it says the same as long as nothing else
-    does. Of the headers of a block, `most_bytes` are kept (32 more for each count, too).
+    `changes` counts what was done to the table, by any block, be it of headers, of trailers, or of a stream that is
+    refused or over: a block says the same again only while `changes` is what it was. Of the headers of a block,
+    `most_bytes` are kept (32 more for each count, too).
     """
 
     __slots__ = ("_bytes", "_most_bytes", "_most_table", "_table", "_table_bytes", "changes")
@@ -101,6 +102,7 @@ class Decoder:
         found: list[tuple[str, str]] = []
         at, left = 0, self._most_bytes
         end = len(block)
+        has_begun = False
         while at < end:
             first = block[at]
             if first & 0x80:
@@ -108,7 +110,7 @@ class Decoder:
                 entry = self._entry(index)
             elif first & 0xE0 == 0x20:
                 size, at = _read_number(block, at, 0x1F)
-                if size > self._most_table or found:
+                if size > self._most_table or has_begun:
                     raise BadBlock("a table of another size")
                 self._table_bytes = size
                 self._shrink(size)
@@ -120,6 +122,7 @@ class Decoder:
                 entry = (name, value)
                 if first & 0x40:
                     self._insert(entry)
+            has_begun = True
             left -= len(entry[0]) + len(entry[1]) + _ENTRY_BYTES
             if left >= 0:
                 found.append(entry)
@@ -157,7 +160,7 @@ def _decode(block: bytes) -> Mapping[str, str]:
     return dict(Decoder(_NO_END, 0).read(block) or ())
 
 
-_remembered: Final = lru_cache(maxsize=256)(_decode)
+_remembered: Final = lru_cache(maxsize=256)(_decode)  # never stale: a block says it all where there is no table
 
 
 def _read_number(block: bytes, at: int, most: int) -> tuple[int, int]:
@@ -208,6 +211,7 @@ _State = tuple[int, int]
 """The bits of a code that have come so far, and how many they are."""
 
 
+# Never stale: the code is the specification's.
 @cache
 def _steps() -> dict[_State, list[tuple[_State | None, bytes]]]:
     """For each state, what each octet's half does: the next state, None for what no text has, and what comes out."""
@@ -230,18 +234,33 @@ def _steps() -> dict[_State, list[tuple[_State | None, bytes]]]:
     return {state: [step(state, half) for half in range(16)] for state in inner}
 
 
+class _Rows(dict[_State, list[tuple[_State | None, bytes]]]):
+    """For each state, what each octet does: made of the steps of its halves as soon as a text comes by. Never stale."""
+
+    def __missing__(self, state: _State) -> list[tuple[_State | None, bytes]]:
+        steps = _steps()
+        row: list[tuple[_State | None, bytes]] = []
+        for octet in range(256):
+            middle, first = steps[state][octet >> 4]
+            following, second = (None, b"") if middle is None else steps[middle][octet & 0x0F]
+            row.append((following, first + second))
+        self[state] = row
+        return row
+
+
+_rows: Final = _Rows()
+
+
 def _decoded(text: bytes) -> bytes:
-    steps = _steps()
     state = _START
     found = []
     for octet in text:
-        for half in (octet >> 4, octet & 0x0F):
-            following, out = steps[state][half]
-            if following is None:
-                raise BadBlock("a text with an end within")
-            state = following
-            if out:
-                found.append(out)
+        following, out = _rows[state][octet]
+        if following is None:
+            raise BadBlock("a text with an end within")
+        state = following
+        if out:
+            found.append(out)
     bits, code = state
     if bits > _MOST_PADDING or code != (1 << bits) - 1:
         raise BadBlock("a text that is not padded")

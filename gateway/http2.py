@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from gateway import hpack
-from gateway.grpc_messages import Incoming, TooLarge
+from gateway.grpc_messages import Incoming, NotAdmitted, TooLarge
 from gateway.http2_frames import (
     ACK,
     COMPRESSION_ERROR,
@@ -47,6 +47,7 @@ from gateway.http2_frames import (
     WINDOW_UPDATE,
     BadFrame,
     BadStream,
+    FrameBudget,
     check,
     frame,
     read_settings,
@@ -61,7 +62,11 @@ _SCRATCH_BYTES: Final = 512 << 10
 _DIRECT_BYTES: Final = 32 << 10 if is_taken("direct_reads") else 1 << 62
 """So much of a frame that is still to come goes straight to its place."""
 _BEGINNING_BYTES: Final = 16 << 10
-"""So much is read before it is known whether there is a place for the rest."""
+"""So much is read before it is known whether there is a place for the rest, and of other things than data."""
+_TURN_FRAMES: Final = 64
+"""After so many frames of one connection others have their turn; headers count by the kilobyte, too."""
+_MANY_FRAMES: Final = 32
+"""After a read of so many, too: a loop may read from one connection many times before it looks at another."""
 JOINED_BYTES: Final = 32 << 10
 """Copying this much costs less than handing the kernel several buffers."""
 _TURN_BYTES: Final = 1 << 20
@@ -72,24 +77,27 @@ _MOST_OWED: Final = 1000
 """Frames that are answered by frames, from somebody who reads no answers."""
 _TAKES_WHOLE: Final = is_taken("whole_frames")
 _WHOLE: Final = frozenset({END_HEADERS, END_HEADERS | END_STREAM} if _TAKES_WHOLE else ())
-_MOST_IDLE: Final = 10_000
-"""Frames on end that say nothing."""
+_CARRYING: Final = frozenset({DATA, HEADERS, CONTINUATION})
+"""Of all other frames there is a budget, and of those of these that are empty."""
+_SETTINGS_PER_FRAME: Final = 16
+"""More of them in one frame cost as much as several frames."""
 
 
 class Stream:
-    """One call on a connection. `window` is how much may be sent, `granted` how much may come; `unsent` is what is left
-    to be sent, `end` the flag of its last frame, and `after` goes behind that. `ended`: the other end has said its last
+    """One call on a connection. `window` is how much more may be sent than the connection lets all streams begin with,
+    which is less than nothing once something has been sent; `granted` is how much may come; `unsent` is what is left to
+    be sent, `end` the flag of its last frame, and `after` goes behind that. `ended`: the other end has said its last
     word; `taken` is how many bytes it said. `still` is for whoever wants to know how long nothing has moved: it is set
     to 0 when something does.
     """
 
     __slots__ = ("after", "end", "ended", "granted", "incoming", "number", "still", "taken", "unsent", "window")
 
-    def __init__(self, number: int, window: int, granted: int, most_bytes: int) -> None:
+    def __init__(self, number: int, granted: int, incoming: Incoming) -> None:
         self.number = number
-        self.window = window
+        self.window = 0
         self.granted = granted
-        self.incoming = Incoming(most_bytes)
+        self.incoming = incoming
         self.unsent: deque[memoryview] = deque()
         self.end = 0
         self.after = b""
@@ -118,10 +126,12 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         preface: bytes = b"",
         scratch: memoryview | None = None,
         block_bytes: int = MOST_CONTROL_BYTES,
+        budget: FrameBudget | None = None,
     ) -> None:
         """`frame_bytes` is the largest frame that may come, `block_bytes` the longest headers, and what has them or
         anything else but data; `preface` is what comes before the first. Connections of one loop may share their
-        `scratch` memory: it is read and emptied within one step.
+        `scratch` memory: it is read and emptied within one step. `budget` is how many frames may come that carry
+        nothing.
         """
         self._transport: Any = None
         self._scratch = scratch or new_scratch()
@@ -132,7 +142,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         self._most_block_bytes = min(block_bytes, frame_bytes, _SCRATCH_BYTES - _BEGINNING_BYTES)
         self._streams: dict[int, S] = {}
         self._stalled: dict[int, S] = {}
+        # What may be sent on all streams together, what each of them begins with, and the most that any has beyond.
         self._window = self._stream_window = FIRST_WINDOW
+        self._widest = 0
         self._frame_bytes = FIRST_FRAME
         self._taken = 0
         # Of the DATA frame that is being received: whose it is, its flags, and how much of it is to come.
@@ -140,7 +152,11 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         self._left = 0
         self._block: tuple[int, int, bytes] | None = None
         self._is_paused = self._is_settled = False
-        self._owed = self._idle = 0
+        self._owed = 0
+        self._budget = budget or FrameBudget()
+        # Frames are left for the next turn; something is being read, and the answers to that.
+        self._is_behind = self._is_reading = False
+        self._answers: list[bytes] = []
         self._table_word = b""
         self._takes: Mapping[int, Callable[[int, int, bytes], None]] = {
             DATA: self._take_padded,
@@ -178,10 +194,14 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         """It takes no streams after that one."""
 
     def _refuse(self, stream: S, error: Exception) -> None:
-        """What comes of the stream cannot be taken: BadStream, TooLarge, MemoryError. Raises BadFrame."""
+        """What comes of the stream cannot be taken: BadStream, TooLarge, NotAdmitted, MemoryError. Raises BadFrame."""
 
     def _break(self, error: BadFrame) -> None:
         """The connection cannot go on."""
+
+    def _soon(self, step: Callable[[], None]) -> None:
+        """Take a step once others have had their turn."""
+        asyncio.get_running_loop().call_soon(step)
 
     # -------------------------------------------------------------------------------------------------------- receiving
 
@@ -191,13 +211,14 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         rest = self._rest
         if rest:
             self._scratch[: len(rest)] = rest
-            return self._scratch[len(rest) :]
+            return self._scratch[len(rest) : len(rest) + _BEGINNING_BYTES]
         return self._beginning if self._data is None else self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        direct = None if self._data is None else self._direct()
+        """What is answered by frames is answered in one piece."""
+        self._is_reading = True
         try:
-            if direct is not None:
+            if self._data is not None and (direct := self._direct()) is not None:
                 self._read_direct(direct, nbytes)
             else:
                 self._read(len(self._rest) + nbytes)
@@ -205,6 +226,28 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             self._break(BadFrame(str(error), COMPRESSION_ERROR))
         except BadFrame as error:
             self._break(error)
+        finally:
+            self._is_reading = False
+            if self._answers:
+                self._write(b"")
+
+    def _fall_behind(self) -> None:
+        """Others have their turn before the rest of what has come is looked at, and nothing more is read meanwhile."""
+        if not self._is_behind and self._transport is not None and not self._transport.is_closing():
+            self._is_behind = True
+            self._transport.pause_reading()
+            self._soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._is_behind = False
+        rest = self._rest
+        if self._transport is None or self._transport.is_closing():
+            return
+        if rest:
+            self._scratch[: len(rest)] = rest
+            self.buffer_updated(0)
+        if not self._is_behind and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _direct(self) -> S | None:
         """Whose message goes straight to its place."""
@@ -216,17 +259,21 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _read_direct(self, stream: S, count: int) -> None:
         stream.still = 0
         stream.taken += count
-        if messages := stream.incoming.added(count):
-            self._mark_end(stream, count)
-            self._take_messages(stream, messages)
+        try:
+            messages = stream.incoming.added(count)
+        except MemoryError as error:
+            self._refuse(stream, error)
+        else:
+            if messages:
+                self._mark_end(stream, count)
+                self._take_messages(stream, messages)
         self._took(count)
 
     def _read(self, have: int) -> None:
-        """All that is in the scratch memory, but for the beginning of a frame that is not whole."""
-        at, scratch = 0, self._scratch
-        if self._preface:
-            at = self._read_preface(have)
-        while at < have:
+        """What is in the scratch memory, but for a frame that is not whole yet, and what is left to the next turn."""
+        scratch, turn = self._scratch, _TURN_FRAMES
+        at = self._read_preface(have) if self._preface else 0
+        while at < have and turn > 0:
             if self._data is not None:
                 size = min(self._left, have - at)
                 self._read_data(scratch[at : at + size])
@@ -234,6 +281,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
                 continue
             if have - at < FRAME_BYTES:
                 break
+            turn -= 1
             most, least, kind, flags, number = FRAME.unpack_from(scratch, at)
             size, number = most << 8 | least, number & MOST
             if kind == DATA and not flags & PADDED and self._block is None:
@@ -247,15 +295,12 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
                 raise BadFrame(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
             if have - at < FRAME_BYTES + size:
                 break
-            at += FRAME_BYTES
-            block = bytes(scratch[at : at + size])
-            at += size
-            if kind == HEADERS and flags in _WHOLE and number and self._is_settled and self._block is None:
-                self._idle = 0
-                self._take_block(number, flags, block)
-            else:
-                self._take_frame(kind, flags, number, block)
+            at += FRAME_BYTES + size
+            turn -= size >> 10
+            self._take_frame(kind, flags, number, bytes(scratch[at - size : at]))
         self._rest = bytes(scratch[at:have])
+        if turn <= _TURN_FRAMES - _MANY_FRAMES:
+            self._fall_behind()
 
     def _read_preface(self, have: int) -> int:
         """As much of it as is here -> where it ends. Raises BadFrame."""
@@ -273,7 +318,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         message = stream.incoming.lone(data)
         if message is None:
             return False
-        self._idle = stream.still = 0
+        stream.still = 0
         stream.granted -= size
         stream.taken += size
         stream.ended = flags & END_STREAM != 0
@@ -291,10 +336,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         self._data, self._left = (number, flags), size
         self._check_data(number, size)
         if size:
-            self._idle = 0
             return
         if not flags & END_STREAM:
-            self._count_idle()
+            self._budget.spend()
         self._took(0)
 
     def _check_data(self, number: int, size: int) -> None:
@@ -321,7 +365,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             stream.taken += len(data)
             try:
                 messages = stream.incoming.take(data)
-            except (TooLarge, MemoryError) as error:
+            except (TooLarge, NotAdmitted, MemoryError) as error:
                 self._refuse(stream, error)
             else:
                 self._mark_end(stream, len(data))
@@ -354,6 +398,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             self._taken = 0
 
     def _take_frame(self, kind: int, flags: int, number: int, data: bytes) -> None:
+        if kind == HEADERS and flags in _WHOLE and number and self._is_settled and self._block is None:
+            self._take_block(number, flags, data)
+            return
         if self._block is not None and kind != CONTINUATION:
             raise BadFrame("headers without an end")
         if kind != HEADERS:
@@ -363,15 +410,10 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if not self._is_settled and kind != SETTINGS:
             raise BadFrame("frames before any settings")
         take = self._takes.get(kind)
-        if take is None:  # others are to be ignored
-            self._count_idle()
-        else:
+        if kind not in _CARRYING:
+            self._budget.spend()
+        if take is not None:  # others are to be ignored
             take(flags, number, data)
-
-    def _count_idle(self) -> None:
-        self._idle += 1
-        if self._idle > _MOST_IDLE:
-            raise BadFrame("too many frames that say nothing", ENHANCE_YOUR_CALM)
 
     # ----------------------------------------------------------------------------------------------------------- frames
 
@@ -384,11 +426,10 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if found:
             self._read_data(memoryview(found))
         else:
-            self._count_idle()
+            self._budget.spend()
             self._took(0)
 
     def _take_headers(self, flags: int, number: int, data: bytes) -> None:
-        self._idle = 0
         if flags & PADDED:
             data = unpadded(data)
         if flags & PRIORITY:
@@ -402,7 +443,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             raise BadFrame("headers without a beginning")
         _, first, begun = self._block
         if not data:
-            self._count_idle()
+            self._budget.spend()
         if len(begun) + len(data) > self._most_block_bytes:
             raise BadFrame("headers without an end", ENHANCE_YOUR_CALM)
         self._take_part(flags, number, begun + data, first)
@@ -422,7 +463,6 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if flags & ACK:
             self._take_pong(data)
         else:
-            self._count_idle()
             self._answer(frame(len(data), PING, ACK, 0) + data)
 
     def _take_goaway(self, flags: int, number: int, data: bytes) -> None:
@@ -434,13 +474,11 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         if flags & ACK:
             return
         self._is_settled = True
-        self._count_idle()
+        self._budget.spend(len(data) // 6 // _SETTINGS_PER_FRAME)
         values = dict(read_settings(data))
-        if WINDOW in values:
-            more = values[WINDOW] - self._stream_window
-            self._stream_window += more
-            for stream in self._streams.values():
-                self._widen(stream, more)
+        self._stream_window = values.get(WINDOW, self._stream_window)
+        if self._stream_window + self._widest > MOST:
+            self._check_windows()
         self._frame_bytes = values.get(FRAME_SIZE, self._frame_bytes)
         if values.get(TABLE_SIZE, hpack.TABLE_BYTES) < hpack.TABLE_BYTES:
             self._table_word = hpack.NO_TABLE
@@ -459,8 +497,10 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
         more = int.from_bytes(data, "big") & MOST
         if number == 0:
             self._window += more
-            if not more or self._window > MOST:
-                raise BadFrame("a window that is too large, or no larger", FLOW_CONTROL_ERROR)
+            if not more:
+                raise BadFrame("a window that is no larger")
+            if self._window > MOST:
+                raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
             if self._stalled:
                 self._send_stalled()
             return
@@ -480,8 +520,17 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             self._send_more(stream, [])
 
     def _widen(self, stream: S, more: int) -> None:
-        stream.window += more
-        if stream.window > MOST:
+        window = stream.window + more
+        if window > self._widest:
+            if window + self._stream_window > MOST:
+                raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
+            self._widest = window
+        stream.window = window
+
+    def _check_windows(self) -> None:
+        """Whether one of the windows is too large, or was that of a stream that is over. Raises BadFrame."""
+        self._widest = max((stream.window for stream in self._streams.values()), default=0)
+        if self._stream_window + self._widest > MOST:
             raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
 
     # ---------------------------------------------------------------------------------------------------------- sending
@@ -501,7 +550,10 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _forget(self, number: int) -> S | None:
         """A stream is over, whatever is left of it."""
         self._stalled.pop(number, None)
-        return self._streams.pop(number, None)
+        stream = self._streams.pop(number, None)
+        if stream is not None and stream.incoming.room:
+            stream.incoming.close()
+        return stream
 
     def _reset(self, stream: S, code: int) -> None:
         """End a stream from here."""
@@ -511,7 +563,9 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _send(self, stream: S, head: bytes, parts: Iterable[Buffer], size: int, prefix: bytes) -> None:
         """A message behind some frames, as soon as there is a window for it, and what ends it."""
         whole = size + len(prefix)
-        if whole <= min(self._window, stream.window, self._frame_bytes, JOINED_BYTES) and not stream.unsent:
+        room = stream.window + self._stream_window
+        if whole <= min(self._window, room, self._frame_bytes, JOINED_BYTES) and not stream.unsent:
+            self._budget.earned += 4 + (whole >> 12)
             self._window -= whole
             stream.window -= whole
             self._write(b"".join([head, frame(whole, DATA, stream.end, stream.number), prefix, *parts, stream.after]))
@@ -523,14 +577,19 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
     def _send_more(self, stream: S, pieces: list[Buffer]) -> None:
         """As much of what a stream has to say as its windows and the kernel's side allow, behind some pieces."""
         self._take_turn(stream, pieces)
-        while stream.unsent and stream.window > 0 and self._window > 0 and not self._is_paused:
+        while stream.unsent and self._window > 0 and not self._is_paused and self._room_of(stream) > 0:
             self._take_turn(stream, [])
+
+    def _room_of(self, stream: S) -> int:
+        """How much may be sent on a stream, as far as its own window goes."""
+        return stream.window + self._stream_window
 
     def _take_turn(self, stream: S, pieces: list[Buffer]) -> None:
         unsent = stream.unsent
         number, turn = stream.number, 0 if self._is_paused else _TURN_BYTES
-        while unsent and (room := min(self._window, stream.window, self._frame_bytes, turn)) > 0:
+        while unsent and (room := min(self._window, self._room_of(stream), self._frame_bytes, turn)) > 0:
             size = _move(unsent, room, stream, pieces)
+            self._budget.earned += 4 + (size >> 12)  # it has a reason to answer by windows, and by pings
             self._window -= size
             stream.window -= size
             stream.still = 0
@@ -543,6 +602,8 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
                 pieces.append(stream.after)
         has_waited = not unsent and self._stalled.pop(number, None) is not None
         if pieces and self._transport is not None:
+            if self._answers:
+                self._write(b"")
             self._transport.writelines(pieces)
         if has_waited:
             stream.has_sent()
@@ -555,21 +616,34 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             for stream in [*self._stalled.values()]:
                 if self._window <= 0 or self._is_paused:
                     return
-                if stream.window > 0:
+                if self._room_of(stream) > 0:
                     self._take_turn(stream, [])
                     can_go_on = True
 
     def _answer(self, data: bytes) -> None:
-        """A frame that answers one. Raises BadFrame where nobody reads them."""
+        """A frame that answers one: those of one read leave together. Raises BadFrame where nobody reads them."""
         if self._is_paused:
             self._owed += 1
             if self._owed > _MOST_OWED:
                 raise BadFrame("too many frames that nobody reads the answers of", ENHANCE_YOUR_CALM)
-        self._write(data)
+        if self._is_reading:
+            self._answers.append(data)
+        else:
+            self._write(data)
 
     def _write(self, data: bytes) -> None:
+        if self._answers:
+            data = b"".join([*self._answers, data])
+            self._answers.clear()
         if self._transport is not None:
             self._transport.write(data)
+
+    def _close(self) -> None:
+        """Behind all that has been written."""
+        if self._answers:
+            self._write(b"")
+        if self._transport is not None:
+            self._transport.close()
 
     def pause_writing(self) -> None:
         self._is_paused = True

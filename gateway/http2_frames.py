@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 DATA: Final = 0
@@ -76,6 +77,39 @@ class BadStream(Exception):
     def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(text)
         self.code = code
+
+
+FRAMES_AT_ONCE: Final = 10_000
+FRAMES_PER_S: Final = 1_000
+
+
+class FrameBudget:
+    """How many frames that carry nothing the other end may send: SETTINGS, PING, RST_STREAM, WINDOW_UPDATE, PRIORITY,
+    empty ones, and those that are only refused. So many at once, so many more each second, and as many as there is a
+    reason for: whoever takes large answers opens windows all the time, and `earned` counts what was sent to it.
+    """
+
+    __slots__ = ("_clock", "_level", "_then", "earned")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._level = FRAMES_AT_ONCE
+        self._then = clock()
+        self.earned = 0
+
+    def spend(self, cost: int = 1) -> None:
+        """Raises BadFrame once it is used up."""
+        self._level -= cost
+        if self._level < 0:
+            self._refill()
+
+    def _refill(self) -> None:
+        """Only now is the clock looked at: what is not used up costs a subtraction."""
+        now = self._clock()
+        level = self._level + int((now - self._then) * FRAMES_PER_S) + self.earned
+        self._level, self._then, self.earned = min(level, FRAMES_AT_ONCE), now, 0
+        if level < 0:
+            raise BadFrame("too many frames that carry nothing", ENHANCE_YOUR_CALM)
 
 
 def frame(size: int, kind: int, flags: int, stream: int) -> bytes:

@@ -122,6 +122,7 @@ def _read_head(data: bytes) -> Head | None:
 
 
 _remembered: Final[dict[bytes, Head]] = {}
+"""Never stale: a head of HTTP/1.1 says the same whenever and wherever it comes, and nobody writes into one."""
 
 
 # ------------------------------------------------------------------------------------------------------------- replies
@@ -137,11 +138,12 @@ class ReplyHead:
     closes: bool
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=256)
 def reply_head(status: int, headers: tuple[tuple[str, str], ...]) -> ReplyHead:
     """A reply's own part of its head. Raises ValueError for what would not stay one header, or frames the body."""
     lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}"]
-    for name, value in (*headers, *_missing(headers)):
+    for name, value in (*headers, *missing(headers)):
         if not _REPLY_NAME.fullmatch(name) or not _REPLY_VALUE.fullmatch(value) or name.lower() in _FRAMING:
             raise ValueError(f"a reply must not have the header {name!r}: {value!r}")
         lines.append(f"{name}: {value}")
@@ -149,7 +151,8 @@ def reply_head(status: int, headers: tuple[tuple[str, str], ...]) -> ReplyHead:
     return ReplyHead("".join(f"{line}\r\n" for line in lines).encode("utf-8", "surrogateescape"), closes)
 
 
-def _missing(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def missing(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What every reply has, of what these do not say."""
     names = {name.lower() for name, _ in headers}
     return [(name, value) for name, value in _DEFAULTS if name.lower() not in names]
 

@@ -436,8 +436,10 @@ class LaneExchange:
         body = reply.body
         buffers = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
         size = sum(map(len, buffers))
-        framing = b"" if reply.http_status in WITHOUT_BODY else b"Content-Length: %d\r\n" % size
-        has_body = framing and self.method != "HEAD"
+        has_body = reply.http_status not in WITHOUT_BODY and self.method != "HEAD"
+        # Without a body, nobody knows how long GET's would be: RFC 9110, 8.6.
+        has_length = has_body or (size and reply.http_status not in WITHOUT_BODY)
+        framing = b"Content-Length: %d\r\n" % size if has_length else b""
         self._connection.lane.sent += size if has_body else 0
         self._connection.write(self.head(reply, framing), *(buffers if has_body else ()))
         await self._connection.drain()

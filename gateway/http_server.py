@@ -12,27 +12,37 @@ import contextlib
 import json
 import logging
 import math
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from aiohttp import hdrs, web
-from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from gateway.canonical import NOTHING
 from gateway.config import Cors
-from gateway.cors import CrossOrigin
-from gateway.errors import AdminRequired, BodyTooLarge, GatewayError, InvalidArgument, Unauthenticated
+from gateway.cors import CrossOrigin, foreign_origin
+from gateway.errors import (
+    AdminRequired,
+    BodyTooLarge,
+    CrossOriginRefused,
+    GatewayError,
+    InvalidArgument,
+    Unauthenticated,
+)
 from gateway.gate import STRANGERS_BYTES
 from gateway.http_exchange import Exchange
-from gateway.http_head import SERVER, reply_head
+from gateway.http_head import missing, reply_head
 from gateway.http_lane import Lane
 from gateway.patience import Patience
 from gateway.peers import SocketPeer
-from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve
+from gateway.ports import Buffer, Call, Dialect, Endpoint, Match, Peer, Reply, Resolve, combined
 from gateway.request_id import REQUEST_ID, is_sane
 from gateway.request_id import new as new_id
 from gateway.service import Service
@@ -57,6 +67,7 @@ Page = Callable[[Exchange], Awaitable[Reply]]
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
 BACKLOG: Final = 1024
+_READS: Final = ("GET", "HEAD")
 SETTLE_S: Final = 0.05
 """Between the last connection and the closing of idle ones: whoever has just connected, or is just asking once more, is
 answered."""
@@ -106,6 +117,7 @@ class HttpListener:
         self._auth = auth
         self._guarded = guarded
         self._cors = None if cors is None else CrossOrigin(cors)
+        self._origins = frozenset(() if cors is None else cors.origins)
         self._service = service
         self._names = names
         self._request_ids = request_ids
@@ -135,6 +147,7 @@ class HttpListener:
             "max_line_size": self.limits.max_header_bytes,
             "max_field_size": self.limits.max_header_bytes,
             "max_headers": self.limits.max_headers,
+            "unreadable": self._unreadable,
         }
         self._framework = framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
@@ -203,7 +216,7 @@ class HttpListener:
         )
 
     async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
-        exchange = AiohttpExchange(request)
+        exchange = AiohttpExchange(request, self._patience.body)
         self._running += 1
         try:
             await self._answer(exchange)
@@ -235,12 +248,17 @@ class HttpListener:
             return
         match = dialect.match(exchange.method, target)
         call, endpoint = await self._call(exchange, match, dialect.http_timeout_ms)
+        if endpoint.admin and (origin := foreign_origin(exchange.headers, self._origins)) is not None:
+            endpoint = _refusing(endpoint, CrossOriginRefused(origin))
         replies = _Replies(exchange)
         await self._service.handle(dialect.name, endpoint, call, replies.send)
         await replies.end(endpoint.nothing)
 
     def _refused(self, path: str, exchange: Exchange) -> Reply | None:
-        """The answer to somebody who may not see a page of the house."""
+        """The answer to somebody who may not see a page of the house, or not change what it changes."""
+        origin = None if exchange.method in _READS else foreign_origin(exchange.headers, self._origins)
+        if origin is not None:
+            return _plain(403, f"This changes the server, which is not for pages of {origin}")
         kind, gate = self._guarded.get(path), self._service.gate
         if kind is None or gate is None:
             return None
@@ -261,6 +279,12 @@ class HttpListener:
         length = headers.get("content-length", "")
         is_small = length.isdecimal() and int(length) <= STRANGERS_BYTES
         return limit if is_small or gate.knows(headers, self._auth) else STRANGERS_BYTES
+
+    def _unreadable(self, status: int, target: str, text: str) -> Reply:
+        """The answer to a message whose head is no HTTP, in the words of the dialect that its target belongs to."""
+        dialect = self._owner(target)
+        told = _plain(status, text) if dialect is None or not dialect.unreadable else dialect.unreadable(status, text)
+        return replace(told, headers={**told.headers, "Connection": "close"})
 
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
@@ -363,7 +387,23 @@ class _Refused(asyncio.Protocol):
 
 
 class _AiohttpProtocol(web.RequestHandler):
-    """What is no HTTP gets a page that tells nothing of us; a method that is unknown is no fault of the message."""
+    """What is no HTTP is answered in the words of the dialect that it was for, as far as that shows: by `_target`, how
+    the latest request line begins that could be told.
+    """
+
+    def __init__(self, *args: Any, unreadable: Callable[[int, str, str], Reply], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._unreadable = unreadable
+        self._target = ""
+
+    def data_received(self, data: bytes) -> None:
+        if (line := _REQUEST_LINE.match(data)) is not None:  # a head may come in several pieces
+            self._target = line[1].decode()
+        super().data_received(data)
+        running = self._current_request
+        if running is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            # What follows the head is no body: whoever waits for it would do so for ever.
+            running.content.set_exception(_Broken(message="the body is not well-formed HTTP"))
 
     def handle_error(
         self,
@@ -373,27 +413,41 @@ class _AiohttpProtocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         super().handle_error(request, status, exc, message)  # writes to the log
-        page = html_page(501 if isinstance(exc, BadHttpMethod) else status)
-        response = web.Response(status=page.http_status, headers=_headers(page), body=_joined(page))
+        status = 501 if isinstance(exc, BadHttpMethod) else status  # no fault of the message
+        reply = self._unreadable(status, self._target, _unreadable_text(status, exc))
+        response = web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply))
         response.force_close()
         return response
 
 
-def html_page(status: int) -> Reply:
-    """The page of a status, as web servers have it. It is the last word on its connection."""
-    title = HTTPStatus(status).phrase
-    page = f"<HTML><HEAD>\n<TITLE>{status} {title}</TITLE>\n</HEAD><BODY>\n<H1>{title}</H1>\n</BODY></HTML>\n"
-    return Reply(page.encode(), status, {"Content-Type": "text/html", "Connection": "close"})
+class _Broken(HttpProcessingError):
+    """The rest of a body whose framing is wrong."""
+
+
+_REQUEST_LINE: Final = re.compile(rb"(?:\r?\n)*[!-~]{1,32} (/[!-~]{0,255})")
+
+
+def _unreadable_text(status: int, error: BaseException | None) -> str:
+    """What is wrong, without a byte of what came."""
+    if isinstance(error, LineTooLong):
+        return f"The request line or a header is longer than {error.args[1]} bytes"
+    if isinstance(error, HttpProcessingError):
+        return "The method is unknown" if status == 501 else "The message is not well-formed HTTP"
+    return HTTPStatus(status).phrase
 
 
 class AiohttpExchange:
-    """A request that aiohttp has read. `response` is for it to send, or to end."""
+    """A request that aiohttp has read. `response` is for it to send, or to end; for more of the body it waits so many
+    seconds.
+    """
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: web.BaseRequest, body_seconds: float = math.inf) -> None:
         self._request = request
+        self._body_seconds = None if body_seconds == math.inf else body_seconds
+        self._is_broken = False
         self.method = request.method
         self.target = request.raw_path
-        self.headers = request.headers
+        self.headers = _headers_of(request)
         self.begun = time.monotonic()
         self.response = web.StreamResponse()
         self.request_id = ""
@@ -419,14 +473,26 @@ class AiohttpExchange:
             raise BodyTooLarge(limit)
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if length is not None:
-            return await request.content.read()
-        body = bytearray()
-        async for chunk in request.content.iter_any():
-            body += chunk
-            if len(body) > limit:
+        parts, size = [], 0
+        while part := await self._part():
+            parts.append(part)
+            size += len(part)
+            if size > limit:
                 raise BodyTooLarge(limit)
-        return bytes(body)
+        return b"".join(parts)
+
+    async def _part(self) -> bytes:
+        """What has come of the body, b"" at its end. Raises InvalidArgument, and ConnectionError if nothing comes."""
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                return await self._request.content.readany()
+        except _Broken as error:
+            self._is_broken = True
+            raise InvalidArgument(error.message) from None
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.close()
+            raise ConnectionResetError("no more of the body came") from None
 
     async def send(self, reply: Reply) -> None:
         body = _joined(reply)
@@ -453,13 +519,20 @@ class AiohttpExchange:
 
     def _open(self, reply: Reply, response: web.StreamResponse) -> None:
         """Raises ValueError for headers that no reply may have: aiohttp would notice too late for an answer."""
-        if reply_head(reply.http_status, tuple(reply.headers.items())).closes:
+        if self._is_broken or reply_head(reply.http_status, tuple(reply.headers.items())).closes:
             response.force_close()
         self.response = response
 
 
+def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:
+    """aiohttp's own give the first of headers that come again."""
+    given = request.headers
+    return given if len({*map(str.lower, given)}) == len(given) else MappingProxyType(combined(given.items()))
+
+
 def _headers(reply: Reply) -> dict[str, str]:
-    return {hdrs.SERVER: SERVER, **reply.headers}
+    """All of them: aiohttp has another word for a reply without a body."""
+    return {**dict(missing(reply.headers.items())), **reply.headers}
 
 
 def _joined(reply: Reply) -> bytes | bytearray | memoryview:
@@ -506,7 +579,7 @@ def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
     """Whatever the query."""
 
     async def page(exchange: Exchange) -> Reply:
-        return await read() if exchange.method in ("GET", "HEAD") else _plain(405, "Method Not Allowed")
+        return await read() if exchange.method in _READS else _plain(405, "Method Not Allowed")
 
     return page
 

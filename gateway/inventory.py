@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.canonical import NOTHING
+from gateway.catalog import no_version
 from gateway.errors import Code, Reason
-from gateway.loader import Hooks, Loader, LoadReport, Report, without_folders
+from gateway.loader import Hooks, Loader, LoadReport, Report
 from gateway.model import Model
 from gateway.questions import VersionStatus
 from gateway.record import AVAILABLE, END, LOADING, START, UNLOADING, ModelRecord, Stored
@@ -25,7 +26,8 @@ RECLAIM_AFTER_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that is ready: versions by model, ascending.
+    """Everything that is ready: versions by model, ascending. A model that is composed of others is ready while they
+    are served, and is again when they come back.
 
     `labels` has the version labels of every model that is wanted, also of those that failed to load; `unloaded` names
     those that served once and are not wanted any more.
@@ -55,7 +57,8 @@ class Inventory:
 
     def give_up(self) -> None:
         """Tell everybody who still waits for a model that there will be no answer."""
-        for models in [self.serving(), *self._leaving.values()]:
+        loaded = [record.models.values() for record in self._records.values()]
+        for models in [*loaded, *self._leaving.values()]:
             for model in models:
                 model.give_up()
 
@@ -79,8 +82,11 @@ class Inventory:
 
     def _publish(self) -> None:
         records = self._records
+        whole = _whole({name: record.models for name, record in records.items()})
+        for name, record in records.items():
+            record.served = whole[name]
         self.snapshot = Snapshot(
-            {name: record.models for name, record in records.items() if record.models},
+            {name: versions for name, versions in whole.items() if versions},
             {name: record.labels for name, record in records.items() if record.wanted},
             frozenset(name for name, record in records.items() if not record.wanted and record.statuses),
         )
@@ -146,8 +152,8 @@ class Inventory:
         if first:
             record.stored = stored
         if not stored.versions:
-            text = f"no version to load in {stored.place}"
-            failures[None] = Reason(without_folders(text), Code.NOT_FOUND)
+            failures[None] = Reason("no version to load", Code.NOT_FOUND)
+            text = await asyncio.to_thread(no_version, stored.config)
             report(LoadReport(record.name, None, error=text))
         for version in due:
             if version in fresh:
@@ -223,6 +229,30 @@ class Inventory:
                 self._hooks.forget(record.name, version)
         if upload is not None:
             await asyncio.to_thread(upload.cleanup)
+
+
+def _whole(models: Mapping[str, Mapping[int, Model]]) -> Mapping[str, Mapping[int, Model]]:
+    """The versions of which no part is missing, nor a part of a part. What is no model of ours may be a route, and is
+    found when it is asked for.
+    """
+    while True:
+        lacking = [
+            (name, version)
+            for name, versions in models.items()
+            for version, model in versions.items()
+            for part in model.computation.parts
+            if part.name in models and not _has(models[part.name], part.version)
+        ]
+        if not lacking:
+            return models
+        models = {
+            name: {version: model for version, model in versions.items() if (name, version) not in lacking}
+            for name, versions in models.items()
+        }
+
+
+def _has(versions: Mapping[int, Model], version: int | None) -> bool:
+    return bool(versions) if version is None else version in versions
 
 
 def _in_service(models: Mapping[int, Model], stored: Stored) -> dict[int, Model]:

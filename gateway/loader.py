@@ -16,14 +16,14 @@ from typing import Any, Final, TypeVar
 from gateway.canonical import NOTHING
 from gateway.catalog import Catalog, Validate, wanted_versions
 from gateway.config import ModelConfig
-from gateway.errors import Code, GatewayError, Reason, text_of
+from gateway.errors import Code, GatewayError, Reason, place_of, text_of
 from gateway.meter import Meter
 from gateway.model import Model
 from gateway.plan import model_plan
 from gateway.ports import Computation
 from gateway.record import Stored
 from gateway.response_cache import ResponseCache
-from gateway.uploads import Upload, store
+from gateway.uploads import Upload, first_program, store
 from gateway.warmup import WarmUp
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,8 @@ Called in a thread; raises with a message for the operator.
 
 _THREADS: Final = min(8, max(2, (os.cpu_count() or 1) - 1))
 """Not so many that no core is left to the requests that come meanwhile."""
-_FOLDERS: Final = re.compile(r"/(?:[^\s/:'\"]+/)+")
+_NO_PROGRAMS: Final = "this server takes none (see model_control.trusted)"
+_FOLDERS: Final = re.compile(r"(?<![^\s('\"=:,])/(?:[^\s/:'\"]+/)+")
 _CODES: Final = {
     FileNotFoundError: Code.NOT_FOUND,
     PermissionError: Code.PERMISSION_DENIED,
@@ -72,9 +73,9 @@ class Hooks:
     """What the composition root knows of models and the repository does not.
 
     `load` makes a computation, `meter` tells where a version reports to, `forget` that it will not report any more,
-    `versioned` whether a model has version folders, `parts` which models it is composed of, `validate` what becomes of
-    a model's plain YAML form. `cache` is for the models that want one. `reclaim` gives the system
-    the memory that an unloaded model has left; it is called in a thread.
+    `versioned` whether a model has version folders, `runs_code` whether its files are programs, `parts` which models it
+    is composed of, `validate` what becomes of a model's plain YAML form. `cache` is for the models that want one.
+    `reclaim` gives the system the memory that an unloaded model has left; it is called in a thread.
     """
 
     load: LoadComputation
@@ -85,14 +86,16 @@ class Hooks:
     validate: Validate = _refuse
     cache: ResponseCache = field(default_factory=ResponseCache)
     reclaim: Callable[[], None] = lambda: None
+    runs_code: Callable[[ModelConfig], bool] = lambda config: True
 
 
 class Loader:
-    """Reads models of a catalog and makes them."""
+    """Reads models of a catalog and makes them. Only where callers are `trusted` may their files be programs."""
 
-    def __init__(self, catalog: Catalog, hooks: Hooks) -> None:
+    def __init__(self, catalog: Catalog, hooks: Hooks, *, trusted: bool = False) -> None:
         self._catalog = catalog
         self._hooks = hooks
+        self._trusted = trusted
         self._threads = ThreadPoolExecutor(_THREADS, "load")
 
     def look(self, names: Callable[[], Iterable[str]]) -> dict[str, Hashable]:
@@ -100,11 +103,17 @@ class Loader:
         return {name: self._catalog.fingerprint(name) for name in names()}
 
     def read(self, name: str, configuration: str | None = None, files: Mapping[str, bytes] = NOTHING) -> Stored:
-        """What the catalog says of a model, and what lies there. In a thread. Raises as the catalog does."""
+        """What the catalog says of a model, and what lies there. In a thread. Raises as the catalog does, and
+        ValueError for programs among the files of callers who are not trusted.
+        """
+        if not self._trusted and (program := first_program(files)) is not None:
+            raise ValueError(f"file '{program}' is a program; {_NO_PROGRAMS}")
         seen = self._catalog.fingerprint(name) if name in self._catalog.names() else None
         upload = store(files) if files else None
         try:
             config = self._catalog.read(name, configuration, Path(upload.name) if upload else None)
+            if upload is not None and not self._trusted and self._hooks.runs_code(config):
+                raise ValueError(f"files of the backend {config.backend} are programs; {_NO_PROGRAMS}")
             return self.stored(config, seen, upload, given=configuration is not None)
         except BaseException:
             if upload is not None:
@@ -126,8 +135,11 @@ class Loader:
             model, warm_up = await self._load_version(name, version, stored.config, stored.versions[version])
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
-            report(LoadReport(name, version, error=told(error)))
-            return Reason(without_folders(told(error)), code_of(error))
+            text = told(error)
+            if place := _place_of(error, stored.versions[version]):
+                text = f"{text} ({place})"
+            report(LoadReport(name, version, error=text))
+            return Reason(without_folders(text), code_of(error))
         model.load_seconds = time.perf_counter() - started
         report(LoadReport(name, version, ", ".join(model.devices), model.load_seconds, warm_up))
         return model
@@ -165,6 +177,15 @@ def told(error: Exception) -> str:
     expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError, MemoryError))
     text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
+
+
+def _place_of(error: Exception, path: Path) -> str:
+    """Where in a model's own code it was, if it has some, and the text does not say so itself as Python's does of what
+    it cannot read.
+    """
+    if isinstance(error, SyntaxError):
+        return ""
+    return place_of(error, path if path.is_dir() else path.parent)
 
 
 def without_folders(text: str) -> str:

@@ -9,18 +9,16 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
-import numpy as np
-
 from gateway.canonical import (
-    BYTES,
     DEFAULT_SIGNATURE,
     NOTHING,
-    Array,
     InferRequest,
     InferResponse,
+    Lifeline,
     Signature,
     Tensors,
     TensorSpec,
+    Trial,
     check_inputs,
     common_rows,
     takes_whole_outputs,
@@ -43,13 +41,15 @@ from gateway.response_cache import Remembering, ResponseCache
 from gateway.scheduler import Scheduler
 from gateway.shortcuts import is_taken
 from gateway.waiting import QueuePolicy
-from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, rows_of, run_sample
+from gateway.warmup import FULL_RUNS, InThread, Sample, WarmUp, made_up, ones_of, rows_of, run_sample
 
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
 EXAMPLE_RUNS: Final = 5
 _ANY_LENGTH: Final = 1024
 """Up to this, requests of any length may share a batch."""
+_DEFAULTS: Final = ("", DEFAULT_SIGNATURE)
+"""What callers say who mean the default signature: some dialects always name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Gate:
 
     `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
     `any_shape`: requests by a signature may have other shapes than required; their rows never meet those of others.
+    `sees_requests`: the computation is shown the signature, and whether a stream is wanted; who differs in it shares no
+    batch.
     `ragged` are the axes of inputs in which requests that share a batch may differ.
     """
 
@@ -90,7 +92,9 @@ class Gate:
     seconds: float = 1.0
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
+    sees_requests: bool = False
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
+    # Never stale: a gate is one version's, and the key has all that _check looks at.
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
     _companies: dict[Hashable, object] = field(default_factory=dict)
 
@@ -109,26 +113,31 @@ class Gate:
             key = (own.name, *key)
         elif any_shape:
             key = (None, *key)
+        shown = None
+        if self.sees_requests and (request.stream or request.signature not in _DEFAULTS):
+            shown = "" if request.signature in _DEFAULTS else request.signature, request.stream
+            key = (shown, *key)
         ragged = self.ragged if self.ragged and takes_whole_outputs(request) else NOTHING
         if ragged:
             key = (True, *key)
         admission = self._known.get(key)
         if admission is None:
-            admission = self._check(inputs, own, any_shape, ragged)
+            admission = self._check(inputs, own, any_shape, ragged, shown)
             if len(self._known) >= _REMEMBERED_SHAPES:
                 self._known.clear()
                 self._companies.clear()
             self._known[key] = admission
-        if not request.outputs:
-            return admission
-        outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
-        for output in request.outputs:
-            if output.name not in outputs:
-                raise UnknownOutput(output.name, request.view.name)
+        if request.outputs:
+            _check_outputs(request, own)
         return admission
 
     def _check(
-        self, inputs: Tensors, own: Signature | None, any_shape: bool, ragged: Mapping[str, tuple[int, ...]]
+        self,
+        inputs: Tensors,
+        own: Signature | None,
+        any_shape: bool,
+        ragged: Mapping[str, tuple[int, ...]],
+        shown: Hashable,
     ) -> Admission:
         """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
         required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
@@ -149,7 +158,7 @@ class Gate:
         if ragged:  # those of the same shapes that are not lengthened stay apart
             key = (True, key)
         # Who may share a batch is looked up for every request: an object is compared in no time, all this is not.
-        company = self._companies.setdefault((own and own.name, key), object())
+        company = self._companies.setdefault((own and own.name, shown, key), object())
         return Admission(rows, company, self._guess(inputs))
 
     def _guess(self, inputs: Tensors) -> float:
@@ -157,6 +166,14 @@ class Gate:
         is known.
         """
         return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
+
+
+def _check_outputs(request: InferRequest, own: Signature | None) -> None:
+    """Raises UnknownOutput."""
+    outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
+    for output in request.outputs:
+        if output.name not in outputs:
+            raise UnknownOutput(output.name, request.view.name)
 
 
 def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...]:
@@ -226,6 +243,7 @@ class Model:
         merges = computation.executors[0].merges and plan.policy.batching
         own = computation.signatures
         self._has_example = bool(plan.example)
+        self._example: Tensors = plan.example or {key: ones_of(spec) for key, spec in inputs.items()}
         self._samples = plan.warmup
         self._sizes = plan.sizes
         self._gate = Gate(
@@ -235,6 +253,7 @@ class Model:
             merges,
             signatures=own,
             any_shape=computation.any_shape,
+            sees_requests=computation.sees_requests,
             ragged=computation.ragged,
         )
         self._scheduler: Scheduler | Closed = Scheduler(
@@ -253,8 +272,9 @@ class Model:
             handle=self,
             decoupled=computation.executors[0].decoupled,
             merges=merges,
+            sees_requests=computation.sees_requests,
             mappings=plan.mappings,
-            example_inputs=plan.example or {key: _example(spec) for key, spec in inputs.items()},
+            example_inputs=self._example,
             configuration=plan.configuration,
             devices=computation.places,
             instances=computation.instances,
@@ -354,27 +374,33 @@ class Model:
         return WarmUp(times[0], min(times))
 
     async def _run_example(self, executor: Executor, in_thread: InThread) -> list[float]:
-        """What was made up, the model may refuse."""
-        request = InferRequest(self.view, {**self.view.example_inputs, **self._hidden})
-        try:
+        """What was made up, the model may refuse: then longer ones are tried, and the first that it takes is kept."""
+        if self._has_example:
+            request = InferRequest(self.view, {**self._example, **self._hidden})
             return await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
-        except (InvalidArgument, ModelFailed):  # numbers can be wrong as much as shapes, and not all runtimes tell
-            if self._has_example:
-                raise
-            return []
+        refused: tuple[type[GatewayError], ...] = (InvalidArgument, ModelFailed)  # numbers can be wrong, too
+        for example in (self._example, *made_up([*self.view.inputs.values()], self.view.max_batch_size > 0)):
+            request = InferRequest(self.view, {**example, **self._hidden}, lifeline=Trial())
+            with contextlib.suppress(*refused):
+                times = await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
+                self._example = example
+                return times
+            refused = (InvalidArgument, ModelFailed, OutOfMemory)
+        return []
 
     async def _run_full(self, executor: Executor, device: str, in_thread: InThread) -> None:
         """On a GPU kernels are chosen for shapes, and memory is taken for good. A host has neither, and runs only sizes
         that the operator has chosen. What is hidden from callers stands for one row: a model of sequences goes without.
         Nobody has promised that a full batch of the example is one that the model takes, or that fits into memory.
         """
-        example = self.view.example_inputs
+        example = self._example
         if not self.view.max_batch_size or self._hidden or common_rows(example) != 1:
             return
         for rows in self._sizes or ((self.view.max_batch_size,) if device != "cpu" else ()):
             if rows > 1:
                 with contextlib.suppress(InvalidArgument, OutOfMemory):
-                    request = InferRequest(self.view, rows_of(example, rows))
+                    lifeline = Lifeline() if self._has_example else Trial()
+                    request = InferRequest(self.view, rows_of(example, rows), lifeline=lifeline)
                     await run_sample(executor, request, FULL_RUNS, in_thread)
 
     async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
@@ -391,11 +417,3 @@ def _labelled(spec: TensorSpec, labels: Mapping[str, tuple[str, ...]]) -> Tensor
     if spec.name not in labels:
         return spec
     return TensorSpec(spec.name, spec.dtype, spec.shape, spec.optional, labels[spec.name])
-
-
-def _example(spec: TensorSpec) -> Array:
-    """An input of the specified form: ones, every open dimension 1; of any rank: three of them."""
-    shape = (3,) if spec.shape is None else tuple(1 if size < 0 else size for size in spec.shape)
-    if spec.dtype == BYTES:
-        return np.full(shape, b"text", np.object_)
-    return np.ones(shape, spec.dtype)

@@ -55,11 +55,13 @@ class Passing(AsyncIterator[InferResponse]):
         outcome: InferResponse | GatewayError
         try:
             outcome = await executor.arun_alone(self._request, observe)
+            if isinstance(outcome, GatewayError):
+                outcome = told(outcome, self._request)
         except asyncio.CancelledError:
             self.abandon()
             raise
         except BaseException as error:  # see slot.compute
-            outcome = told(error)
+            outcome = told(error, self._request)
         outcome = self._settled(outcome, timings)
         if not isinstance(outcome, GatewayError):
             return outcome

@@ -129,6 +129,17 @@ class Nobody:
 NOBODY: Final[Peer] = Nobody()
 
 
+def combined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by their names in lower case; those that come again as one list. Nobody takes the first and somebody else
+    the last of two, and two credentials are none. Source: RFC 9110, 5.3.
+    """
+    found: dict[str, str] = {}
+    for name, value in headers:
+        name = name.lower()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One message as a transport saw it, with what the dialect's address said (`args`: model, version, …).
@@ -250,7 +261,8 @@ class Endpoint:
     documents it.
 
     `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
-    server (one question, many replies) or bidi (a loop of questions on one connection). `admin`: it changes the
+    server (one question, many replies) or bidi (a loop of questions on one connection). At a server's, a question may
+    still be for one answer: `InferRequest.stream` says whether the caller takes several. `admin`: it changes the
     server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
     HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer. A reply that
     `is_long` is encoded in a thread.
@@ -303,7 +315,8 @@ class Dialect:
     show it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
     (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
     belong to it, too. `http_timeout_ms` is how long an HTTP call may take
-    once its body is here, 0 as long as it likes.
+    once its body is here, 0 as long as it likes. `unreadable(status, text)` answers a message whose head is no HTTP;
+    None: with JSON, whose `error` is the text.
     """
 
     name: str
@@ -316,17 +329,19 @@ class Dialect:
     binary_header: str = ""
     paths: tuple[str, ...] = ()
     http_timeout_ms: int = 0
+    unreadable: Callable[[int, str], Reply] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DialectKind:
     """A line of the DIALECTS table, resolved. `options` is the dialect's own section of the YAML, `model_options` its
     section in each model
-    (a ModelView has that object in `mappings`, under the dialect's name)."""
+    (a ModelView has that object in `mappings`, under the dialect's name). `uploads`: a load may bring files with it."""
 
     options: type[Options]
     make: Callable[[Any], Dialect]
     model_options: type[Options] | None = None
+    uploads: bool = False
 
 
 # ---------------------------------------------------------------------------------------- models as the rest sees them
@@ -366,7 +381,8 @@ class ModelView:
     `name` is public (a route's or the model's own), `versions` are all that are served, ascending. `inputs` and
     `outputs` are the declared specifications in the model's order. `signatures` has `serving_default`, over all of
     them, unless the model brought signatures of its own.
-    `merges` says whether requests share runs where there is a batch dimension.
+    `merges` says whether requests share runs where there is a batch dimension. `sees_requests`: what is computed may
+    depend on the signature by name, and not on its tensors alone.
     `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
     has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
     model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `devices`
@@ -385,6 +401,7 @@ class ModelView:
     handle: Handle
     decoupled: bool = False
     merges: bool = True
+    sees_requests: bool = False
     mappings: Mapping[str, Any] = NOTHING
     example_inputs: Tensors = NOTHING
     configuration: Mapping[str, Any] = NOTHING
@@ -591,7 +608,9 @@ class LoadedModel(Protocol):
     it may be called on the event loop when it has been measured to be quick. `decoupled`: zero to many answers, one
     request at a time. `merges`: several requests may come in one call. `in_flight`: how many calls may overlap, 1
     unless the backend itself keeps them apart. A backend with `any_shape` set looks at the shapes of its inputs itself:
-    those it names are declared for callers, and TensorFlow Serving's need not keep to them.
+    those it names are declared for callers, and TensorFlow Serving's need not keep to them. One with `sees_requests`
+    set may compute something else for another signature, or where a stream is wanted: requests that differ in that
+    never share a call.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -617,7 +636,7 @@ class Backend(LoadedModel, Protocol):
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
     ) -> Iterable[Tensors] | AsyncIterator[Tensors]:
         """Named tensors of one batch -> the named outputs, once for most models, zero to many times for decoupled
-        ones.
+        ones. Of more than those, the pipeline picks them.
         """
         ...
 
@@ -634,9 +653,11 @@ class SignatureBackend(Backend, Protocol):
 class RequestBackend(LoadedModel, Protocol):
     """A computation on requests as they are, each with rows of its own. It runs on the loop.
 
-    One that is not ready all the time has `is_ready()`, which says whether requests should come now. One of a unary
-    model may have `infer_once`, too, a coroutine for the only answers: three generators less on the way; and
-    `infer_alone`, another for what becomes of one request, which ends soon after the request's lifeline or deadline.
+    One that is not ready all the time has `is_ready()`, which says whether requests should come now, as any backend
+    may; one that is composed of other models has `parts`, their references. One of a unary model may have `infer_once`,
+    too, a coroutine for the only answers: three generators less on the way; and `infer_alone`, another for what becomes
+    of one request, which ends soon after the request's lifeline or deadline. Of more outputs than were asked for, the
+    pipeline picks those.
     """
 
     def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
@@ -674,7 +695,9 @@ LoadBackend: TypeAlias = Callable[[ModelSource], Backend | RequestBackend]
 class BackendKind:
     """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
 
-    `versioned`: `path` holds version folders. `parts(options)` names the models that such a model is composed of.
+    `versioned`: `path` holds version folders. `runs_code`: whoever writes the files of such a model has what the
+    server may do, be it as Python or as a graph that reads and writes files. `parts(options)` names the models that
+    such a model is composed of.
     `collect` gives what its models count, as Prometheus' families; called in any thread. `limits_memory`: it can keep
     a model within `memory_limit_bytes`. `describe` and `joints` are for a check of the configuration, before anything
     is loaded.
@@ -683,6 +706,7 @@ class BackendKind:
     options: type[Options]
     load: LoadBackend
     versioned: bool = True
+    runs_code: bool = False
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
     collect: Callable[[], Iterable[Any]] | None = None
     describe: Describe = lambda source: None
@@ -776,11 +800,13 @@ class Computation:
     less strict (a model of unknown rank behind a declared shape). `max_batch_size` 0: no batch dimension.
     `signatures` are those that the computation itself tells apart, each with tensors of its own; `inputs` and
     `outputs` are then those of its default. `any_shape`: requests by a signature may have other shapes than required.
+    `sees_requests`: requests of different signatures, or of which some want a stream, never share a run.
     `is_ready`: whether requests should come now; a version that is loaded answers in any case. `pure`: a run has no
     effects beyond its answer, so that it may be tried. `traffic` is counted in
     all instances together; called in any thread. `device` is that of the first executor, `devices` are those of all, in
     their order; empty: one device for all. `instances` is how many copies of the model are behind the executors.
-    `ragged` are the axes of inputs in which requests that share a run may differ.
+    `ragged` are the axes of inputs in which requests that share a run may differ. `parts` are the models without which
+    it cannot answer.
     """
 
     executors: tuple[Executor, ...]
@@ -792,12 +818,14 @@ class Computation:
     device: str
     signatures: Mapping[str, Signature] = NOTHING
     any_shape: bool = False
+    sees_requests: bool = False
     is_ready: Callable[[], bool] = lambda: True
     pure: bool = False
     traffic: Callable[[], Traffic] = Traffic
     devices: tuple[str, ...] = ()
     instances: int = 1
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
+    parts: tuple[ModelRef, ...] = ()
 
     @property
     def places(self) -> tuple[str, ...]:

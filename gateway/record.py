@@ -72,7 +72,7 @@ class ModelRecord:
     `wanted`: it counts for readiness, unless it is `late`: came while others served, and has not done so itself yet;
     `failed`: not all that was wanted when it came could be loaded; `error`: why no version of it could be. `seen` is
     the fingerprint of what was last tried, `stored` is what its versions were loaded from; `labels` are its own, unless
-    a caller's list has brought others.
+    a caller's list has brought others. Of the loaded `models`, those are `served` of which no part is missing.
     """
 
     name: str
@@ -84,12 +84,14 @@ class ModelRecord:
     stored: Stored | None = None
     labels: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[int, Model] = field(default_factory=dict)
+    served: Mapping[int, Model] = field(default_factory=dict)
     statuses: dict[int, VersionStatus] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def ready(self) -> bool:
-        return bool(self.models) and not self.failed and all(model.is_ready() for model in self.models.values())
+        """What is loaded and lacks a part does not count: the part does, if it is wanted."""
+        return bool(self.models) and not self.failed and all(model.is_ready() for model in self.served.values())
 
     @property
     def awaits_others(self) -> bool:
@@ -99,6 +101,16 @@ class ModelRecord:
             and not self.models
             and any(status.state == END and status.code == Code.UNAVAILABLE for status in self.statuses.values())
         )
+
+    def told(self) -> dict[int, VersionStatus]:
+        """Every version that was ever wanted, as callers see it: one that lacks a part of it is no better than one that
+        is unloaded.
+        """
+        lacking = self.models.keys() - self.served.keys()
+        return {
+            version: VersionStatus(version, END) if version in lacking and status.state == AVAILABLE else status
+            for version, status in self.statuses.items()
+        }
 
     def note(self, version: int, state: str, why: Reason = _NO_REASON) -> VersionStatus:
         """A version's new state. Of versions that ended long ago, the lowest are forgotten."""
@@ -113,8 +125,7 @@ class ModelRecord:
         """An entry per version; one that was never loaded has only a name."""
         if not self.statuses:
             yield IndexEntry(self.name, None, "UNAVAILABLE", self.error) if self.error else IndexEntry(self.name)
-        for version in sorted(self.statuses):
-            status = self.statuses[version]
+        for version, status in sorted(self.told().items()):
             state = _INDEX_STATES.get(status.state, "LOADING")
             reason = status.error or ("unloaded" if status.state == END else "")
             yield IndexEntry(self.name, version, state, reason)

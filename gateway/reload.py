@@ -159,6 +159,7 @@ class Reloads:
     async def _outcome(self) -> Outcome:
         try:
             config = await asyncio.to_thread(self._steps.read)
+            in_force = effective(self.config, config)
         except ConfigError as error:
             return Outcome("refused", errors=tuple(map(str, error.problems)))
         catalog = await asyncio.to_thread(self._steps.catalog, config)
@@ -179,7 +180,7 @@ class Reloads:
         demanded = due.demanded() | found.new
         if any(each.name in demanded for each in failures):
             return Outcome("incomplete", due, errors)
-        self.config = effective(self.config, config)
+        self.config = in_force
         self._catalog = catalog
         self._steps.take_over(self.config)
         await self._repository.part(catalog, found)

@@ -48,7 +48,8 @@ class Repository(Inventory):
         self._control = control or ModelControl()
         roots = [root.path for root in self._control.model_roots]
         self._catalog = ListedCatalog(catalog, hooks.versioned, hooks.validate, roots)
-        super().__init__(Loader(self._catalog, hooks), hooks, self._control.chosen(catalog.names()))
+        loader = Loader(self._catalog, hooks, trusted=self._control.trusted)
+        super().__init__(loader, hooks, self._control.chosen(catalog.names()))
         self._work: set[asyncio.Task[Any]] = set()
         self._reloading = asyncio.Lock()
         self._closed = False
@@ -58,7 +59,7 @@ class Repository(Inventory):
     def statuses(self, name: str, version: int | None = None) -> tuple[VersionStatus, ...]:
         """Every version that was ever wanted, highest first, or the one that is named. Raises ModelNotFound."""
         record = self._records.get(name)
-        known = record.statuses if record else {}
+        known = record.told() if record else {}
         if version is not None:
             known = {version: known[version]} if version in known else {}
         if not known:

@@ -1,9 +1,10 @@
 """Answers that are given again to requests that are equal, without the model.
 
 One cache for all models that want it, bounded in bytes; what was used longest ago leaves first. A request is equal to
-another if the same loaded version got the same inputs bit by bit, parameters, signature and wanted outputs: the whole
-of that is the key and is compared, no digest stands for it, so that nobody can be given another's answer. What is
-left out tells how a request waits, not what it computes: id, priority, deadline. Everything happens on the event loop.
+another if the same loaded version got the same inputs bit by bit, parameters, signature and wanted outputs, and both
+callers take a stream or neither: the whole of that is the key and is compared, no digest stands for it, so that nobody
+can be given another's answer. What is left out tells how a request waits, not what it computes: id, priority, deadline.
+An entry is stale once its version is unloaded, or after `ttl_seconds`. Everything happens on the event loop.
 Source: Triton's response cache, for what it counts.
 """
 
@@ -58,9 +59,9 @@ class ResponseCache:
 
     def key(self, owner: object, request: InferRequest) -> Key | None:
         """What a request to the version `owner` is known by; None if it is never answered from here: one of a sequence,
-        one with tensors in memory that its caller shares, one that is too large.
+        one with tensors in memory that its caller shares or on a device, one that is too large.
         """
-        if request.sequence is not None or request.into is not None:
+        if request.sequence is not None or request.into is not None or request.on_device:
             return None
         nbytes = bytes_of(request.inputs)
         if nbytes is None or nbytes > self._max_entry_bytes:
@@ -68,6 +69,7 @@ class ResponseCache:
         return (
             owner,
             "" if request.signature == DEFAULT_SIGNATURE else request.signature,  # some dialects always name one
+            request.stream,
             tuple([(output.name, output.top_k) for output in request.outputs]),
             tuple([(name, type(value), value) for name, value in sorted(request.parameters.items())]),
             *[(name, array.dtype.str, array.shape, _content(array)) for name, array in sorted(request.inputs.items())],

@@ -38,10 +38,12 @@ from gateway.errors import (
     GatewayError,
     Internal,
     ModelDecoupled,
+    ModelFailed,
     ModelNotFound,
     ModelUnavailable,
     NotOneAnswer,
     Unauthenticated,
+    Unknown,
 )
 from gateway.gate import Gate
 from gateway.job import Answered
@@ -95,13 +97,17 @@ Accepted = Callable[[InferRequest], None]
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
+TRIM_AFTER_S: Final = 5.0
+"""Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
+_NEUTRAL: Final = "the model failed; the log of the server says more"
 
 
 class Service:
     """Answers calls. `started`, `draining`, `gate` (who may ask for what), `admin` (what callers must show who change
-    the server's state) and `observer` (who is told of every call) belong to the composition root, `online` to grps'
-    operators.
+    the server's state), `observer` (who is told of every call) and `trim` (gives back what the allocator keeps; called
+    in a thread) belong to the composition root, `online` to grps' operators. `exposes_model_errors`: callers read what
+    a model's code has raised.
     """
 
     def __init__(
@@ -129,9 +135,12 @@ class Service:
         self.admin: AdminKey | None = None
         self.gate: Gate | None = None
         self.observer: Observer | None = None
+        self.trim: Callable[[], None] | None = None
+        self._trimming: asyncio.TimerHandle | None = None
         self.started = False
         self.draining = False
         self.online = False
+        self.exposes_model_errors = True
         self._answers: Mapping[type, Callable[[Any], Any]] = {
             InferTogether: self._infer_together,
             ServerLive: lambda question: True,
@@ -165,6 +174,7 @@ class Service:
     def reconfigure(self, config: Config) -> None:
         """Another configuration, from now on."""
         self._config = config
+        self.exposes_model_errors = config.expose_model_errors
         self._description = replace(self._description, configuration=config.plain())
 
     async def handle(
@@ -226,6 +236,8 @@ class Service:
     def _failed(self, endpoint: Endpoint, call: Call, error: Exception) -> tuple[Code, Code, str, Reply]:
         """A call ends with an error -> its code, what the caller is told, the error's name, and the answer."""
         if isinstance(error, GatewayError):
+            if isinstance(error, (ModelFailed, Unknown)) and not self.exposes_model_errors:
+                error = (Unknown if isinstance(error, Unknown) else ModelFailed)(_NEUTRAL)
             self._metrics.refused(error, draining=self.draining)
             reply = _refusal(error, endpoint.encode_error(error, call))
             return error.code, reply.grpc_code, type(error).__name__, reply
@@ -241,10 +253,12 @@ class Service:
 
     async def _answer(self, endpoint: Endpoint, call: Call, question: Any) -> Reply:
         """What is looked up, or done, for a question that is no inference of one model."""
-        if call.trail is not None and type(question) is InferTogether:
+        if type(question) is InferTogether:
             for request in question.requests:
-                call.trail.view = request.view
-                request.lifeline.trail = call.trail
+                request.lifeline.request_id = call.request_id
+                if call.trail is not None:
+                    call.trail.view = request.view
+                    request.lifeline.trail = call.trail
         answer = self._answers[type(question)](question)
         if isawaitable(answer):
             answer = await answer
@@ -393,7 +407,18 @@ class Service:
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
+        if len(call.body) >= LARGE_BODY_BYTES or "content-encoding" in call.headers:
+            call.ending += (self._trim_later,)
         return await self._in_thread(endpoint.decode, call, resolve)
+
+    def _trim_later(self) -> None:
+        """What a large body was read into is free now, and still kept."""
+        if self.trim is not None and self._trimming is None:
+            self._trimming = asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim, self.trim)
+
+    def _trim(self, trim: Callable[[], None]) -> None:
+        self._trimming = None
+        self._codecs.submit(trim)
 
     async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._codecs, step, *args)
@@ -404,10 +429,15 @@ class Service:
         if trail is not None:
             trail.submitted(view)
             request.lifeline.trail = trail
-        if view.decoupled and endpoint.stream == "unary":
+        if call.request_id:
+            request.lifeline.request_id = call.request_id
+        if not view.decoupled:
+            return view.handle.submit(request, awaited=True)
+        if endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request, awaited=True)
-        return OnlyAnswer(answers, view.name) if view.decoupled and endpoint.stream == "single" else answers
+        takes_one = endpoint.stream == "single" or (endpoint.stream == "server" and not request.stream)
+        return OnlyAnswer(answers, view.name) if takes_one else answers
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
         """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""

@@ -43,9 +43,9 @@ def serve(config: Config, kinds: Registries, say: Say, read: Read) -> int:
         return 1
     with sockets:
 
-        def work(restarts: Mapping[str, int]) -> int:
+        def work(restarts: Mapping[str, int], serves: Callable[[], None]) -> int:
             now = _read_again(config, read) if any(restarts.values()) else config
-            return _run(now, kinds, say, read, sockets, restarts)
+            return _run(now, kinds, say, read, sockets, restarts, serves)
 
         return Supervisor(work, say, config.unready_seconds + config.drain_seconds + _KILLED_AFTER_S).run()
 
@@ -67,11 +67,17 @@ def is_supervised(config: Config) -> bool:
 
 
 def _run(
-    config: Config, kinds: Registries, say: Say, read: Read, sockets: Sockets | None, restarts: Mapping[str, int]
+    config: Config,
+    kinds: Registries,
+    say: Say,
+    read: Read,
+    sockets: Sockets | None,
+    restarts: Mapping[str, int],
+    serves: Callable[[], None] = lambda: None,
 ) -> int:
     faulthandler.enable()  # a crash in a native library leaves at least its stack in the log
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(config, kinds, say, read, sockets, restarts))
+        return runner.run(_serve(config, kinds, say, read, sockets, restarts, serves))
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
@@ -84,10 +90,16 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(
-    config: Config, kinds: Registries, say: Say, read: Read, sockets: Sockets | None, restarts: Mapping[str, int]
+    config: Config,
+    kinds: Registries,
+    say: Say,
+    read: Read,
+    sockets: Sockets | None,
+    restarts: Mapping[str, int],
+    serves: Callable[[], None],
 ) -> int:
     """Until SIGTERM, SIGINT or the loss of a device. Of the latter it does not return: to wait for threads and
-    libraries that still believe in the device could take for ever.
+    libraries that still believe in the device could take for ever. `serves` is called once it listens.
     """
     try:
         app = App(config, kinds, say, sockets, restarts, read)
@@ -110,6 +122,7 @@ async def _serve(
     except OSError as error:
         say(str(error))
         return 1
+    serves()
     say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
     loading = loading or _load(app, say)
     loading.add_done_callback(lambda _: _announce(app, say))

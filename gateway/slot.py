@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import DeviceLost, GatewayError, Internal, ModelFailed, ModelUnavailable
+from gateway.failure_log import FAILURES
 from gateway.job import Job
 from gateway.ports import Executor, Observe
 from gateway.statistics import Compute, Timings
@@ -64,7 +66,7 @@ class Batch:
             try:
                 outcomes = list(outcomes)
             except Exception as error:
-                outcomes = [told(error) for _ in self.jobs]
+                outcomes = [told(error, job.request) for job in self.jobs]
             self.outcomes = outcomes
         if outcomes and len(outcomes) != len(self.jobs):
             log.error("%d outcomes for %d requests", len(outcomes), len(self.jobs))
@@ -100,7 +102,7 @@ def compute(executor: Executor, batch: Batch) -> None:
         return
     except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [told(error) for _ in requests]
+            batch.outcomes = [told(error, request) for request in requests]
             return
     # Here the exception is gone, and with it what the batch held: after "out of memory" it must not be in the way.
     outcomes = []
@@ -116,7 +118,7 @@ def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> In
     try:
         ((response,),) = executor.run([request], observe)
     except BaseException as error:
-        return told(error)
+        return told(error, request)
     return response
 
 
@@ -125,15 +127,15 @@ async def acompute(executor: Executor, batch: Batch) -> None:
     requests = batch.requests
     try:
         if (once := getattr(executor, "arun_once", None)) is not None:
-            batch.outcomes = await once(requests, batch.observe)
+            batch.outcomes = _all_told(await once(requests, batch.observe), requests)
             return
         async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
             async for responses in steps:
-                batch.outcomes = responses
+                batch.outcomes = _all_told(responses, requests)
         return
     except BaseException as error:
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [told(error) for _ in requests]
+            batch.outcomes = [told(error, request) for request in requests]
             return
     outcomes: list[InferResponse | GatewayError] = []
     for job in batch.jobs:
@@ -147,20 +149,38 @@ async def acompute(executor: Executor, batch: Batch) -> None:
 async def _steps(
     executor: Executor, requests: Sequence[InferRequest], batch: Batch
 ) -> AsyncGenerator[Sequence[InferResponse | GatewayError], None]:
-    async for responses in executor.arun(requests, batch.observe):
-        yield responses
+    """They are at their end when this is: a model that has been left must not clean up in the next one's time."""
+    answers: Any = executor.arun(requests, batch.observe)
+    async with contextlib.aclosing(answers) as steps:
+        async for responses in steps:
+            yield responses
 
 
-def told(error: BaseException) -> GatewayError:
-    """The error that a caller may see. One of ours that is no GatewayError is a bug, and the log has it whole.
+def _all_told(
+    outcomes: Sequence[InferResponse | GatewayError], requests: Sequence[InferRequest]
+) -> Sequence[InferResponse | GatewayError]:
+    """What a model says of each request by itself; rows that are made as one looks at them have no errors."""
+    if type(outcomes) is list:
+        for outcome, request in zip(outcomes, requests, strict=False):
+            if isinstance(outcome, GatewayError):
+                told(outcome, request)
+    return outcomes
+
+
+def told(error: BaseException, request: InferRequest) -> GatewayError:
+    """The error that a request's caller may see. The log has what a model's code has raised; one of ours that is no
+    GatewayError is a bug, and the log has it whole.
 
     It may wait for a slow reader, and must not keep the frames of a run alive meanwhile, with all their arrays.
     """
     if isinstance(error, GatewayError):
+        FAILURES.note(error, request)
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
     if not isinstance(error, Exception):
-        return ModelFailed(type(error).__name__)
+        failed = ModelFailed(type(error).__name__)
+        failed.__cause__ = error
+        return told(failed, request)
     log.error("a batch failed unexpectedly", exc_info=error)
     return Internal()
 
@@ -275,7 +295,7 @@ class Slot:
                     break
                 self._tell(batch.on_answer, batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [told(error)]
+            batch.outcomes = [told(error, job.request)]
         finally:
             close = getattr(steps, "close", None)
             if close is not None:
@@ -300,4 +320,4 @@ class Slot:
                         break
                     batch.on_answer(batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [told(error)]
+            batch.outcomes = [told(error, job.request)]

@@ -6,8 +6,8 @@
 A kernel with a stray pointer makes CUDA refuse all further work of the process; a crash in a native library, or the
 kernel's out-of-memory killer, ends it. Nobody but another process can help then. The worker is forked once everything
 is imported and read, so that a new one costs no more than its models; connections that come meanwhile wait in the
-parent's sockets. A worker that ends by itself ends the parent with its status: what is wrong with a configuration is
-said once.
+parent's sockets. Whatever way a worker ends that was not told to, another takes its place; only one that could not
+even begin, at the very first start, ends the parent with its status: what is wrong with a configuration is said once.
 
 Signals go through to the worker; whoever ends the parent, ends the worker with it (PR_SET_PDEATHSIG).
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
+import mmap
 import os
 import select
 import signal
@@ -29,26 +30,22 @@ from typing import Any, Final, NoReturn
 RESTART: Final = 75
 """The exit status of a worker that wants to be replaced: EX_TEMPFAIL of sysexits.h."""
 DEVICE_LOST: Final = "device_lost"
+EXIT: Final = "exit"
+"""Why workers are replaced that have ended with a status: a model's own code may call os._exit."""
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 HEALTHY_AFTER_S: Final = 60.0
 """Who has lived so long has earned a quick restart."""
 
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-_CRASHES: Final = frozenset(
-    {
-        signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS,
-        signal.SIGKILL,
-    }
-)  # fmt: skip
 _PR_SET_PDEATHSIG: Final = 1
 
-Work = Callable[[Mapping[str, int]], int]
-"""What a worker does: (restarts so far, by their reason) -> exit status."""
+Work = Callable[[Mapping[str, int], Callable[[], None]], int]
+"""What a worker does: (restarts so far, by their reason; what to call once it serves) -> exit status."""
 
 
 class Supervisor:
-    """Runs `work` in a child, and again as long as that ends in a way that a new one may mend.
+    """Runs `work` in a child, and again whenever that ends unasked.
 
     `within` is how many seconds a worker may take to stop. Belongs to the main thread of a process that has no other
     than those of libraries which know of forks.
@@ -62,21 +59,29 @@ class Supervisor:
         self._stopping = False
         self._deadline = math.inf
         self._restarts: dict[str, int] = {DEVICE_LOST: 0}
+        self._has_served = mmap.mmap(-1, 1)  # shared with the workers: whether any of them has begun to serve
 
     def run(self) -> int:
-        """Until a worker ends for good -> its exit status; 128 and the signal's number if a signal ended it."""
+        """Until it is told to stop, or the first worker cannot begin -> the worker's exit status; 128 and the signal's
+        number if a signal ended it.
+        """
         with self._signals() as woken:
             pause = FIRST_PAUSE_S
             while True:
                 begun = time.monotonic()
-                self._start()
-                status = self._wait(woken)
-                reason = _reason(status)
-                if reason is None or self._stopping:
-                    return status if status >= 0 else 128 - status
-                self._restarts[reason] = self._restarts.get(reason, 0) + 1
-                pause = FIRST_PAUSE_S if time.monotonic() - begun > HEALTHY_AFTER_S else pause
-                self._say(f"the worker ended ({reason}); another begins in {pause:g} s")
+                try:
+                    self._start()
+                except OSError as error:  # no memory, or no more processes: the machine may have some again
+                    self._say(f"no process for a worker: {error.strerror}; another attempt in {pause:g} s")
+                else:
+                    status = self._wait(woken)
+                    reason = _reason(status)
+                    if self._stopping or (reason == EXIT and not self._has_served[0]):
+                        return status if status >= 0 else 128 - status
+                    self._restarts[reason] = self._restarts.get(reason, 0) + 1
+                    pause = FIRST_PAUSE_S if time.monotonic() - begun > HEALTHY_AFTER_S else pause
+                    why = f"exit status {status}" if reason == EXIT else reason
+                    self._say(f"the worker ended ({why}); another begins in {pause:g} s")
                 _sleep(pause, woken, lambda: self._stopping)
                 if self._stopping:
                     return 0
@@ -111,17 +116,19 @@ class Supervisor:
     # ------------------------------------------------------------------------------------------------------ the worker
 
     def _start(self) -> None:
-        """What a signal does is settled on both sides before any can come."""
+        """What a signal does is settled on both sides before any can come. Raises OSError."""
         sys.stdout.flush()
         sys.stderr.flush()
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         parent = os.getpid()
-        self._worker = os.fork()
-        if not self._worker:
-            self._be_worker(parent)
-        if self._stopping:  # since the last look
-            os.kill(self._worker, signal.SIGTERM)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        try:
+            self._worker = os.fork()
+            if not self._worker:
+                self._be_worker(parent)
+            if self._stopping:  # since the last look
+                os.kill(self._worker, signal.SIGTERM)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
 
     def _be_worker(self, parent: int) -> NoReturn:
         status: Any = 1
@@ -132,12 +139,15 @@ class Supervisor:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
             _die_with(parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
-            status = self._work(dict(self._restarts))
+            status = self._work(dict(self._restarts), self._serves)
         except SystemExit as ended:
             status = ended.code
         except BaseException:
             sys.excepthook(*sys.exc_info())
         end_process(status if isinstance(status, int) else 0 if status is None else 1)
+
+    def _serves(self) -> None:
+        self._has_served[0] = 1
 
     def _wait(self, woken: int) -> int:
         """Until the worker has ended -> its exit status, or minus the signal that ended it.
@@ -172,13 +182,14 @@ def end_process(status: int, *, orderly: bool = True) -> NoReturn:
     os._exit(status)
 
 
-def _reason(status: int) -> str | None:
-    """Why a worker that ended like this is to be replaced; None if it is not."""
+def _reason(status: int) -> str:
+    """What ended a worker, as metrics name it."""
     if status == RESTART:
         return DEVICE_LOST
-    if status < 0 and -status in _CRASHES:
-        return signal.Signals(-status).name
-    return None
+    if status >= 0:
+        return EXIT
+    known = -status in signal.valid_signals() and -status < signal.SIGRTMIN
+    return signal.Signals(-status).name if known else f"signal_{-status}"
 
 
 def _die_with(parent: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
@@ -10,6 +11,7 @@ from typing import Final, TypeAlias
 MAX_FILES: Final = 1024
 MAX_BYTES: Final = 2 << 30
 _MAX_PARTS: Final = 16
+_PROGRAMS: Final = re.compile(r"\.(py|pyc|pyo|pyw|pyd|pth|so|dll|dylib)$|\.so\.", re.IGNORECASE)
 
 Upload: TypeAlias = "TemporaryDirectory[str]"
 """A private folder of one load's files. Whoever holds it cleans it up once nothing reads from it any more."""
@@ -33,6 +35,11 @@ def store(files: Mapping[str, bytes]) -> Upload:
         upload.cleanup()
         raise ValueError(f"file '{name}' cannot be stored: {error.strerror}") from None
     return upload
+
+
+def first_program(names: Iterable[str]) -> str | None:
+    """The first file, if any, that Python or the system's loader would take for a program."""
+    return next((name for name in names if _PROGRAMS.search(name)), None)
 
 
 def _checked(name: str) -> PurePosixPath:

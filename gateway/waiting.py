@@ -1,8 +1,8 @@
 """Requests that wait for room, and which of them leave together.
 
-Only requests of one batch key share a batch: the same input names, dtypes and trailing shapes, and the same
-parameters. Of several groups that may go, the one with the most urgent request goes first: the highest priority, then
-the longest wait; within a group the order is the same.
+Only requests of one batch key share a batch: the same input names, dtypes and trailing shapes, the same parameters, and
+what else the model is shown of them (see model.Gate). Of several groups that may go, the one with the most urgent
+request goes first: the highest priority, then the longest wait; within a group the order is the same.
 
 A request that has waited longer than its level's policy allows is refused, or, where the policy says `delay`, steps
 behind all others of its level. Source: Triton, the queue policies of the dynamic batcher.

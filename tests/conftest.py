@@ -1,19 +1,50 @@
 """Views of models that exist only on paper: dialects are pure, so a specification is all that their tests need."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from waiting import Clock
 
 from gateway.canonical import DTYPES, InferRequest, ModelRef, Signature, TensorSpec
 from gateway.errors import ModelNotFound
 from gateway.ports import Answers, ModelView, Resolve
 
+QUICK_EXAMPLES = 10
+
 # Examples are judged by what they show, not by how long a busy machine takes over one.
 settings.register_profile("any machine", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=QUICK_EXAMPLES)
 settings.load_profile("any machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="every test, each with its first and its last case")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A rule that needs no upkeep: what is left out are cases of tests that run, whatever they are called."""
+    if not config.getoption("--quick"):
+        return
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault((item.location[0], getattr(item, "originalname", item.name)), []).append(item)
+    kept = {id(item) for each in cases.values() for item in (each[0], each[-1])}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = [item for item in items if id(item) in kept]
+    for item in items:
+        test = getattr(item, "obj", None)
+        own = getattr(test, "_hypothesis_internal_use_settings", None)  # which a profile does not reach
+        if own is not None and own.max_examples > QUICK_EXAMPLES:
+            test._hypothesis_internal_use_settings = settings(own, max_examples=QUICK_EXAMPLES)  # type: ignore[union-attr]
 
 
 class Nowhere:
@@ -72,6 +103,18 @@ def resolver(*views: ModelView) -> Resolve:
         raise ModelNotFound(ref.qualified if ref.qualified is not None else ref.name, ref.version)
 
     return resolve
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """time.monotonic() and the event loop's time, at a standstill; what waits in a thread goes on as ever. Ask for it
+    last: what other fixtures undo has its time again.
+    """
+    running = time.monotonic
+    standing = Clock(running)
+    time.monotonic = standing
+    yield standing
+    time.monotonic = running
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def writer() -> Any:
 def write(writer: Any, text: str, parameters: Mapping[str, Any] | None = None, **inputs: Any) -> list[str]:
     """The texts of all answers."""
     dtypes = {"max_tokens": np.int32, "temperature": np.float32, "seed": np.int64, "stream": np.bool_}
-    tensors = {name: np.array([value], dtypes[name]) for name, value in inputs.items()}
+    tensors: dict[str, Any] = {name: np.array([value], dtypes[name]) for name, value in inputs.items()}
     tensors["text_input"] = np.array([text.encode()], object)
     request = SimpleNamespace(parameters=parameters or {}, cancelled=False)
     answers = list(writer.infer(tensors, request))

@@ -9,7 +9,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import yaml
 from deployment import CONFIG, DASHBOARDS, DEPLOY, burst, documents, on_free_ports, panels, rules, series, shipped
 from serving import HOST, ROOT, Gateway, Series, running, started
+from waiting import wait_until
 
 from gateway.__main__ import main
 
@@ -96,10 +96,7 @@ def test_what_compares_is_ready_once_there_is_something_to_compare(tmp_path: Pat
         return gateway.post("/v2/models/add_sub/infer", {"inputs": ADD_SUB}).json["outputs"][0]["data"]
 
     def until(done: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 20
-        while not done():
-            assert time.monotonic() < give_up, gateway.said
-            time.sleep(0.05)
+        wait_until(done, lambda: gateway.said)
 
     with started(tmp_path / "compare.log", str(compare)) as gateway:
         gateway.wait_until_said("loaded add_sub_new")
@@ -154,6 +151,11 @@ def test_an_image_runs_as_nobody_in_particular_from_a_pinned_base(name: str) -> 
     assert image.last_stage("USER") == ["10001:10001"]
     assert {int(number) for rest in image.last_stage("EXPOSE") for number in rest.split()} == set(listeners())
     assert f'org.opencontainers.image.version="{VERSION}"' in " ".join(image.last_stage("LABEL"))
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_no_process_of_an_image_has_onnx_runtime_call_anybody(name: str) -> None:
+    assert "ORT_DISABLE_TELEMETRY=1" in " ".join(Dockerfile(name).last_stage("ENV")).split()
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -1,9 +1,12 @@
 """What is said in two places is the same in both."""
 
+import ast
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from setuptools import find_packages
@@ -42,3 +45,53 @@ def test_heavy_libraries_are_imported_only_when_a_model_asks_for_them() -> None:
     code = f"import sys, gateway.app as a; a.registries(); print(sorted({heavy} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+# ------------------------------------------------------------------------------------------------------------ the clock
+
+CLOCKS = {"time", "monotonic", "perf_counter", "monotonic_ns", "perf_counter_ns", "time_ns"}
+MEASURES = ("tests/system/heavy/", "tests/system/soak")
+"""What loads a server for minutes, or a foreign one, goes by the clock."""
+
+
+def by_the_clock(source: str) -> Iterator[str]:
+    """Lines that wait for a length of time, or judge by one; "# real time: why" on the line says that it must be so."""
+    if re.search(r"sleep|time\(|monotonic|perf_counter|time_ns", source) is None:
+        return
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+            is_wrong = name == "sleep" and [ast.dump(each) for each in node.args] != ["Constant(value=0)"]
+        elif isinstance(node, ast.Assert):
+            calls = (each.func for each in ast.walk(node.test) if isinstance(each, ast.Call))
+            is_wrong = any(isinstance(call, ast.Attribute) and call.attr in CLOCKS for call in calls)
+        else:
+            continue
+        told = lines[node.lineno - 1 : node.end_lineno]
+        if is_wrong and not any(re.search(r"# real time: \w", line) for line in told):
+            yield f"{node.lineno}: {told[0].strip()}"
+
+
+def test_no_test_goes_by_the_clock() -> None:
+    """A busy machine proves nothing wrong. tests/shared/waiting.py has what to wait with."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if not str(path.relative_to(ROOT)).startswith(MEASURES)
+        for line in by_the_clock(path.read_text(encoding="utf-8"))
+    ]
+    assert found == [], "wait with `until` or `wait_until`, or stop the time with the fixture `clock`"
+
+
+def test_what_goes_by_the_clock_is_found() -> None:
+    wrong = [
+        "time.sleep(1)",
+        "await asyncio.sleep(0.1)",
+        "assert time.monotonic() - begun < 2",
+        "assert loop.time() < late",
+        "assert a == 1 and perf() or time.perf_counter() > b",
+    ]
+    right = ["await asyncio.sleep(0)", "time.sleep(9)  # real time: so it must be", "assert clock() - begun < 2"]
+    told = [list(by_the_clock(f"async def test():\n    {line}\n")) for line in wrong + right]
+    assert [bool(each) for each in told] == [True] * len(wrong) + [False] * len(right)

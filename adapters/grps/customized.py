@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapters.grps.errors import TABLE, row_of
+from adapters.grps.errors import TABLE, row_of, text_of
 from adapters.grps.options import GrpsReply, mapping_of
 from adapters.grps.request import from_bytes
 from adapters.grps.streaming import Asks
 from gateway.canonical import BYTES, InferRequest, InferResponse, ModelRef
-from gateway.errors import EncodingFailed, GatewayError, ModelDecoupled
+from gateway.errors import EncodingFailed, GatewayError
 from gateway.ports import Call, ModelView, Reply, Resolve
 
 _TEXT: Final = "text/plain"
@@ -41,8 +41,6 @@ def decode_raw(call: Call, resolve: Resolve, asks: Asks, stream_type: str) -> In
     stream = asks(call)
     call.notes["stream"] = stream
     view = resolve(ModelRef(qualified=call.args.get("model", "")))
-    if view.decoupled and not stream:
-        raise ModelDecoupled(view.name)
     path, _, query = call.raw_target.partition("?")
     return InferRequest(
         view,
@@ -83,10 +81,10 @@ def encode_raw(answer: InferResponse, question: InferRequest) -> Reply:
     return Reply(_one(answer, form.output), status, headers, streamed=form.stream)
 
 
-def encode_raw_error(error: GatewayError, call: Call, *, stream_type: str) -> Reply:
+def encode_raw_error(error: GatewayError, call: Call, *, stream_type: str, control: str) -> Reply:
     """A failure -> its text, as one more chunk where a stream has begun."""
     row = row_of(error, TABLE)
-    text = row.text(error)
+    text = text_of(error, row, control)
     if call.notes.get("stream"):
         return Reply(text.encode("utf-8", "replace"), 200, {"Content-Type": stream_type}, row.grpc, text, streamed=True)
     headers = {"Content-Type": _TEXT} | ({"Retry-After": "1"} if row.retry else {})

@@ -104,9 +104,7 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.ModelNotFound: Row(500, Code.OK, _model_not_found),
         kind.LabelNotFound: Row(500, Code.OK, lambda e: f"Model {e.name} has no label {e.label}."),
         kind.SignatureNotFound: Row(500, Code.OK, lambda e: f"Model {e.model} has no signature {e.signature}."),
-        kind.ModelDecoupled: Row(
-            500, Code.OK, lambda e: f"Model {e.model} answers in a stream: ask with streaming=true."
-        ),
+        kind.ModelDecoupled: Row(500, Code.OK, lambda e: f"Model {e.model} answers in a stream."),
         kind.NotOneAnswer: Row(500, Code.OK, lambda e: f"Model {e.model} did not give exactly one answer."),
         kind.AdminRequired: Row(
             403, Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header {e.header}."
@@ -120,6 +118,9 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
             403,
             Code.PERMISSION_DENIED,
             lambda e: f"Use of model {e.model} is not allowed." if e.model else "Administration is not allowed.",
+        ),
+        kind.CrossOriginRefused: Row(
+            403, Code.PERMISSION_DENIED, lambda e: f"This changes the server, which is not for pages of {e.origin}."
         ),
         kind.RateLimited: Row(
             429, Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s."
@@ -196,7 +197,14 @@ METADATA_TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
 """What metadata/model answers: another framework's checks stand in front of it."""
 
 
-_KEEP_STATUS: Final = (kind.RouteNotFound, kind.Unauthenticated, kind.Forbidden, kind.RateLimited)
+_WANTS_STREAM: Final = (kind.ModelDecoupled, kind.NotOneAnswer)
+_KEEP_STATUS: Final = (
+    kind.RouteNotFound,
+    kind.Unauthenticated,
+    kind.Forbidden,
+    kind.CrossOriginRefused,
+    kind.RateLimited,
+)
 
 
 def row_of(error: GatewayError, table: Mapping[type[GatewayError], Row] = TABLE) -> Row:
@@ -204,14 +212,25 @@ def row_of(error: GatewayError, table: Mapping[type[GatewayError], Row] = TABLE)
     return next((table[each] for each in type(error).__mro__ if each in table), table[kind.Internal])
 
 
+def text_of(error: GatewayError, row: Row, control: str) -> str:
+    """What a caller of predict is told; `control` is how a stream is asked for where the call came in."""
+    text = row.text(error)
+    return f"{text[:-1]}: ask with {control}." if control and isinstance(error, _WANTS_STREAM) else text
+
+
 def encode_error(
-    error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], Row] = TABLE, always_200: bool = False
+    error: GatewayError,
+    call: Call,
+    *,
+    table: Mapping[type[GatewayError], Row] = TABLE,
+    always_200: bool = False,
+    control: str = "",
 ) -> Reply:
     """A failure -> its envelope. Routing errors keep their HTTP status: no grps server answers 200 to an address that
     does not exist. Those of the gate keep theirs, which proxies and clients act upon.
     """
     row = row_of(error, table)
-    text = row.text(error)
+    text = text_of(error, row, control)
     status = 200 if always_200 and not isinstance(error, _KEEP_STATUS) else row.code
     headers = {"Content-Type": JSON}
     if row.retry:
@@ -221,14 +240,24 @@ def encode_error(
     return Reply(envelope(row.code, text), status, headers, row.grpc, text)
 
 
+def encode_unreadable(status: int, text: str) -> Reply:
+    """What answers a message that is no HTTP."""
+    return Reply(envelope(status, f"{text}."), status, {"Content-Type": JSON})
+
+
 def encode_predict_error(
-    error: GatewayError, call: Call, *, always_200: bool = False, stream_type: str = BYTES_TYPE
+    error: GatewayError,
+    call: Call,
+    *,
+    always_200: bool = False,
+    stream_type: str = BYTES_TYPE,
+    control: str = "",
 ) -> Reply:
     """A failure of predict. On a streaming call it is one more document of the stream, whose head is 200 by contract
     from the moment that the request's own head is accepted; that is noted then.
     """
     if not call.notes.get("stream"):
-        return encode_error(error, call, always_200=always_200)
+        return encode_error(error, call, always_200=always_200, control=control)
     row = row_of(error)
     text = row.text(error)
     return Reply(envelope(row.code, text, indent=2), 200, {"Content-Type": stream_type}, row.grpc, text, streamed=True)

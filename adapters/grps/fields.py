@@ -108,9 +108,13 @@ def enum(numbers: Mapping[str, int]) -> Read:
     read_number = integer_within(DTYPES["INT32"])
 
     def read(value: Any) -> int:
-        if isinstance(value, str) and value in numbers:
+        if not isinstance(value, str):
+            return int(read_number(value))
+        if value in numbers:
             return numbers[value]
-        return int(read_number(value))
+        with contextlib.suppress(Unfit):  # a number may be written as text
+            return int(read_number(value))
+        return refuse(f"{shown(value)} is none of {', '.join(numbers)}")
 
     return read
 

@@ -80,11 +80,11 @@ def message(members: Mapping[str, Any], body: bytes, arrays: Mapping[str, Array]
 
     Raises InvalidArgument if a value does not fit its field, or two arms of the oneof are set.
     """
+    if len([key for key in DATA_FIELDS & members.keys() if members[key] is not None]) > 1:
+        oneof = 'Message type "grps.protos.v1.GrpsMessage" should not have multiple "data_oneof" oneof fields.'
+        raise InvalidArgument(oneof)
     try:
         fields = read_fields(members, MESSAGE)
-        if len(DATA_FIELDS & fields.keys()) > 1:
-            oneof = 'Message type "grps.protos.v1.GrpsMessage" should not have multiple "data_oneof" oneof fields.'
-            raise InvalidArgument(oneof)
         if "gtensors" in fields:
             fields["gtensors"] = _tensors(fields["gtensors"].get("tensors", []), body, arrays)
     except Unfit as unfit:

@@ -31,6 +31,13 @@ class StreamingControl(Options):
     ctrl_key: str = Field(default="streaming", min_length=1)
     res_content_type: str = Field(default="application/octet-stream", min_length=1)
 
+    @property
+    def words(self) -> str:
+        """How to ask, for callers to read."""
+        if self.ctrl_mode == "query_param":
+            return f"{self.ctrl_key}=true"
+        return f"the header {self.ctrl_key}: true" if self.ctrl_mode == "header_param" else f'"{self.ctrl_key}": true'
+
 
 class CustomizedHttp(Options):
     """A second path for predict, GET and POST. `customized_body`: on both paths the model gets the raw request, and its

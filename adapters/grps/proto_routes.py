@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from adapters.grps import proto_message
-from adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, Row, row_of
+from adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, Row, row_of, text_of
 from adapters.grps.metadata import model_text, server_text
 from adapters.grps.options import GrpsOptions
 from adapters.grps.proto_message import read_message, status
@@ -40,7 +40,14 @@ def grpc_endpoints(options: GrpsOptions) -> Mapping[str, Endpoint]:
     def show_server(answer: Any, question: Any) -> Reply:
         return Reply(proto_message.string_message(server_text(answer, options.default_model)))
 
-    row("Predict", "infer", partial(decode_predict, stream=False), encode_predict)
+    row(
+        "Predict",
+        "infer",
+        partial(decode_predict, stream=False),
+        encode_predict,
+        encode_error=partial(encode_error, control="PredictStreaming"),
+        stream="single",
+    )
     row("PredictStreaming", "infer", partial(decode_predict, stream=True), encode_predict, stream="server")
     row("Online", "online", _asks(SetOnline(True)), _success, admin=True)
     row("Offline", "offline", _asks(SetOnline(False)), _success, admin=True)
@@ -114,10 +121,12 @@ def _failure(code: int, text: str, grpc: Code = Code.OK) -> Reply:
     return Reply(status(code, text), code, grpc_code=grpc, message=text, streamed=True)
 
 
-def encode_error(error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], Row] = TABLE) -> Reply:
+def encode_error(
+    error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], Row] = TABLE, control: str = ""
+) -> Reply:
     """A failure -> a message that says so; only what never was a message fails the call itself."""
     row = row_of(error, table)
-    return _failure(row.code, row.text(error), row.grpc)
+    return _failure(row.code, text_of(error, row, control), row.grpc)
 
 
 _OK: Final = Reply(proto_message.OK)

@@ -37,7 +37,7 @@ from adapters.json_body import (
 )
 from adapters.json_envelope import Envelope, lone_array
 from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
-from gateway.errors import GatewayError, InvalidArgument, ModelDecoupled, UnknownInput
+from gateway.errors import GatewayError, InvalidArgument, UnknownInput
 from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Call, ModelView, Resolve
 
 JSON_TYPE: Final = "application/json"
@@ -158,8 +158,6 @@ def _resolve(call: Call, resolve: Resolve, in_body: str) -> ModelView:
 
 
 def _request(call: Call, view: ModelView, kind: Kind, inputs: Tensors, stream: bool) -> InferRequest:
-    if view.decoupled and not stream:
-        raise ModelDecoupled(view.name)
     form, outputs = reply_form(view, kind, "return_ndarray" in call.args, stream)
     return InferRequest(view, inputs, outputs=outputs, deadline=call.deadline, stream=stream, wire=form)
 

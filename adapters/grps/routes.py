@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
-from adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error
+from adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error, encode_unreadable
 from adapters.grps.example import sample
 from adapters.grps.metadata import decode_model, model_text, server_text
 from adapters.grps.monitor import decode_series, encode_series
@@ -46,6 +46,7 @@ def make(options: GrpsOptions) -> Dialect:
         sample=sample,
         grpc=grpc_endpoints(options),
         paths=(own.path,) if own else (),
+        unreadable=encode_unreadable,
     )
 
 
@@ -92,12 +93,12 @@ def _predict(own: CustomizedHttp, always_200: bool) -> tuple[Any, Any, Any]:
         return (
             partial(decode_raw, asks=asks, stream_type=content_type),
             encode_raw,
-            partial(encode_raw_error, stream_type=content_type),
+            partial(encode_raw_error, stream_type=content_type, control=control.words),
         )
     return (
         partial(decode_predict, asks=asks),
         partial(encode_predict, stream_headers=MappingProxyType({"Content-Type": content_type})),
-        partial(encode_predict_error, always_200=always_200, stream_type=content_type),
+        partial(encode_predict_error, always_200=always_200, stream_type=content_type, control=control.words),
     )
 
 
@@ -125,6 +126,7 @@ _NOT_ALLOWED: Final = _refuses("unknown", MethodNotAllowed)
 
 
 def _matcher(routes: Mapping[str, Route], stream_key: str | None) -> Any:
+    # Never stale: the routes are constants of a dialect, which has a matcher of its own; models are resolved later.
     @lru_cache(_REMEMBERED)
     def match(method: str, raw_target: str) -> Match:
         path, _, query = raw_target.partition("?")

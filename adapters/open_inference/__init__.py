@@ -35,4 +35,4 @@ def make(options: OpenInferenceOptions) -> Dialect:
     )
 
 
-KIND = DialectKind(options=OpenInferenceOptions, make=make, model_options=OpenInferenceModelOptions)
+KIND = DialectKind(options=OpenInferenceOptions, make=make, model_options=OpenInferenceModelOptions, uploads=True)

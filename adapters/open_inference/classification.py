@@ -35,6 +35,7 @@ def class_texts(best: TopK, labels: tuple[str, ...]) -> Array:
     return texts.reshape(values.shape)
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=64)
 def _suffixes(labels: tuple[str, ...]) -> Array:
     """Label i -> ":label", or nothing for an empty one; the last element, nothing, stands for all indices beyond."""

@@ -11,8 +11,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from adapters.inflate import inflate
 from adapters.open_inference.errors import UnsupportedCoding
-from gateway.errors import BodyTooLarge, InvalidArgument
+from gateway.errors import InvalidArgument
 from gateway.ports import Buffer, Call
 
 _WINDOW_BITS: Final[Mapping[str, int]] = MappingProxyType({"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS})
@@ -33,24 +34,13 @@ def plain_body(call: Call, limit: int) -> Buffer:
         return call.body
     if coding not in _WINDOW_BITS:
         raise UnsupportedCoding()
-    return _inflate(call.body, coding, limit)
-
-
-def _inflate(body: Buffer, coding: str, limit: int) -> bytes:
-    stream = zlib.decompressobj(_WINDOW_BITS[coding])
     try:
-        plain = stream.decompress(body, limit + 1)
+        return inflate(call.body, _WINDOW_BITS[coding], limit)
     except zlib.error as error:
         raise InvalidArgument(f"failed to decompress the {coding} request body: {error}") from None
-    if len(plain) > limit:
-        raise BodyTooLarge(limit)
-    if not stream.eof:
-        raise InvalidArgument(f"failed to decompress the {coding} request body: the stream is incomplete")
-    if stream.unused_data:
-        raise InvalidArgument(f"failed to decompress the {coding} request body: data follows the stream")
-    return plain
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=64)
 def best_coding(accepted: str) -> str:
     """An Accept-Encoding header -> gzip, deflate, or "" for none: the highest q, the first of equals."""

@@ -177,6 +177,10 @@ def _forbidden(error: errors.Forbidden, call: Call) -> str:
     return f"use of model '{error.model}' is not allowed" if error.model else "administration is not allowed"
 
 
+def _cross_origin(error: errors.CrossOriginRefused, call: Call) -> str:
+    return f"this changes the server's state, which is not for pages of {error.origin} (see cors)"
+
+
 def _rate_limited(error: errors.RateLimited, call: Call) -> str:
     return f"too many {error.what}, retry after {error.retry_after} s"
 
@@ -305,6 +309,7 @@ ANSWERS: Final[Mapping[type[GatewayError], Answer]] = MappingProxyType(
         errors.AdminRequired: Answer(403, Code.UNAVAILABLE, _admin_required),
         errors.Unauthenticated: Answer(401, Code.UNAUTHENTICATED, _unauthenticated),
         errors.Forbidden: Answer(403, Code.PERMISSION_DENIED, _forbidden),
+        errors.CrossOriginRefused: Answer(403, Code.PERMISSION_DENIED, _cross_origin),
         errors.RateLimited: Answer(429, Code.RESOURCE_EXHAUSTED, _rate_limited),
         errors.ModelControlOff: Answer(503, Code.UNAVAILABLE, _always(_CONTROL_OFF)),
         errors.ModelNotStored: Answer(500, Code.INTERNAL, _not_stored),

@@ -7,7 +7,8 @@ at: such complaints wait in `Inputs.late`, and a stand-in array of the declared 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from collections.abc import Container
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -79,12 +80,21 @@ class Inputs:
             self.check_new(declared.name)
             self.arrays[declared.name] = self._data(item, source, declared)
         if self._tail:
-            raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
+            self.refuse_more()
 
     def check_new(self, name: str) -> None:
         """Raises InvalidArgument if an input of that name has been read."""
         if name in self.arrays:
             raise InvalidArgument(with_id(self._call, f"input '{name}' already exists in request"))
+
+    def check_new_output(self, name: str, outputs: Container[str]) -> None:
+        """Raises InvalidArgument if that output is one of these, which were requested before."""
+        if name in outputs:
+            raise InvalidArgument(with_id(self._call, f"output '{name}' already exists in request"))
+
+    def refuse_more(self) -> NoReturn:
+        """There is data that belongs to no input."""
+        raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
 
     def _data(self, item: Any, source: str, declared: Declared) -> Array:
         if source == "data":

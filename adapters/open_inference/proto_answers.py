@@ -27,6 +27,7 @@ class Answers:
     """The templates."""
 
     def __init__(self) -> None:
+        # By size and beginning. Never stale: all that such a message says but its numbers is compared.
         self._known: dict[tuple[int, bytes], _Template] = {}
 
     def read(self, body: Buffer) -> InferResponse | None:

@@ -131,6 +131,7 @@ class GrpcClient:
         return _response(response, [memoryview(data) for data in response.raw_output_contents])
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=1024)
 def _head(
     model: str,

@@ -49,6 +49,8 @@ class MessageInputs(Inputs):
             declared = _declared(item)
             self.check_new(declared.name)
             self.arrays[declared.name] = self._content(item, declared)
+        if next(self._raw, None) is not None:  # Triton drops what is left over, and with it what a client has mixed up
+            self.refuse_more()
 
     def _content(self, item: Any, declared: Declared) -> Array:
         where = f"'{declared.name}' for model '{self._model}'"

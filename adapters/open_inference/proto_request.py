@@ -31,7 +31,7 @@ _NO_VERSION: Final = ("", "-1")
 _HAS_TEMPLATES: Final = is_taken("v2_grpc_templates")
 _unary: Final = Templates()
 _streamed: Final = Templates()
-_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)
+_wanted: Final = lru_cache(maxsize=1024)(OutputRequest)  # never stale: made of nothing but its arguments
 
 
 def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
@@ -59,7 +59,11 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
     reserved, custom = read_parameters(message.parameters) if message.parameters else (NOTHING, NOTHING)
     inputs = MessageInputs(call, view.name, raw)
     inputs.read_messages(message.inputs[:])  # a slice is a list: protobuf's own iteration ends with an exception
-    outputs = dict([_output(item, inputs) for item in message.outputs[:]])
+    outputs: dict[str, tuple[int, Memory | None]] = {}
+    for item in message.outputs[:]:
+        name, wanted = _output(item, inputs)
+        inputs.check_new_output(name, outputs)
+        outputs[name] = wanted
     for name in outputs:
         if name not in view.outputs:
             raise UnknownOutput(name, view.name)
@@ -135,4 +139,4 @@ def _version_ref(name: str, version: str) -> ModelRef:
     )
 
 
-_remembered_ref: Final = lru_cache(maxsize=1024)(_version_ref)
+_remembered_ref: Final = lru_cache(maxsize=1024)(_version_ref)  # never stale: a name, which is resolved each time

@@ -102,6 +102,7 @@ def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -
     return fields
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=1024)
 def _before_lone(model: str, version: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """All of an answer with one numeric output, and nothing to say beside it, but that output's data."""
@@ -115,12 +116,14 @@ def _too_large() -> EncodingFailed:
     return EncodingFailed("the response is larger than the 2 GiB that a message can have")
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=1024)
 def _opening(model: str, version: int) -> bytes:
     serialized: bytes = _INFER_RESPONSE(model_name=model, model_version=str(version)).SerializeToString()
     return serialized
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=1024)
 def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     tensor = {"name": name, "datatype": datatype, "shape": shape}
@@ -128,6 +131,7 @@ def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     return serialized
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=2)
 def _final(final: bool) -> bytes:
     return _parameters({FINAL: final})

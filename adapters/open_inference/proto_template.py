@@ -56,6 +56,7 @@ class Templates:
     """The templates of one method."""
 
     def __init__(self) -> None:
+        # By size and beginning. Stale when the model is another version: it is resolved each time, and compared.
         self._known: dict[tuple[int, bytes], Template] = {}
 
     def read(self, call: Call, resolve: Resolve, *, stream: bool) -> InferRequest | None:

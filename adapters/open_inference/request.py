@@ -73,7 +73,7 @@ def _wanted(name: str, binary: bool, top_k: int = 0) -> _Wanted:
     return _Wanted(OutputRequest(name, top_k), binary)
 
 
-_remembered_wanted: Final = lru_cache(maxsize=1024)(_wanted)
+_remembered_wanted: Final = lru_cache(maxsize=1024)(_wanted)  # never stale: made of nothing but its arguments
 
 
 def _usual(name: str, binary: bool, top_k: int = 0) -> _Wanted:
@@ -127,7 +127,7 @@ def _model_ref(name: str, version: str | None) -> ModelRef:
     return ModelRef(name, int(digits))
 
 
-_remembered_ref: Final = lru_cache(maxsize=1024)(_model_ref)
+_remembered_ref: Final = lru_cache(maxsize=1024)(_model_ref)  # never stale: a name, which is resolved each time
 
 
 # --------------------------------------------------------------------------------------------------------------- infer
@@ -274,8 +274,13 @@ def _destinations(outputs: Mapping[str, _Wanted]) -> Mapping[str, Destination]:
 
 
 def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _Wanted]:
-    """The requested outputs; one that is named twice is given once."""
-    return dict([_output(item, binary, inputs) for item in short_array(items, "Unable to parse 'outputs'")])
+    """The requested outputs. One that is named twice is refused, as Triton does from 26.05 on."""
+    outputs: dict[str, _Wanted] = {}
+    for item in short_array(items, "Unable to parse 'outputs'"):
+        name, wanted = _output(item, binary, inputs)
+        inputs.check_new_output(name, outputs)
+        outputs[name] = wanted
+    return outputs
 
 
 def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _Wanted]:

@@ -190,6 +190,7 @@ def _array_bytes(outputs: Collection[tuple[str, Array]]) -> int:
     return sum([array.nbytes for _, array in outputs])
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=256)
 def _usual_opening(model: str, version: int) -> bytes:
     return _opening(model, version, "")
@@ -201,6 +202,7 @@ def _opening(model: str, version: int, request_id: str) -> bytes:
     return dumps({**document, "model_name": model, "model_version": str(version)})[:-1] + b","
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=1024)
 def _output_opening(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     """{"name":"y","datatype":"FP32","shape":[1,16],"""

@@ -158,6 +158,7 @@ _NOT_FOUND: Final = Match(_refuse(RouteNotFound))
 _NOT_ALLOWED: Final = Match(_refuse(MethodNotAllowed))
 
 
+# Never stale: the addresses are constants, and models are resolved later.
 @lru_cache(maxsize=1024)
 def match(method: str, raw_target: str) -> Match:
     """A request line -> its endpoint, or one that refuses it: 404 for a path, 405 for a method."""

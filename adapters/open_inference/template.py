@@ -53,6 +53,7 @@ class Templates:
     """
 
     def __init__(self) -> None:
+        # Stale when the model is another version: a view, part of the key, is one version's, and equal to itself alone.
         self._by_text: dict[tuple[ModelView, str | None, int, bytes], list[tuple[bytes, Template]]] = {}
         self._count = 0
 
@@ -102,6 +103,7 @@ class Heads:
     """
 
     def __init__(self) -> None:
+        # Stale when the model is another version: a view, part of the key, is one version's, and equal to itself alone.
         self._by_text: dict[tuple[ModelView, str | None, int, bytes], Head] = {}
 
     def read(

@@ -19,6 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 DESCRIPTORS: Final = "descriptors.binpb"
 
 
+# None of these is ever stale: the set is a file of this very package.
 @lru_cache(maxsize=1)
 def file_set() -> descriptor_pb2.FileDescriptorSet:
     """The committed descriptor set, imports before what imports them."""

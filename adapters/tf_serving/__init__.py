@@ -43,6 +43,7 @@ original's INTERNAL has no text), and what a request may become by repeated valu
 Examples at most; where a model takes features, an integer fits a narrower input if it lies in its range.
 """
 
+from adapters.tf_serving.errors import html_page
 from adapters.tf_serving.example import sample
 from adapters.tf_serving.options import TfServingOptions
 from adapters.tf_serving.proto_routes import grpc_endpoints
@@ -60,6 +61,7 @@ def _make(options: TfServingOptions) -> Dialect:
         grpc_endpoints(tensor_content=options.tensor_content),
         max_json_depth=1000,
         http_timeout_ms=options.timeout_ms,
+        unreadable=lambda status, text: html_page(status),
     )
 
 

@@ -79,7 +79,7 @@ def decode_multi(call: Call, resolve: Resolve) -> InferTogether:
     groups: dict[Hashable, list[Signature]] = {}
     tasks = []
     for verb, signature in asked:
-        feed = _feed(signature)
+        feed = signature.name if view.sees_requests else _feed(signature)
         groups.setdefault(feed, []).append(signature)
         tasks.append(Task([*groups].index(feed), verb, Asked(signature, len(examples))))
     _some(examples)

@@ -131,6 +131,9 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
         Code.PERMISSION_DENIED,
         lambda e: f"Use of model {e.model} is not allowed" if e.model else "Administration is not allowed",
     ),
+    errors.CrossOriginRefused: Answer(
+        Code.PERMISSION_DENIED, lambda e: f"This changes the server, which is not for pages of {e.origin}"
+    ),
     errors.RateLimited: Answer(Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s"),
     errors.ModelControlOff: Answer(
         Code.FAILED_PRECONDITION,
@@ -249,6 +252,11 @@ def encode_preflight_error(error: GatewayError, call: Call) -> Reply:
 def encode_html_error(error: GatewayError, call: Call) -> Reply:
     """A page of HTML: for what never reaches the API, an illegal target, a path outside or a method that HTTP lacks."""
     status = 404 if isinstance(error, errors.RouteNotFound) else HTTP_STATUSES[answer_of(error).code]
+    return replace(html_page(status), grpc_code=answer_of(error).code)
+
+
+def html_page(status: int) -> Reply:
+    """The page of a status, as the original's HTTP layer has it. It is the last word on its connection."""
     title = HTTPStatus(status).phrase
     page = f"<HTML><HEAD>\n<TITLE>{status} {title}</TITLE>\n</HEAD><BODY>\n<H1>{title}</H1>\n</BODY></HTML>\n"
-    return Reply(page.encode(), status, _HTML_HEADERS, answer_of(error).code)
+    return Reply(page.encode(), status, _HTML_HEADERS)

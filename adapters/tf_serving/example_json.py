@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from adapters.json_body import ARRAY, OBJECT, OutOfRange, as_double, length, members, numbers
 from adapters.pb import message
-from adapters.tf_serving.example_tensors import Column, Feature, Kind, merge
+from adapters.tf_serving.example_tensors import KIND_DTYPES, Column, Feature, Kind, merge
 from adapters.tf_serving.json_text import utf8
 from adapters.tf_serving.tensors import decode_base64, is_base64, json_type
 from gateway.canonical import DTYPES
@@ -29,6 +29,8 @@ _KINDS: Final[dict[type, Kind]] = {float: "float", int: "int64", bool: "int64", 
 _FEW: Final = 32
 """More numbers than that are kept as an array."""
 _CHUNK: Final = 1 << 16
+_MOST_FEATURES: Final = 1 << 20
+"""Of one Example: each costs a microsecond."""
 _INT64: Final = np.iinfo(np.int64)
 _UINT64: Final = np.iinfo(np.uint64)
 
@@ -60,12 +62,14 @@ def read_example(value: Any) -> dict[str, Value]:
     """An object of JSON -> the values of each feature; of repeated features the last counts. Raises InvalidArgument."""
     if not isinstance(value, OBJECT):
         raise InvalidArgument(f"Example must be JSON object but got JSON {json_type(value)}")
+    if len(value) > _MOST_FEATURES:
+        raise InvalidArgument(f"Example has more than {_MOST_FEATURES} features")
     return {name: _read(name, content) for name, content in members(value)}
 
 
 def _read(name: str, content: Any) -> Value:
     kind = type(content)
-    if kind is float or kind is bool:
+    if kind is float:
         return content
     if kind is str:
         return utf8(content)
@@ -93,11 +97,32 @@ def _read_many(name: str, array: Any) -> Value:
             return numbers(array, DTYPES["INT64"])
     if types == {str}:
         return [utf8(text) for text in array]
-    values = _read_elements(name, array)
-    if type(values[0]) is bytes:
-        return values
-    with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
-        return np.array(values, DTYPES["FP32" if type(values[0]) is float else "INT64"])
+    return _read_mixed(name, array)
+
+
+def _read_mixed(name: str, array: Any) -> Value:
+    """The same of several types, which may have one kind still: some at a time, the exact way where it must be."""
+    elements = iter(array)
+    kind: Kind | None = None
+    parts: list[Any] = []
+    while some := list(islice(elements, _CHUNK)):
+        values = _of_one_kind(some, kind) or _read_elements(name, some, kind)
+        kind = kind or _KINDS[type(values[0])]
+        with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
+            parts.append(values if kind == "bytes" else np.array(values, KIND_DTYPES[kind]))
+    return [*chain.from_iterable(parts)] if kind == "bytes" else np.concatenate(parts)
+
+
+def _of_one_kind(elements: list[Any], kind: Kind | None) -> list[Any] | None:
+    """Elements that plainly are of this kind, or of any one if it is None."""
+    types = {*map(type, elements)}
+    if types == {float} and kind in (None, "float"):
+        return elements
+    if types == {str} and kind in (None, "bytes"):
+        return [utf8(text) for text in elements]
+    if types <= {int, bool} and kind in (None, "int64"):
+        return elements if min(elements) >= _INT64.min and max(elements) <= _INT64.max else None
+    return None
 
 
 def _types(array: Any) -> set[type]:
@@ -109,13 +134,12 @@ def _types(array: Any) -> set[type]:
     return types
 
 
-def _read_elements(name: str, array: Any) -> list[Any]:
-    """The exact way, element by element."""
+def _read_elements(name: str, array: Any, kind: Kind | None = None) -> list[Any]:
+    """The exact way, element by element, after others of that kind."""
     values: list[Any] = []
-    kind = None
     for element in array:
         values.append(_read_element(name, element, kind))
-        kind = _KINDS[type(values[0])]
+        kind = kind or _KINDS[type(values[0])]
     return values
 
 

@@ -8,9 +8,10 @@ tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from itertools import islice
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -41,9 +42,14 @@ from gateway.shortcuts import is_taken
 _ROWS: Final = "instances"
 _ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
 _STACKS: Final = is_taken("stacked_columns")
+_AT_ONCE: Final = 1 << 16
+"""Rows of which objects are made at a time."""
 _FEW: Final = 8
 """As many arrays may each look through the whole body; more would make the work quadratic."""
 
+Stacked: TypeAlias = Callable[[Any, bytes, dict[str, np.dtype[Any]]], Tensors | None]
+"""Rows, the body where arrays may look at it, the dtypes -> a tensor for each input, None where only the exact way can
+tell."""
 _SEVERAL_ROWS: Final = (
     "instances is a plain list, but expecting list of objects as multiple input tensors required as per tensorinfo_map"
 )
@@ -165,14 +171,17 @@ def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
         _refuse(root, "Expecting 'instances' to be an list/array")
     if not len(instances):
         _refuse(root, "No values in 'instances' array")
+    are_many = _STACKS and length(instances) > _AT_ONCE
     if is_map(instances[0]):
-        stacked = _stacked_columns(instances, body, dtypes) if _STACKS else None
-        return stacked or _walk_rows(_maps(instances, dtypes), dtypes, instances)
+        columns = _stacked_columns(instances, body, dtypes) if _STACKS and not are_many else None
+        return columns or _walk_rows(instances, dtypes, _stacked_columns if are_many else None, _maps)
     if len(dtypes) != 1:
         raise InvalidArgument(_SEVERAL_ROWS)
     [(name, dtype)] = dtypes.items()
     tensor = read_array(instances, dtype, body)
-    return {name: tensor} if tensor is not None else _walk_rows(_values(instances, name), dtypes, instances)
+    if tensor is not None:
+        return {name: tensor}
+    return _walk_rows(instances, dtypes, _stacked_values if are_many else None, _values)
 
 
 def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:
@@ -183,6 +192,13 @@ def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any
     text = body if len(rows) * len(dtypes) <= _FEW else b""
     columns = {name: _stack([row[name] for row in rows], dtype, text) for name, dtype in dtypes.items()}
     return columns if all(column is not None for column in columns.values()) else None
+
+
+def _stacked_values(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:
+    """The same of rows that are plain values."""
+    [(name, dtype)] = dtypes.items()
+    tensor = _stack(instances, dtype, body)
+    return None if tensor is None else {name: tensor}
 
 
 def _stack(column: list[Any], dtype: np.dtype[Any], body: bytes) -> Tensor | None:
@@ -212,19 +228,20 @@ class _Slice:
         raise InvalidArgument(f"Failed to process element: {self.place} of 'instances' list. Error: {objection}")
 
 
-def _values(instances: Any, name: str) -> Iterator[_Slice]:
-    """The slices of rows that are plain values."""
-    for index, value in enumerate(instances):
+def _values(instances: Any, dtypes: dict[str, np.dtype[Any]], start: int) -> Iterator[_Slice]:
+    """The slices of rows that are plain values, from one row on."""
+    [name] = dtypes
+    for index, value in enumerate(islice(instances, start, None), start):
         if is_map(value):
             raise InvalidArgument(f"Expecting value/list but got object at item {index} of input list")
         yield _Slice(name, value, str(index))
 
 
-def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]]) -> Iterator[_Slice]:
-    """The slices of rows that are maps; each must name all inputs of the signature and nothing else. A name that comes
-    twice gives two slices (a quirk).
+def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]], start: int) -> Iterator[_Slice]:
+    """The slices of rows that are maps, from one row on; each must name all inputs of the signature and nothing else. A
+    name that comes twice gives two slices (a quirk).
     """
-    for index, row in enumerate(instances):
+    for index, row in enumerate(islice(instances, start, None), start):
         if not is_map(row):
             raise InvalidArgument(f"Expecting object but got list at item {index} of input list")
         names = dict.fromkeys(row.keys())
@@ -240,10 +257,24 @@ def _maps(instances: Any, dtypes: dict[str, np.dtype[Any]]) -> Iterator[_Slice]:
             )
 
 
-def _walk_rows(slices: Iterable[_Slice], dtypes: dict[str, np.dtype[Any]], instances: Any) -> Tensors:
-    """The exact way: slice by slice, in the order of the document."""
+def _walk_rows(
+    instances: Any, dtypes: dict[str, np.dtype[Any]], stacked: Stacked | None, slices: Callable[..., Iterable[_Slice]]
+) -> Tensors:
+    """The exact way: slice by slice, in the order of the document. Where rows are many, `stacked` reads thousands at a
+    time as far as they fit together; the exact way begins where they do not.
+    """
     columns = {name: _Column(dtype) for name, dtype in dtypes.items()}
-    for one in slices:
+    start = 0
+    if stacked is not None:
+        rows = iter(instances)
+        while some := list(islice(rows, _AT_ONCE)):
+            parts = stacked(some, b"", dtypes)
+            if parts is None or not all(columns[name].fits(part) for name, part in parts.items()):
+                break
+            for name, part in parts.items():
+                columns[name].add_rows(part)
+            start += len(some)
+    for one in slices(instances, dtypes, start):
         columns[one.name].add(one)
     return {name: column.tensor(length(instances)) for name, column in columns.items()}
 
@@ -251,13 +282,24 @@ def _walk_rows(slices: Iterable[_Slice], dtypes: dict[str, np.dtype[Any]], insta
 class _Column:
     """One input, slice after slice: each has the first one's number of elements, and its shape."""
 
-    __slots__ = ("dtype", "leaves", "shape", "slices")
+    __slots__ = ("dtype", "leaves", "parts", "shape", "slices")
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self.shape: Shape = ()
         self.leaves: list[Any] = []
+        self.parts: list[Tensor] = []
         self.slices = 0
+
+    def fits(self, part: Tensor) -> bool:
+        """Whether the slices of many rows have the shape of those before."""
+        return not self.slices or part.shape[1:] == self.shape
+
+    def add_rows(self, part: Tensor) -> None:
+        """Slices of many rows, before any single one."""
+        self.parts.append(part)
+        self.shape = part.shape[1:]
+        self.slices += len(part)
 
     def add(self, one: _Slice) -> None:
         shape, leaves = self._walk(one)
@@ -270,8 +312,10 @@ class _Column:
 
     def tensor(self, rows: int) -> Tensor:
         """The first slices, one for each row."""
-        leaves = self.leaves if self.slices == rows else self.leaves[: rows * math.prod(self.shape)]
-        return make_tensor(leaves, (rows, *self.shape), self.dtype)
+        left = rows - sum(map(len, self.parts))
+        leaves = self.leaves if self.slices == rows else self.leaves[: left * math.prod(self.shape)]
+        rest = make_tensor(leaves, (left, *self.shape), self.dtype)
+        return np.concatenate((*self.parts, rest)) if self.parts else rest
 
     def _walk(self, one: _Slice) -> tuple[Shape, list[Any]]:
         try:

@@ -33,9 +33,10 @@ _row(
     decode_predict,
     predict_encoder(content=False),
     encode_error=encode_predict_error,
+    stream="single",
 )
-_row(_PREDICTION + "Classify", "classify", classify.decoder("classify"), classify.encode_classify)
-_row(_PREDICTION + "Regress", "regress", classify.decoder("regress"), classify.encode_regress)
+_row(_PREDICTION + "Classify", "classify", classify.decoder("classify"), classify.encode_classify, stream="single")
+_row(_PREDICTION + "Regress", "regress", classify.decoder("regress"), classify.encode_regress, stream="single")
 _row(_PREDICTION + "MultiInference", "multi_inference", classify.decode_multi, classify.encode_multi)
 _row(_PREDICTION + "GetModelMetadata", "metadata", control.decode_metadata, control.encode_metadata)
 _row(

@@ -53,6 +53,7 @@ def signature_name(spec: Any) -> str:
     return spec.signature_name or DEFAULT_SIGNATURE
 
 
+# Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=1024)
 def effective_spec(name: str, version: int, signature: str = "") -> bytes:
     """What an answer says of the model: a serialized ModelSpec, with the version that answered and never a label.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
+from adapters.inflate import inflate
 from adapters.json_body import OBJECT
 from adapters.tf_serving.json_depth import cut
 from adapters.tf_serving.json_document import TOO_DEEP, read_document
@@ -56,18 +57,15 @@ def _read(call: Call, body: bytes) -> Any:
         raise MalformedJson(error.reason, offset) from None
 
 
-def _inflated(call: Call) -> bytes:
+def _inflated(call: Call) -> Buffer:
     """The body without gzip. What is broken, cut off or larger than 100 MiB counts as empty, as in the original; a
     lower limit of the gateway's answers in its own way.
     """
-    limit = min(call.max_body_bytes, _MAX_INFLATED_BYTES)
-    gunzip = zlib.decompressobj(_GZIP)
     try:
-        body = gunzip.decompress(call.body, limit + 1)
+        return inflate(call.body, _GZIP, min(call.max_body_bytes, _MAX_INFLATED_BYTES))
     except zlib.error:
         return b""
-    if len(body) > limit:
-        if limit < _MAX_INFLATED_BYTES:
-            raise BodyTooLarge(limit)
+    except BodyTooLarge:
+        if call.max_body_bytes < _MAX_INFLATED_BYTES:
+            raise
         return b""
-    return body if gunzip.eof and not gunzip.unused_data else b""

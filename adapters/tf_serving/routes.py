@@ -84,11 +84,15 @@ def _preflight(call: Call, resolve: Resolve) -> ServerLive:
 
 
 _ADDRESS: Final = "/v1/models/{name}[/versions/{version}|/labels/{label}]"
-_PREDICT: Final = Endpoint(f"POST {_ADDRESS}:predict", "infer", decode_predict, encode_predict, encode_error)
+_PREDICT: Final = Endpoint(f"POST {_ADDRESS}:predict", "infer", decode_predict, encode_predict, encode_error, "single")
 _STATUS: Final = Endpoint(f"GET {_ADDRESS}", "status", decode_status, encode_status, encode_status_error)
 _METADATA: Final = Endpoint(f"GET {_ADDRESS}/metadata", "metadata", decode_metadata, encode_metadata, encode_error)
-_CLASSIFY: Final = Endpoint(f"POST {_ADDRESS}:classify", "classify", decoder("classify"), encode_classify, encode_error)
-_REGRESS: Final = Endpoint(f"POST {_ADDRESS}:regress", "regress", decoder("regress"), encode_regress, encode_error)
+_CLASSIFY: Final = Endpoint(
+    f"POST {_ADDRESS}:classify", "classify", decoder("classify"), encode_classify, encode_error, "single"
+)
+_REGRESS: Final = Endpoint(
+    f"POST {_ADDRESS}:regress", "regress", decoder("regress"), encode_regress, encode_error, "single"
+)
 _VERBS: Final = {"predict": _PREDICT, "classify": _CLASSIFY, "regress": _REGRESS}
 _PREFLIGHT: Final = Endpoint("OPTIONS /v1/", "preflight", _preflight, _encode_preflight, encode_preflight_error)
 
@@ -101,6 +105,7 @@ _ILLEGAL: Final = Match(Endpoint("*", "unknown", _illegal, _encode_nothing, enco
 _NO_METHOD: Final = Match(Endpoint("/v1/", "unknown", _unknown_method, _encode_nothing, encode_html_error))
 
 
+# Never stale: the addresses are constants, and models are resolved later.
 @lru_cache(maxsize=1024)
 def match(method: str, raw_target: str) -> Match:
     """The endpoint of a request line; what does not exist is an endpoint whose decode raises."""
@@ -126,6 +131,7 @@ _CORS_HEADERS: Final = {
 }
 
 
+# Never stale, as match is not.
 @lru_cache(maxsize=1024)
 def match_cross_origin(method: str, raw_target: str) -> Match:
     """The same, with headers that let pages of any site read the answers: on all that the API itself answers."""

@@ -160,7 +160,7 @@ class RemoteBackend:
         for request in requests:
             end = start + cast("int", common_rows(request.inputs))
             rows = {name: array[start:end] for name, array in answer.outputs.items()}
-            outcomes.append(InferResponse(self._checked(rows, request)))
+            outcomes.append(InferResponse(self._checked(rows, request), answer.parameters))
             start = end
         return outcomes
 

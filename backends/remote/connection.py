@@ -1,12 +1,14 @@
 """One address of another server: a message there, what it says back. Made, used and closed on the event loop.
 
 What never reached the server is `NotReached`, and may be sent to another one. Of what went with a connection that broke
-(`Lost`), nobody knows what the server did before. Everything else is a Reply, also that the time was over.
+(`Lost`), nobody knows what the server did before. Everything else is a Reply, also that the time was over, or that the
+answer has no end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any, Final, Protocol
 
@@ -17,6 +19,8 @@ from backends.remote.options import Access
 from gateway.first_step import in_task
 from gateway.ports import Ask, Buffer, Cutter, Reply
 
+log = logging.getLogger(__name__)
+
 CONNECTS_WITHIN_S: Final = 1.0
 _TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 _LARGE_BYTES: Final = 256 << 10
@@ -24,6 +28,7 @@ _LARGE_BYTES: Final = 256 << 10
 _SUCCESS: Final = 200
 _READ_BYTES: Final = 1 << 20
 _IDLE_S: Final = 15.0
+TOO_LARGE: Final = "the upstream server's answer has {size} bytes, of at most {most} (upstream.max_answer_bytes)"
 OPEN: Final = Access()
 """No TLS, no headers."""
 
@@ -34,6 +39,10 @@ class NotReached(Exception):
 
 class Lost(Exception):
     """The connection broke before there was an answer."""
+
+
+class _TooLarge(Exception):
+    """An answer, or one message of a stream, has more bytes than are read."""
 
 
 class Connection(Protocol):
@@ -79,6 +88,8 @@ class HttpConnection:
             with _failures():
                 async with self._asked(ask, seconds) as answer:
                     return Reply(await self._body(answer), answer.status, _headers_of(answer))
+        except _TooLarge:
+            return self._too_large()
         except TimeoutError:
             return _late()
 
@@ -92,6 +103,8 @@ class HttpConnection:
                         return
                     async for message in self._messages(answer, ask.cut()):
                         yield Reply(message, answer.status, headers)
+        except _TooLarge:
+            yield self._too_large()
         except TimeoutError:
             yield _late()
 
@@ -117,14 +130,14 @@ class HttpConnection:
 
     async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
         if (answer.content_length or 0) > self._max_bytes:
-            raise aiohttp.ClientPayloadError
+            raise _TooLarge
         if answer.content_length is not None:
             return await answer.read()
         parts, size = [], 0
         async for part in answer.content.iter_any():
             size += len(part)
             if size > self._max_bytes:
-                raise aiohttp.ClientPayloadError
+                raise _TooLarge
             parts.append(part)
         return b"".join(parts)
 
@@ -138,9 +151,15 @@ class HttpConnection:
             if messages:
                 size = 0
             elif size > self._max_bytes:
-                raise aiohttp.ClientPayloadError
+                raise _TooLarge
         for message in cut.end():
             yield message
+
+    def _too_large(self) -> Reply:
+        """What is beyond the limit was not read, and the connection is closed."""
+        text = TOO_LARGE.format(size=f"more than {self._max_bytes}", most=self._max_bytes)
+        log.warning("upstream %s: %s", self._base, text)
+        return Reply(text.encode(), 413)
 
     async def close(self) -> None:
         await self._session.close()

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from gateway.errors import Code
-from gateway.grpc_messages import PREFIX_BYTES
+from gateway.grpc_messages import PREFIX_BYTES, Incoming
 from gateway.http2 import Stream
 from gateway.http2_frames import END_STREAM, STREAM_BYTES
 from gateway.ports import Reply
@@ -48,8 +48,8 @@ class Exchange(Stream):
 
     __slots__ = ("_answers", "_last", "_owner", "_waiter", "headers", "held", "streams", "timer")
 
-    def __init__(self, owner: Owner, number: int, window: int, most_bytes: int, *, streams: bool) -> None:
-        super().__init__(number, window, STREAM_BYTES, most_bytes)
+    def __init__(self, owner: Owner, number: int, most_bytes: int, *, streams: bool) -> None:
+        super().__init__(number, STREAM_BYTES, Incoming(most_bytes))
         self.end = END_STREAM
         self.streams = streams
         self.headers: Mapping[str, str] | None = None

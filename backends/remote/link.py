@@ -15,7 +15,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from backends.remote.connection import Lost
+from backends.remote.connection import TOO_LARGE, Lost
 from backends.remote.exchange import Exchange, failed
 from gateway import hpack
 from gateway.errors import Code
@@ -94,7 +94,7 @@ class Link(Http2[Exchange]):
         number, self._next = self._next, self._next + 2
         if self._next >= MOST:
             self.usable = False
-        exchange = Exchange(self, number, self._stream_window, self._most_bytes, streams=streams)
+        exchange = Exchange(self, number, self._most_bytes, streams=streams)
         if until is not None:
             exchange.timer = self._loop.call_at(until, self._expire, exchange)
         self._streams[number] = exchange
@@ -117,8 +117,8 @@ class Link(Http2[Exchange]):
         if exchange is not None and exchange.timer is not None:
             exchange.timer.cancel()
         self._room.set()
-        if not self._streams and not self.usable and self._transport is not None:
-            self._transport.close()
+        if not self._streams and not self.usable:
+            self._close()
         return exchange
 
     # ------------------------------------------------------------------------------------------------------- connection
@@ -171,8 +171,8 @@ class Link(Http2[Exchange]):
             self._forget(exchange.number)
             exchange.finish(_refusal(exchange))
         self._room.set()
-        if not self._streams and self._transport is not None:
-            self._transport.close()
+        if not self._streams:
+            self._close()
 
     # ---------------------------------------------------------------------------------------------------------- answers
 
@@ -222,7 +222,7 @@ class Link(Http2[Exchange]):
 
     def _refuse(self, stream: Exchange, error: Exception) -> None:
         if isinstance(error, TooLarge):
-            text = f"the answer has {error.size} bytes, of at most {error.most}"
+            text = TOO_LARGE.format(size=error.size, most=error.most)
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, text))
         elif isinstance(error, MemoryError):
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, "there is no memory for the answer"))

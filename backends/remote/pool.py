@@ -208,10 +208,11 @@ def _is_unwell(reply: Reply) -> bool:
 
 def _doubt(address: Address, error: Exception) -> None:
     """A connection broke, or could not be had: others are asked until a probe says that all is well."""
+    if address.ready:  # once: what else is on its way there fails for the same reason
+        log.warning("upstream %s: %s", address.name, error)
     address.ready = False
     address.doubt.set()
     address.counts.ended("unreachable" if isinstance(error, NotReached) else "broken", 0.0)
-    log.debug("upstream %s: %s", address.name, error)
 
 
 def _broken() -> Unavailable:

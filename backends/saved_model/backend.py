@@ -20,8 +20,10 @@ from backends.saved_model.device import DeviceFunctions
 from backends.saved_model.failures import plain
 from backends.saved_model.host import HostFunctions
 from backends.saved_model.library import import_tensorflow
+from backends.saved_model.ranks import takes_any_rank
 from backends.saved_model.signatures import read_signatures
-from gateway.canonical import InferRequest, Signature, Tensors
+from gateway.canonical import InferRequest, Signature, Tensors, TensorSpec
+from gateway.errors import ShapeMismatch
 from gateway.ports import BackendKind, ModelSource, Options
 
 _FILES: Final = ("saved_model.pb", "saved_model.pbtxt", "saved_model.cpb")
@@ -62,6 +64,13 @@ class TensorFlowOptions(Options):
     memory_growth: bool = Field(
         True, description="Take a GPU's memory as it is needed, not all of it at once. The first model decides."
     )
+    any_rank: bool | None = Field(
+        None,
+        description="Let TensorFlow Serving's callers send inputs of another rank than the file declares, as there: "
+        "[1.0, 2.0] for a signature of [-1, 1]. null: where the graph has only operations that are known to take or "
+        "refuse any rank. true is for other graphs that do: some of TensorFlow's kernels, convolutions among them, end "
+        "the process instead of refusing such an input.",
+    )
 
 
 class TensorFlowBackend:
@@ -95,11 +104,26 @@ class TensorFlowBackend:
         except BaseException:
             self._functions.close()
             raise
+        self._name = source.name
+        any_rank = options.any_rank
+        self._any_rank = takes_any_rank(self._functions.operations) if any_rank is None else any_rank
         self.in_flight = 1 if isinstance(self.device, CudaDevice) else options.parallel_runs
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         signature = self.signatures.get(requests[0].signature, self._default)
+        if not self._any_rank:
+            self._check_ranks(tensors, signature.inputs)
         return (self._functions.run(signature.name, tensors, outputs),)
+
+    def _check_ranks(self, tensors: Tensors, specs: Mapping[str, TensorSpec]) -> None:
+        """TensorFlow compares no shapes with a signature's, and some of its kernels CHECK the rank that they rely on,
+        which ends the process. Raises ShapeMismatch.
+        """
+        for key, array in tensors.items():
+            declared = specs[key].shape
+            if declared is not None and array.ndim != len(declared):
+                batched = self.max_batch_size > 0
+                raise ShapeMismatch(key, array.shape, declared, self._name, batched=batched)
 
     def close(self) -> None:
         self._functions.close()
@@ -159,4 +183,4 @@ def _set_up(tensorflow: Any, options: TensorFlowOptions) -> None:
             return
 
 
-KIND = BackendKind(TensorFlowOptions, TensorFlowBackend)
+KIND = BackendKind(TensorFlowOptions, TensorFlowBackend, runs_code=True)

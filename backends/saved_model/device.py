@@ -15,6 +15,7 @@ from typing import Any, Final
 from backends.device import Device
 from backends.saved_model.failures import told
 from backends.saved_model.host import host_array
+from backends.saved_model.ranks import operations_of
 from gateway.canonical import BYTES, DTYPES, Array, Tensors
 
 _ALIGNMENT: Final = 64  # EIGEN_MAX_ALIGN_BYTES
@@ -23,7 +24,7 @@ _ALIGNMENT: Final = 64  # EIGEN_MAX_ALIGN_BYTES
 class DeviceFunctions:
     """The model as eager Python functions on one device, `place` as TensorFlow calls it: "GPU:0".
 
-    `definitions` are the model's SignatureDefs. Raises what TensorFlow raises.
+    `definitions` are the model's SignatureDefs, `operations` what its graph is made of. Raises what TensorFlow raises.
     """
 
     def __init__(self, tensorflow: Any, path: Path, tags: Sequence[str], device: Device, place: str) -> None:
@@ -36,6 +37,7 @@ class DeviceFunctions:
         graphs = loader.parse_saved_model(str(path)).meta_graphs
         (graph,) = [graph for graph in graphs if set(graph.meta_info_def.tags) == set(tags)]
         self.definitions: Mapping[str, Any] = dict(graph.signature_def)
+        self.operations = operations_of(graph)
 
     def run(self, name: str, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """Call the function of a signature: its inputs by their keys -> these outputs by theirs."""

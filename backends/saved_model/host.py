@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from backends.saved_model.failures import told
+from backends.saved_model.ranks import operations_of
 from gateway.canonical import BYTES, Array, Tensors
 
 _MAX_CALLABLES: Final = 64  # callers choose outputs freely, and each choice is a graph of its own
@@ -29,7 +30,7 @@ Key = tuple[str, tuple[str, ...]]
 class HostFunctions:
     """One session with its own copy of the variables. Several threads may run it at once.
 
-    `definitions` are the model's SignatureDefs. Raises what TensorFlow raises.
+    `definitions` are the model's SignatureDefs, `operations` what its graph is made of. Raises what TensorFlow raises.
     """
 
     def __init__(self, tensorflow: Any, path: Path, tags: Sequence[str], intra: int, inter: int) -> None:
@@ -54,6 +55,7 @@ class HostFunctions:
                 self._session.close()
                 raise
         self.definitions: Mapping[str, Any] = dict(loaded.signature_def)
+        self.operations = operations_of(loaded)
 
     def run(self, name: str, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """Call the function of a signature: its inputs by their keys -> these outputs by theirs."""

@@ -23,7 +23,7 @@ from backends.torch_model.library import import_torch, set_once
 from backends.torch_model.names import Results
 from backends.torch_model.options import FILES, TorchOptions
 from backends.torch_model.script import ScriptProgram
-from gateway.canonical import DTYPES, InferRequest, Tensors
+from gateway.canonical import DTYPES, InferRequest, Tensors, hold_to, of_any_rows
 from gateway.ports import BackendKind, ModelSource
 
 _NOTHING: Final[contextlib.AbstractContextManager[Any]] = contextlib.nullcontext()
@@ -69,7 +69,7 @@ class TorchBackend:
         self.inputs, self.outputs = self._program.inputs, self._program.outputs
         check_specs((*self.inputs, *self.outputs))
         self.max_batch_size = _max_batch_size(source, self._program, form)
-        self._specs = {spec.name: spec for spec in self.outputs}
+        self._specs = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in self.outputs}
         self._results = Results(tuple(self._specs))
         self._state = _addresses(self._program.module)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # one's copies beside the other's computation
@@ -114,7 +114,10 @@ class TorchBackend:
         if self._channels_last:
             given = {name: self._as_channels_last(tensor) for name, tensor in given.items()}
         found = self._results.of(self._call(given))
-        return {name: exchange.taken(self._specs[name], self._apart(found[name])) for name in outputs}
+        taken = {name: exchange.taken(self._specs[name], self._apart(found[name])) for name in outputs}
+        for name, array in taken.items():
+            hold_to(self._specs[name], array.shape, self._name)
+        return taken
 
     def _apart(self, tensor: Any) -> Any:
         """A result that lies in the model's own memory is copied: the next run may change it."""
@@ -206,4 +209,4 @@ def _addresses(module: Any) -> frozenset[int]:
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel())
 
 
-KIND = BackendKind(TorchOptions, TorchBackend)
+KIND = BackendKind(TorchOptions, TorchBackend, runs_code=True)

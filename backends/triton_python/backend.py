@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,7 +16,7 @@ from backends.triton_python.exchange import Run
 from backends.triton_python.instance import Instance
 from backends.triton_python.metrics import collect
 from backends.triton_python.model_config import initial_config, specs_of
-from gateway.canonical import DTYPES, InferRequest, InferResponse, TensorSpec
+from gateway.canonical import DTYPES, InferRequest, InferResponse, TensorSpec, of_any_rows
 from gateway.errors import GatewayError
 from gateway.ports import BackendKind, Described, ModelSource, Options
 
@@ -68,7 +69,9 @@ class TritonPythonBackend:
         self.decoupled = self._instance.decoupled
         self.merges = not self.decoupled and "dynamic_batching" in config
         self.in_flight = IN_FLIGHT if self.decoupled else 1
-        self._specs = {spec.name: spec for spec in self.outputs}
+        own = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
+        # What the model's own configuration says is not held against it: Triton does not do so either.
+        self._specs = {spec.name: own.get(spec.name, replace(spec, shape=None)) for spec in self.outputs}
 
     def _take_specs(self, source: ModelSource, config: Mapping[str, Any], *, declared: bool) -> None:
         """What the YAML declares has whole shapes, so its max_batch_size stands; else the configuration says all."""
@@ -161,4 +164,4 @@ def _give_number(model: str, number: int) -> None:
         _numbers.discard((model, number))
 
 
-KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, collect=collect, describe=_describe)
+KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, runs_code=True, collect=collect, describe=_describe)

@@ -65,10 +65,10 @@ class Run:
         for channel in self.channels:
             channel.leave()
 
-    def fail(self, error: GatewayError) -> None:
-        """What execute raised is the answer to all that have none yet. In any thread."""
-        for channel in self.channels:
-            channel.fail(error)
+    def fail(self, error: GatewayError) -> bool:
+        """What execute raised is the answer to all that have none yet. False if nobody hears of it. In any thread."""
+        heard = [channel.fail(error) for channel in self.channels]
+        return True in heard
 
     def finish(self) -> None:
         """Execute has returned, or was never called since nobody waits."""
@@ -185,14 +185,15 @@ class Channel:
             return False
         return True
 
-    def fail(self, error: GatewayError) -> None:
-        """End with this error, unless the last answer was sent."""
+    def fail(self, error: GatewayError) -> bool:
+        """End with this error, unless the last answer was sent. Whether it is heard."""
         with self._lock:
             if self._closed or (self._sent and not self.run.decoupled):
-                return
+                return False
             self._closed = True
         self._answers.append(error)
         self._end()
+        return True
 
     def orphan(self) -> None:
         """The model has let go of the request and of its sender."""

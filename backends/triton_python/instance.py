@@ -168,9 +168,12 @@ class Instance:
                 channel.send(response, 0)
 
     def _failed(self, run: Run, error: BaseException) -> None:
-        log.error("execute of %s failed", self.name, exc_info=None if isinstance(error, _Refused) else error)
         text = f"Failed to process the request(s) for model '{self.name}', message: {_said(error)}"
-        run.fail(failure_of(error, self._model_name, text))
+        failure = failure_of(error, self._model_name, text)
+        if failure is not error and not isinstance(error, _Refused):
+            failure.__cause__ = error  # for the log, which has it with the request that hears of it
+        if not run.fail(failure):
+            log.error("execute of %s failed after its last answer", self.name, exc_info=error)
 
     def _parent(self) -> Run | None:
         """The run that waits for what the calling thread asks of other models.

@@ -8,7 +8,7 @@ from typing import Any
 
 from backends.triton_python.errors import TritonError, kind_of
 from backends.triton_python.tensor import Tensor
-from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, TensorSpec
+from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, TensorSpec, hold_to
 from gateway.errors import GatewayError, ModelFailed
 
 
@@ -79,7 +79,7 @@ def canonical(
     """A model's answer -> what its caller asked for of it, in the order of the configuration.
 
     Outputs that nobody asked for or that the configuration does not know are left out, and a model may leave any out
-    itself; both are Triton's ways.
+    itself, or give another dtype; these are Triton's ways.
     """
     error = response.error()
     if error is not None:
@@ -88,6 +88,8 @@ def canonical(
     asked = {output.name for output in request.outputs} or outputs.keys()
     try:
         tensors = {name: given[name].owned() for name in outputs if name in given and name in asked}
+        for name, array in tensors.items():
+            hold_to(outputs[name], array.shape, request.view.name)
     except GatewayError as failure:
         return failure
     except Exception as failure:  # text that is not UTF-8, memory that is gone: whatever it is, the caller hears of it

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -26,6 +26,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
 HERE = Path(__file__).parent
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before it is imported; see gateway/__init__.py
 SEED = 11
 INK = 16  # the strongest pixel of the data set
 HIDDEN = {1: (8,), 2: (64,)}  # version -> sizes of the hidden layers: the second version is larger and reads better
@@ -177,6 +178,8 @@ def check(model: onnx.ModelProto) -> None:
 
 
 def run(model: onnx.ModelProto, **inputs: Any) -> list[Any]:
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return list(session.run(None, inputs))
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any, Final
 
 from gateway.config.control import EVERYTHING
+from gateway.config.options import Config, Listen
 from gateway.config.values import parse_bind
 from gateway.config.words import hint
 from gateway.config.yaml_tree import Loc, key_path, quoted
 
 _ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104
+_ANYBODY: Final = "anonymous"
+"""Who is nobody in particular, where administrators are listed."""
 
 
-def contradictions(data: Any) -> Iterator[tuple[Loc, str]]:
-    """(place, remark) for what only several sections together show to be wrong.
+def contradictions(data: Any, classes: type[Config]) -> Iterator[tuple[Loc, str]]:
+    """(place, remark) for what only several sections together show to be wrong; `classes` is what the file becomes.
 
     Works on plain data that may be wrong in other ways too, and passes over what it cannot understand, so that one
     reading of a file tells everything.
@@ -33,6 +37,45 @@ def contradictions(data: Any) -> Iterator[tuple[Loc, str]]:
     yield from _not_of_grpc(_mapping(_mapping(data).get("listen")))
     yield from _unknown_limited_listeners(data)
     yield from _shared_ports(_mapping(_mapping(data).get("listen")))
+    yield from exposed_uploads(data, classes.uploading_dialects)
+
+
+def exposed_uploads(data: Any, dialects: Collection[str]) -> Iterator[tuple[Loc, str]]:
+    """Files that anybody may bring who reaches a port from elsewhere: one of these `dialects` is spoken there."""
+    control, auth = _mapping(_mapping(data).get("model_control")), _mapping(data).get("auth")
+    if control.get("allow_uploads") is not True:
+        return
+    for bind, mode in _ports_of_others(_mapping(data), dialects):
+        place: Loc = ("model_control", "allow_uploads")
+        if auth is None:
+            if _mapping(data).get("admin") is None:
+                remedy = "needs admin or auth, or a port of 127.0.0.1"
+                yield place, f"whoever reaches {bind} could bring models of their own: {remedy}"
+                return
+        elif _ANYBODY in _sequence(_mapping(auth).get("admins")) and mode != "required":
+            yield place, f"auth.admins has {_ANYBODY}: whoever reaches {bind} could bring models of their own"
+            return
+
+
+def _ports_of_others(data: Mapping[str, Any], dialects: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(bind, what it wants of callers) of each port that is not this machine's alone and speaks one of the dialects."""
+    listen = {"http": [each.model_dump() for each in Listen().http], **_mapping(data.get("listen"))}
+    usual = _mapping(data.get("auth")).get("mode", "required")
+    for port in [*_sequence(listen["http"]), *_sequence(listen.get("grpc"))]:
+        try:
+            host, _ = parse_bind(_mapping(port).get("bind"))
+        except ValueError:
+            continue
+        spoken = port.get("dialects")
+        if not _is_of_this_machine(host) and (spoken is None or not set(dialects).isdisjoint(_sequence(spoken))):
+            yield port["bind"], port.get("auth") or usual
+
+
+def _is_of_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _no_models(data: Any) -> Iterator[tuple[Loc, str]]:

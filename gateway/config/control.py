@@ -24,7 +24,11 @@ class ModelControl(Section):
     poll_seconds: float = Field(default=15, gt=0, allow_inf_nan=False)
     """Of mode poll: how often the disk is looked at."""
     allow_uploads: bool = False
-    """Of mode explicit: whether a load may bring the model's files with it. They may be programs: see admin."""
+    """Of mode explicit: whether a load may bring the model's files with it. Ports that others reach need admin or auth
+    for that."""
+    trusted: bool = False
+    """Whether those files may be programs: Python, shared libraries, models of the backends python, triton_python,
+    tensorflow and torch. Who may upload them has all that the server's user may do."""
 
     model_roots: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
     """Of modes poll and explicit: the folders below which the models may lie that TensorFlow Serving's callers list in

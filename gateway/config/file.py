@@ -88,7 +88,7 @@ def _validated(
     if repositories and isinstance(tree.data, dict):
         own = tree.data.get("repositories") or []
         tree.data["repositories"] = [*own, *(str(folder.absolute()) for folder in repositories)]
-    findings += [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data)]
+    findings += [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data, classes)]
     try:
         config = classes.model_validate_json(json.dumps(tree.data), context=path.absolute())
     except ValidationError as error:
@@ -99,6 +99,7 @@ def _validated(
     return config
 
 
+# Never stale: classes are made once, and a set of kinds has its own.
 @lru_cache(maxsize=8)
 def _schema(classes: type[Config]) -> Mapping[str, Any]:
     return classes.model_json_schema()

@@ -306,8 +306,8 @@ class Limits(Section):
     """How many headers a request may have."""
     max_connections: int | None = Field(default=None, ge=1)
     """How many connections each port may have open; more are closed at once. null: any number."""
-    max_concurrent_streams: int | None = Field(default=None, ge=1, lt=2**31)
-    """How many calls of gRPC one connection may have open; null: any number."""
+    max_concurrent_streams: int | None = Field(default=1000, ge=1, lt=2**31)
+    """How many calls of gRPC one connection may have open: clients let further ones wait; null: any number."""
     timeouts: Timeouts = Timeouts()
     """How long HTTP ports wait for clients."""
 
@@ -366,6 +366,7 @@ class Config(Section):
     """The whole configuration. `config_class` adds one section per dialect."""
 
     dialect_names: ClassVar[tuple[str, ...]] = ()
+    uploading_dialects: ClassVar[tuple[str, ...]] = ()
 
     listen: Listen = Listen()
     """Where requests come in."""
@@ -395,6 +396,9 @@ class Config(Section):
     """A line of JSON for each call; null: none."""
     request_ids: bool = False
     """Whether every answer has an x-request-id in its headers; else those to callers who sent one, which is kept."""
+    expose_model_errors: bool = True
+    """Whether callers read what a model's code has raised, its last line; false: only that it failed. The log has it
+    with a traceback in any case."""
     opentelemetry: OpenTelemetryConfig | None = None
     """Spans of calls, sent to a collector; null: none."""
     cpu: Cpu = Cpu()
@@ -408,8 +412,8 @@ class Config(Section):
     readiness: Literal["strict", "lenient"] = "strict"
     """strict: ready when every model is; lenient: failed models are ignored."""
     supervise: bool | Literal["auto"] = "auto"
-    """Whether a parent process starts the server again when its process cannot go on: after a crash, or when a GPU
-    refuses all further work; auto: where models may be on a GPU."""
+    """Whether a parent process starts the server again when its process ends unasked: after a crash, an exit that a
+    model's code called, or when a GPU refuses all further work; auto: where models may be on a GPU."""
     reload: Reload = Reload()
     """When the configuration is read anew."""
     unready_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
@@ -484,6 +488,7 @@ def _tables(registries: Registries) -> Tables:
     return tuple(tuple(table.items()) for table in (registries.dialects, registries.backends, registries.ops))
 
 
+# Never stale: the key has every kind that the class is made of.
 @lru_cache(maxsize=8)
 def _config_class(tables: Tables) -> type[Config]:
     dialects, backends, ops = map(dict, tables)
@@ -498,6 +503,7 @@ def _config_class(tables: Tables) -> type[Config]:
         fields[name] = (kind.options, ... if required else Field(default_factory=kind.options))
     config = create_model("Config", __base__=Config, __cls_kwargs__=_DESCRIBED, **fields)
     config.dialect_names = tuple(registries.dialects)
+    config.uploading_dialects = tuple(name for name, kind in registries.dialects.items() if kind.uploads)
     return config
 
 
@@ -517,6 +523,7 @@ def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:
     )
 
 
+# Never stale: the key has every kind that the classes are made of.
 @lru_cache(maxsize=8)
 def _model_classes(tables: Tables) -> Mapping[str, type[ModelConfig]]:
     dialects, backends, ops = map(dict, tables)

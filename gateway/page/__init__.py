@@ -33,6 +33,7 @@ _FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _JSON = {"Content-Type": "application/json", **_FRESH}
 
 
+# Never stale: the page is a file of this very package.
 @lru_cache(maxsize=1)
 def page() -> Reply:
     """The HTML, with a policy that lets the browser run this script alone and talk to this gateway alone."""

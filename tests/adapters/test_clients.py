@@ -337,7 +337,7 @@ def test_every_way_of_cutting_an_answer_short_is_noticed_or_harmless(
 
 
 def test_the_dialects_that_an_upstream_may_speak_are_those_with_clients() -> None:
-    from backends.remote.backend import UpstreamOptions
+    from backends.remote.options import UpstreamOptions
 
     named = UpstreamOptions.model_json_schema()["properties"]
     assert {(d, t) for d in named["dialect"]["enum"] for t in named["transport"]["enum"]} == set(CLIENTS)

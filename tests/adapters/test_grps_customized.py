@@ -110,9 +110,9 @@ def test_a_body_that_is_no_json_asks_for_none(make_model: MakeModel, make_resolv
         assert (refused.http_status, refused.streamed) == (500, False)
 
 
-def test_a_model_that_streams_must_be_asked_to(make_model: MakeModel, make_resolve: MakeResolve) -> None:
+def test_a_model_that_streams_is_asked_as_the_caller_likes(make_model: MakeModel, make_resolve: MakeResolve) -> None:
     resolve = make_resolve(floats(make_model, decoupled=True))
-    assert b"Model m answers in a stream" in decode(dialect(), call_of(PREDICT), resolve).body
+    assert not decode(dialect(), call_of(PREDICT), resolve).stream
     assert decode(dialect(), call_of(f"{PREDICT}?streaming=true"), resolve).stream
 
 

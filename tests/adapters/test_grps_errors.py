@@ -44,7 +44,7 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.ModelNotFound(""), 500, Code.OK, "No default model."),
     (kind.LabelNotFound("m", "l"), 500, Code.OK, "Model m has no label l."),
     (kind.SignatureNotFound("m", "s"), 500, Code.OK, "Model m has no signature s."),
-    (kind.ModelDecoupled("m"), 500, Code.OK, "Model m answers in a stream: ask with streaming=true."),
+    (kind.ModelDecoupled("m"), 500, Code.OK, "Model m answers in a stream."),
     (kind.NotOneAnswer("m"), 500, Code.OK, "Model m did not give exactly one answer."),
     (
         kind.AdminRequired("x-key"),
@@ -56,6 +56,12 @@ CASES: list[tuple[GatewayError, int, Code, str]] = [
     (kind.Unauthenticated(given=True), 401, Code.UNAUTHENTICATED, "The credentials are not valid."),
     (kind.Forbidden(), 403, Code.PERMISSION_DENIED, "Administration is not allowed."),
     (kind.Forbidden("m"), 403, Code.PERMISSION_DENIED, "Use of model m is not allowed."),
+    (
+        kind.CrossOriginRefused("http://evil"),
+        403,
+        Code.PERMISSION_DENIED,
+        "This changes the server, which is not for pages of http://evil.",
+    ),
     (kind.RateLimited("rows", 1.2), 429, Code.RESOURCE_EXHAUSTED, "Too many rows, retry after 2 s."),
     (kind.ModelControlOff(), 500, Code.OK, "Models are not loaded and unloaded by callers here."),
     (kind.ModelNotStored("m"), 500, Code.OK, "Model m not found."),
@@ -159,7 +165,7 @@ def test_a_failure_is_an_envelope(error: GatewayError, code: int, grpc: Code, te
     assert reply.headers.get("Retry-After") == ("1" if code == 503 else None)
     assert reply.headers["Content-Type"] == "application/json;charset=utf-8"
     always = encode_error(error, CALL, always_200=True)
-    stays = (kind.RouteNotFound, kind.Unauthenticated, kind.Forbidden, kind.RateLimited)
+    stays = (kind.RouteNotFound, kind.Unauthenticated, kind.Forbidden, kind.CrossOriginRefused, kind.RateLimited)
     assert always.http_status == (code if isinstance(error, stays) else 200)
     assert (always.body, always.headers) == (reply.body, reply.headers)
 

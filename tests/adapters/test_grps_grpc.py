@@ -25,7 +25,7 @@ MakeResolve = Callable[..., Resolve]
 SERVICE = "/grps.protos.v1.GrpsService/"
 OK = {"code": 200, "msg": "OK", "status": 1}
 METHODS = {
-    "Predict": "unary",
+    "Predict": "single",
     "PredictStreaming": "server",
     "Online": "unary",
     "Offline": "unary",

@@ -37,6 +37,17 @@ ERRORS = [
     (b"[" * 2000 + b"]" * 2000, "nesting deeper than 100 levels", None),
     (b'{"a":' * 101 + b"1" + b"}" * 101, "nesting deeper than 100 levels", None),
     (b"[" * 100_000, "nesting deeper than 100 levels", None),
+    # What is no JSON has many brackets, too: what is wrong first is told.
+    (b"\xff\xd8\xff\xe0", "Invalid value.", 0),
+    (b"\xff\xd8\xff\xe0" + b"[" * 5000, "Invalid value.", 0),
+    (b"\x89PNG\r\n" + b"{[" * 200_000, "Invalid value.", 0),
+    (b"[" * 50 + b"x" + b"[" * 200, "Invalid value.", 50),
+    (b"[" * 200 + b"x", "nesting deeper than 100 levels", None),
+    (b"[" * 99 + b'"\xff"' + b"[" * 200, "Invalid encoding in string.", 100),
+    (b'{"a":1}\xff\xd8' + b"[" * 200, "The document root must not be followed by other values.", 7),
+    (b'{"a":\xff}', "Invalid value.", 5),
+    (b'["\xff', "Invalid encoding in string.", 2),
+    (b"[1" + b",1" * 60_000 + b"x" + b"[" * 200, "nesting deeper than 100 levels", None),  # far from the beginning
 ]
 
 
@@ -45,6 +56,41 @@ def test_syntax_errors_have_rapidjsons_words_and_offset(body: bytes, reason: str
     with pytest.raises(MalformedJson) as caught:
         read(body, 100)
     assert (caught.value.reason, caught.value.offset) == (reason, offset)
+
+
+@pytest.mark.parametrize(("body", "reason", "offset"), ERRORS, ids=[repr(body[:20]) for body, _, _ in ERRORS])
+@pytest.mark.parametrize("step", [4, 5, 1000])
+def test_large_texts_are_read_in_steps_and_say_the_same(
+    body: bytes, reason: str, offset: int | None, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_body, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(json_body, "_STEP_BYTES", step)
+    test_syntax_errors_have_rapidjsons_words_and_offset(body, reason, offset)
+    assert read('{"a": [NaN, "é", {"b": -Infinity}]} x'.encode(), 9, ignore_trailing=True)["a"][1] == "é"
+
+
+def test_others_have_the_interpreter_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RapidJSON itself never gives it away."""
+    steps: list[int] = []
+    step = json_body._Steps.read
+
+    def counted(self: Any, size: int) -> bytes:
+        piece = step(self, size)
+        steps.append(len(piece))
+        return piece
+
+    monkeypatch.setattr(json_body._Steps, "read", counted)
+    with pytest.raises(MalformedJson):
+        read(b"[" + b"1," * (1 << 20) + b"}", 100)
+    assert len(steps) > 30
+    assert max(steps) <= 64 << 10
+
+
+def test_what_follows_the_document_may_be_ignored_however_deep() -> None:
+    assert dict(read(b'{"a":1}' + b"[" * 5000, 100, ignore_trailing=True)) == {"a": 1}
+    assert dict(read(b'{"a":2}' + b"\xff[" * 5000, 100, ignore_trailing=True)) == {"a": 2}
+    with pytest.raises(MalformedJson, match="nesting"):
+        read(b"[" * 5000 + b"]" * 5000 + b"x", 100, ignore_trailing=True)
 
 
 def test_depth_counts_brackets_outside_strings() -> None:

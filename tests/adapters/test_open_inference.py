@@ -324,9 +324,23 @@ def test_a_small_request_asks_for_everything(resolve: Resolve, models: dict[str,
         assert (request.id, request.outputs, request.sequence, dict(request.parameters)) == ("", (), None, {})
 
 
-def test_an_output_named_twice_is_given_once(resolve: Resolve) -> None:
-    request = infer(resolve, "rows", x([1, 2], outputs=[{"name": "z"}, {"name": "y"}, {"name": "z"}]))
-    assert [output.name for output in request.outputs] == ["z", "y"]
+TWICE: list[tuple[list[Any], str]] = [
+    ([{"name": "z"}, {"name": "y"}, {"name": "z"}], "z"),
+    ([{"name": "y"}, {"name": "y", "parameters": {"classification": 1}}], "y"),
+    ([{"name": "y", "parameters": {"binary_data": True}}, {"name": "y"}], "y"),
+    ([{"name": "no such output"}, {"name": "no such output"}], "no such output"),
+]
+
+
+@pytest.mark.parametrize(("outputs", "name"), TWICE)
+@pytest.mark.parametrize("request_id", ["", "7"])
+def test_an_output_named_twice_is_refused(outputs: list[Any], name: str, request_id: str, resolve: Resolve) -> None:
+    more = {"id": request_id} if request_id else {}
+    for _ in range(3):  # also once another request has left a template
+        assert not isinstance(infer(resolve, "rows", x([1, 2], outputs=[{"name": "z"}])), Reply)
+        reply = infer(resolve, "rows", x([1, 2], outputs=outputs, **more))
+        text = f"[request id: {request_id or '<id_unknown>'}] output '{name}' already exists in request"
+        assert refusal(reply) == (400, text)
 
 
 @pytest.mark.parametrize("body", [bytes, bytearray, memoryview])

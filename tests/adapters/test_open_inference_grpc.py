@@ -490,14 +490,37 @@ def test_versions(version: str, resolve: Resolve) -> None:
     assert ask(resolve, one("seven", ROW, model_version=version)).view.version == 7
 
 
-def test_raw_entries_belong_to_inputs_in_order_and_more_of_them_are_nobodys(resolve: Resolve) -> None:
+def test_raw_entries_belong_to_inputs_in_order(resolve: Resolve) -> None:
     request = Request(
         model_name="pair",
         inputs=[item("b", "INT32", [1, 2]), item("a", "INT32", [1, 2])],
-        raw_input_contents=[b"\1\0\0\0\2\0\0\0", b"\3\0\0\0\4\0\0\0", b"more"],
+        raw_input_contents=[b"\1\0\0\0\2\0\0\0", b"\3\0\0\0\4\0\0\0"],
     )
     got = ask(resolve, request).inputs
     assert {name: array.tolist() for name, array in got.items()} == {"b": [[1, 2]], "a": [[3, 4]]}
+
+
+@pytest.mark.parametrize("surplus", [[ROW], [b""], [ROW, b"more"], [bytes(8 << 10)]])
+@pytest.mark.parametrize("endpoint", [UNARY, STREAM], ids=["unary", "stream"])
+def test_raw_entries_that_belong_to_no_input_are_refused(endpoint: Any, surplus: list[bytes], resolve: Resolve) -> None:
+    request = one("fp32", ROW)
+    assert isinstance(ask(resolve, request, endpoint), InferRequest)
+    request.raw_input_contents.extend(surplus)
+    for _ in range(2):
+        reply = ask(resolve, request, endpoint)
+        assert reply.grpc_code is Code.INVALID_ARGUMENT or reply.streamed
+        assert "unexpected additional input data for model 'fp32'" in str(reply.message or whole(reply))
+
+
+@pytest.mark.parametrize("endpoint", [UNARY, STREAM], ids=["unary", "stream"])
+def test_an_output_named_twice_is_refused(endpoint: Any, resolve: Resolve) -> None:
+    request = one("fp32", ROW, outputs=[{"name": "x"}])
+    assert isinstance(ask(resolve, request, endpoint), InferRequest)
+    request.outputs.add(name="x")
+    for _ in range(2):
+        reply = ask(resolve, request, endpoint)
+        assert reply.grpc_code is Code.INVALID_ARGUMENT or reply.streamed
+        assert "output 'x' already exists in request" in str(reply.message or whole(reply))
 
 
 @given(st.binary(max_size=300))

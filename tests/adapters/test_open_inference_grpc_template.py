@@ -99,7 +99,6 @@ NO_TEMPLATES = [
     {"id": "7"},
     {"parameters": {"p": {"bool_param": True}}},
     {"outputs": [{"name": "b", "parameters": {"classification": {"int64_param": 2}}}]},
-    {"raw_input_contents": [b"one more"]},
 ]
 
 

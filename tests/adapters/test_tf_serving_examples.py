@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from adapters.pb import message
+from adapters.tf_serving import example_json
 from adapters.tf_serving.routes import match
 from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, Signature, TensorSpec
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InvalidArgument
 from gateway.ports import Call, ModelView, NeedsThread, Resolve
 
 MakeModel = Callable[..., ModelView]
@@ -210,6 +211,97 @@ def test_a_model_that_reads_examples_itself(ask: Callable[..., InferRequest]) ->
     assert second["f"].float_list.value[:] == [2.5] * 40
 
 
+BOOLEANS = [
+    ("true", [1]),
+    ("false", [0]),
+    ("[true]", [1]),
+    ("[false, true]", [0, 1]),
+    ("[true, 2, false]", [1, 2, 0]),
+    ("[2, true]", [2, 1]),
+    (f"[{', '.join(['true', 'false'] * 20)}]", [1, 0] * 20),
+]
+"""An int64 of 0 or 1, wherever one stands."""
+
+
+@pytest.mark.parametrize(("literal", "want"), BOOLEANS, ids=[literal[:20] for literal, _ in BOOLEANS])
+@pytest.mark.parametrize("where", ['{"examples": [{"f": %s}]}', '{"context": {"f": %s}, "examples": [{}]}'])
+@pytest.mark.parametrize("rest", ["", ', "nan": NaN'])
+def test_a_boolean_is_an_int64(
+    rest: str,
+    where: str,
+    literal: str,
+    want: list[int],
+    make_model: MakeModel,
+    make_resolve: MakeResolve,
+) -> None:
+    feature = Signature(
+        "serving_default", WIRE, {"outputs": VALUE}, features={"f": TensorSpec("q", DTYPES["INT64"], (-1, -1))}
+    )
+    whole = SIGNATURES["text"]
+    view = replace(make_model("m", {}, {}), signatures={"serving_default": feature, "text": whole})
+    body = where % literal
+    found = match("POST", "/v1/models/m:regress")
+
+    def ask(members: str) -> InferRequest:
+        text = f"{body[:-1]}{rest}{members}}}".encode()
+        call = Call(text, "POST", "/v1/models/m:regress", {}, "http", found.args)
+        request = found.endpoint.decode(call, make_resolve(view))
+        assert isinstance(request, InferRequest)
+        return request
+
+    np.testing.assert_array_equal(ask("").inputs["q"], np.array([want], np.int64), strict=True)
+    [serialized] = ask(', "signature_name": "text"').inputs["text"]
+    assert Example.FromString(serialized).features.feature["f"].int64_list.value[:] == want
+
+
+MIXED = [
+    ("[1, true, 2, false, 3, 4, 5]", "int64_list", [1, 1, 2, 0, 3, 4, 5]),
+    ("[0.5, 18446744073709551616, 1.5, 1e39, 2.5]", "float_list", [0.5, 2.0**64, 1.5, np.inf, 2.5]),
+    ('["a", {"b64": "Yg"}, "c", "d", "e"]', "bytes_list", [b"a", b"b", b"c", b"d", b"e"]),
+    ("[1, 2, 3, 4, 5, 1.5]", "", "Unexpected element type in feature: f expecting type: int64"),
+    ('["a", "b", "c", "d", 1]', "", "Unexpected element type in feature: f expecting type: bytes"),
+    ("[1, 2, 3, 4, null]", "", "Feature: f has element with unexpected JSON type: Null"),
+    ("[1, 2, 3, 4, 9223372036854775808]", "", "Feature: f has uint64_t element. Only int64_t is supported."),
+]
+
+
+@pytest.mark.parametrize(("literal", "kind", "want"), MIXED)
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_many_values_are_read_some_at_a_time(
+    chunk: int,
+    literal: str,
+    kind: str,
+    want: Any,
+    ask: Callable[..., InferRequest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(example_json, "_FEW", 1)
+    monkeypatch.setattr(example_json, "_CHUNK", chunk)
+    body = f'{{"signature_name": "text", "examples": [{{"f": {literal}}}]}}'
+    if not kind:
+        with pytest.raises(InvalidArgument, match=want):
+            ask("regress", body)
+        return
+    [serialized] = ask("regress", body).inputs["text"]
+    assert getattr(Example.FromString(serialized).features.feature["f"], kind).value[:] == want
+
+
+def test_an_example_has_no_millions_of_features(
+    ask: Callable[..., InferRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(example_json, "_MOST_FEATURES", 3)
+    body = '{"signature_name": "text", "examples": [{"a": 1, "b": 2, "c": 3%s}]}'
+    assert ask("regress", body % "").inputs
+    for extra in (', "d": 4', ', "a": 4', ', "d": NaN'):
+        with pytest.raises(InvalidArgument, match="Example has more than 3 features"):
+            ask("regress", body % extra)
+
+
+def test_a_scalar_beyond_a_floats_range_is_infinite_as_a_message(ask: Callable[..., InferRequest]) -> None:
+    [serialized] = ask("regress", '{"signature_name": "text", "examples": [{"f": 1e39}]}').inputs["text"]
+    assert Example.FromString(serialized).features.feature["f"].float_list.value[:] == [np.inf]
+
+
 # ----------------------------------------------------------------------------------------------------- what is refused
 
 BODIES: list[tuple[str, str]] = [
@@ -402,7 +494,7 @@ def encode(ask: Callable[..., InferRequest], verb: str, name: str, outputs: dict
     except GatewayError as error:
         reply = endpoint.encode_error(error, Call(b"", "POST", "", {}, "http"))
         assert reply.http_status == 400
-        return json.loads(bytes(reply.body))["error"].encode()  # type: ignore[arg-type]
+        return bytes(json.loads(bytes(reply.body))["error"].encode())  # type: ignore[arg-type]
     assert (reply.http_status, reply.headers) == (200, {"Content-Type": "application/json"})
     assert isinstance(reply.body, bytes)
     return reply.body

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from adapters.pb import message
 from adapters.tf_serving import example_proto
+from adapters.tf_serving.example_tensors import model_inputs
 from adapters.tf_serving.proto_routes import GRPC_ENDPOINTS
 from adapters.tf_serving.routes import match
 from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, Signature, TensorSpec
@@ -154,6 +155,17 @@ def test_a_model_that_reads_examples_itself(
     ]
 
 
+def test_tasks_of_a_model_that_sees_signatures_are_runs_of_their_own(
+    view: ModelView, make_resolve: MakeResolve
+) -> None:
+    tasks = multi(("m", "", CLASSIFY), ("m", "labelled", CLASSIFY), ("m", "regress", REGRESS), examples=(ONE,))
+    together = decode("MultiInference", tasks, make_resolve(view))
+    assert [request.signature for request in together.requests] == ["serving_default"]
+    apart = decode("MultiInference", tasks, make_resolve(replace(view, sees_requests=True)))
+    assert [request.signature for request in apart.requests] == ["serving_default", "labelled", "regress"]
+    assert [task.request for task in apart.wire] == [0, 1, 2]
+
+
 def test_an_absent_context_is_none(view: ModelView, make_resolve: MakeResolve) -> None:
     request = request_of("Classify", ONE, context=Example(), signature_name="raw")
     assert decode("Classify", request, make_resolve(view)).inputs["tf_example"].tolist() == [ONE.SerializeToString()]
@@ -203,12 +215,12 @@ def test_every_encoding_gives_the_same(
     def by_hand() -> Any:
         spec, lists = example_proto._split(kind, request.body)
         assert message(kind).FromString(spec).model_spec.name == "m"
-        return example_proto.model_inputs(shown, example_proto._listed(kind, request.body, lists))
+        return model_inputs(shown, example_proto._listed(kind, request.body, lists))
 
     def at_once() -> Any:
         _, lists = example_proto._split(kind, request.body)
         large = example_proto._plain(request.body, lists) or example_proto._listed(kind, request.body, lists)
-        return example_proto.model_inputs(shown, large)
+        return model_inputs(shown, large)
 
     ways: list[Callable[[], Any]] = [
         lambda: found.endpoint.decode(call, resolve).inputs,

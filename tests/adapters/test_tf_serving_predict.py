@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from adapters.tf_serving import tensors
+from adapters.tf_serving import predict_request, tensors
 from adapters.tf_serving.predict_request import Asked
 from adapters.tf_serving.routes import match
 from gateway.canonical import DTYPES, InferRequest, InferResponse, OutputRequest
@@ -507,3 +507,42 @@ def test_base64_answers_parse(make_model: MakeModel, rows: bool, array: np.ndarr
 
 def _leaves(values: Any) -> list[Any]:
     return [leaf for item in values for leaf in _leaves(item)] if isinstance(values, list) else [values]
+
+
+MANY = [
+    "1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5",
+    "[1, 2], [3, 4], [5, 6], [7, 8], [9, NaN], [1, 2], [3, 4]",
+    '{"x": 1}, {"x": 2}, {"x": 3}, {"x": 4}, {"x": 5}, {"x": 6}, {"x": 7}',
+    '1, 2, 3, 4, 5, 6, "a", 8',
+    "1, 2, 3, [4], 5, 6",
+    "1, 2, 3, 4, {}, 6",
+    "[1], [2], [3], [4], [5, 6], [7]",
+    "[[1]], [[2]], [[3]], [[4]], [[5], 6], [7]",
+    "[], [], [], [], [1], []",
+    '{"x": 1}, {"x": 2}, {"x": 3}, {"x": [4]}, {"x": 5}',
+    '{"x": 1}, {"x": 2}, {"x": 3}, {"x": 4, "y": 1}, {"x": 5}',
+    '{"x": 1}, {"x": 2}, {"x": 3}, {"x": 4, "x": 4}, {"x": 5}',
+    '{"x": 1}, {"x": 2}, {"x": 3}, {"x": 4}, {}, {"x": 5}',
+    '{"x": 1}, {"x": 2}, {"x": 3}, 4, {"x": 5}',
+]
+
+
+@pytest.mark.parametrize("rows", MANY)
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4, 5])
+def test_many_rows_are_read_some_at_a_time_and_mean_the_same(
+    rows: str, at_once: int, make_model: Any, make_resolve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = make_resolve(make_model("m", {"x": ("FP32", None)}, {"y": ("FP32", None)}))
+    body = f'{{"instances": [{rows}]}}'.encode()
+
+    def ask() -> tuple[Any, ...]:
+        call = Call(body, "POST", "/v1/models/m:predict", {}, "http", {"model": "m"}, in_thread=True)
+        try:
+            tensor = predict_request.decode_predict(call, resolve).inputs["x"]
+        except GatewayError as error:
+            return type(error), str(error)
+        return tensor.dtype, tensor.shape, repr(tensor.tolist())
+
+    at_a_time = ask()
+    monkeypatch.setattr(predict_request, "_AT_ONCE", at_once)
+    assert ask() == at_a_time

@@ -369,7 +369,8 @@ class Cupy(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         own = getattr(np, name)
-        return functools.partial(self.ndarray._lifted, own) if callable(own) and not isinstance(own, type) else own
+        array: Any = self.ndarray
+        return functools.partial(array._lifted, own) if callable(own) and not isinstance(own, type) else own
 
     def asarray(self, array: Any) -> Any:
         if isinstance(array, Array):

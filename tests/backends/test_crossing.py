@@ -5,10 +5,10 @@ there is one.
 """
 
 import importlib
+import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -53,13 +53,13 @@ class Various:
         self.decoupled = bool(source.parameters.get("answers"))
         self.times = source.parameters.get("answers", 1)
         self.max_batch_size = int(source.max_batch_size)
-        self.inputs = (
+        self.inputs: tuple[TensorSpec, ...] = (
             TensorSpec("x", DTYPES["FP32"], (-1, 3)),
             TensorSpec("n", DTYPES["INT64"], (-1,), optional=True),
             TensorSpec("t", DTYPES["BYTES"], (-1, 1), optional=True),
         )
         kinds = {"y": "FP32", "same": "FP32", "flag": "BOOL", "count": "INT64", "text": "BYTES", "turned": "FP32"}
-        self.outputs = tuple(TensorSpec(name, DTYPES[kind]) for name, kind in kinds.items())
+        self.outputs: tuple[TensorSpec, ...] = tuple(TensorSpec(name, DTYPES[kind]) for name, kind in kinds.items())
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         x, xp = tensors["x"], self.device.xp
@@ -70,7 +70,7 @@ class Various:
         for turn in range(self.times):
             assert not self.busy, "two batches are computed at a time"
             self.busy = True
-            time.sleep(1e-5)  # long enough for another thread to come in
+            os.sched_yield()  # another thread may come in
             scaled = xp.where(x > 0, x * 2, x) + 1  # a temporary, gone before the device has looked at it
             turned = scaled[:, ::-1]
             everything = {
@@ -170,7 +170,7 @@ def cupy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
 
 
 @pytest.fixture
-def traffic(cupy: Any) -> Iterator[Callable[[Computation], Traffic]]:
+def traffic(cupy: Any) -> Callable[[Computation], Traffic]:
     """What a computation says it copied, which is what was copied."""
 
     def read(computation: Computation) -> Traffic:

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,7 +65,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
         ascontiguousarray=np.ascontiguousarray,
         holders=holders,
     )
-    monkeypatch.setattr(cuda_memory.importlib, "import_module", lambda name: cupy)
+    monkeypatch.setattr(importlib, "import_module", lambda name: cupy)
     monkeypatch.setattr(cuda_memory, "cuda_devices", lambda: 1)
     monkeypatch.setattr(cuda_memory, "_bytes_from", lambda pointer: 256)
     runtime.holders = holders  # type: ignore[attr-defined]

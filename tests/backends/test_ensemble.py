@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import steps
 
 from backends.chain import Chain
 from backends.ensemble import EnsembleBackend, EnsembleOptions
 from gateway.canonical import DTYPES, InferRequest, InferResponse, Tensors, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed, QueueFull
+from gateway.errors import InvalidArgument, ModelFailed, ModelUnavailable, QueueFull, Unavailable
 from gateway.ports import ModelSource
 
 ROW = (-1, 2)
@@ -24,6 +25,10 @@ class Part:
         self.compute = compute
         self.running = self.most_running = self.abandoned = 0
         self.asked: list[InferRequest] = []
+        self.ready = True
+
+    def is_ready(self) -> bool:
+        return self.ready
 
     def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         self.asked.append(request)
@@ -43,7 +48,7 @@ class _Answers:
         part = self._part
         part.running += 1
         part.most_running = max(part.most_running, part.running)
-        await asyncio.sleep(0.001)
+        await steps()
         part.running -= 1
         results: Any = part.compute(request.inputs)
         for result in results if isinstance(results, list) else [results]:
@@ -230,9 +235,37 @@ async def test_models_that_do_not_fit_are_named(
         "mute": Part(lambda tensors: {}),
         "gone": Part(lambda tensors: []),
     }
-    with pytest.raises((ModelFailed, InvalidArgument)) as told:
+    with pytest.raises(Unavailable if model == "nobody" else (ModelFailed, InvalidArgument)) as told:
         await run(build([step(model, inputs, outputs)], parts), x=x)
     assert str(told.value).startswith(text)
+
+
+async def test_a_part_that_is_exchanged_as_it_is_asked_is_asked_again(build: Any, run: Any) -> None:
+    part = Part(double)
+    submit = part.submit
+    refused: list[Any] = []
+
+    def closed_once(request: InferRequest, *, awaited: bool = False) -> Any:
+        if not refused:
+            refused.append(request)
+            raise ModelUnavailable("double")
+        return submit(request)
+
+    part.submit = closed_once  # type: ignore[method-assign]
+    ensemble = build([step("double", {"a": "x"}, {"c": "y"})], {"double": part})
+    assert await run(ensemble, x=[[1, 2]]) == [{"y": [[2, 4]]}]
+
+
+def test_an_ensemble_is_ready_when_all_its_parts_are(build: Any) -> None:
+    parts = {"double": Part(double), "plus": Part(plus_one)}
+    steps = [step("plus", {"a": "t"}, {"c": "y"}), step("double", {"a": "x"}, {"c": "t"})]
+    ensemble = build(steps, parts)
+    assert ensemble.is_ready()
+    parts["plus"].ready = False
+    assert not ensemble.is_ready()
+    assert not build([step("nobody", {"a": "x"}, {"c": "y"})], parts).is_ready()
+    parts["plus"].is_ready = ensemble.is_ready  # type: ignore[method-assign]
+    assert ensemble.is_ready(), "a ring comes to an end; its requests are told"
 
 
 async def test_an_optional_input_that_is_absent_stays_absent(build: Any, run: Any) -> None:

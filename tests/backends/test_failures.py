@@ -192,7 +192,7 @@ def test_memory_runs_out_where_a_batch_is_joined(
     def full(arrays: Sequence[Any]) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(pipeline.np, "concatenate", full)
+    monkeypatch.setattr(np, "concatenate", full)
     together = batch(make_model, 1, 1)
     compute(small.executors[0], together)
     assert [type(each) for each in together.outcomes] == [InferResponse, InferResponse]

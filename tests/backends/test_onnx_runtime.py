@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from backends.onnx_failures import is_about_inputs, plain
 from backends.onnx_file import unknown_ranks
 from backends.onnx_runtime import KIND, OnnxOptions
 from gateway.canonical import DTYPES, InferRequest, TensorSpec, datatype_of
@@ -44,7 +45,7 @@ def save(folder: Path, op: str, inputs: dict[str, tuple[str, Any]], outputs: dic
     return folder
 
 
-def load(folder: Path, device: str = "cpu", **changes: Any) -> Backend:
+def load(folder: Path, device: str = "cpu", **changes: Any) -> Any:
     """`changes`: options of the backend, or fields of the source."""
     fields = {
         key: changes.pop(key, default) for key, default in (("inputs", ()), ("outputs", ()), ("max_batch_size", 0))
@@ -115,6 +116,98 @@ def test_what_the_runtime_refuses_is_the_callers_fault(tmp_path: Path) -> None:
     assert "Traceback" not in str(caught.value)
     with pytest.raises(InvalidArgument):
         run(backend, a=np.ones((2, 3), np.float64), b=np.ones((2, 3), np.float32))
+
+
+INT, F = np.int64, np.float32
+UNFIT: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "Add",
+        {"a": np.ones(3, F), "b": np.ones(4, F)},
+        "Attempting to broadcast an axis by a dimension other than 1. 3 by",
+    ),
+    ("Where", {"c": np.ones(2, bool), "a": np.ones(3, F), "b": np.ones(4, F)}, "Attempting to broadcast an axis by a"),
+    ("MatMul", {"a": np.ones((3, 2), F), "b": np.ones((3, 4), F)}, "MatMul dimension mismatch"),
+    ("Gemm", {"a": np.ones((3, 2), F), "b": np.ones((3, 4), F)}, "GEMM: Dimension mismatch"),
+    ("Conv", {"a": np.ones((1, 2, 4, 4), F), "b": np.ones((1, 3, 2, 2), F)}, "Input channels C is not equal to kernel"),
+    (
+        "Reshape",
+        {"a": np.ones(3, F), "i": np.array([2, 2], INT)},
+        "The input tensor cannot be reshaped to the requested",
+    ),
+    ("Reshape", {"a": np.ones(3, F), "i": np.array([-1, -1], INT)}, "At most one dimension can be -1."),
+    (
+        "Slice",
+        {"a": np.ones(3, F), "i": np.array([0, 1], INT), "j": np.array([1], INT)},
+        "Starts and ends shape mismatch",
+    ),
+    ("Pad", {"a": np.ones(3, F), "i": np.array([2, 2, 3], INT)}, "Pads tensor size should be equal to twice the input"),
+    (
+        "Squeeze",
+        {"a": np.ones(3, F), "i": np.array([0], INT)},
+        "Dimension of input 0 must be 1 instead of 3. shape={3}",
+    ),
+    ("Unsqueeze", {"a": np.ones(3, F), "i": np.array([5], INT)}, "axis 5 is not in valid range [-2,1]"),
+    (
+        "Gather",
+        {"a": np.ones(3, F), "i": np.array([5], INT)},
+        "indices element out of data bounds, idx=5 must be within",
+    ),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "text"), UNFIT, ids=[f"{op} {text[:20]}" for op, _, text in UNFIT])
+def test_inputs_that_do_not_fit_each_other_are_the_callers_fault(
+    op: str, inputs: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    declared = {name: (datatype_of(array.dtype), None) for name, array in inputs.items()}
+    backend = load(save(tmp_path, op, declared, {"y": ("FP32", None)}))
+    with pytest.raises(InvalidArgument) as caught:
+        run(backend, **inputs)
+    assert f"Status Message: {text}" in caught.value.text
+    for word in ("/onnxruntime_src", ".h:", ".cc:", "::", "\n", "was false"):
+        assert word not in caught.value.text
+
+
+RUNNING = (
+    "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running {} node. Name:'{}' Status Message: {}"
+)
+SOURCE = "/onnxruntime_src/onnxruntime/core"
+WORDS: list[tuple[str, str, bool]] = [
+    (f"{SOURCE}/a/b.h:563 void o::B::Init(long, long) a == 1 was false. An axis too many.", "An axis too many.", True),
+    (
+        f"{SOURCE}/concatbase.h:120 o::Status o::C::P(K*, const o::V&, o::P&) const [with K = o::C; V = a::V<o::T*,"
+        " 5, std::allocator<const o::T*> >] rank == other was false. Ranks differ, cannot join.",
+        "Ranks differ, cannot join.",
+        True,
+    ),
+    (f"{SOURCE}/c.cc:9 virtual o::Status o::C::Compute(o::O*) const rank > 2 was false. ", "rank > 2 was false.", True),
+    (f"{SOURCE}/c.cc:9 o::Status o::C::Go(o::O*, std::vector<int>) No such thing", "No such thing", False),
+    ("cast_op.cc:42 Compute of dims", "of dims", True),
+    (f"{SOURCE}/cuda_call.cc:5 CUDA failure 700: an illegal access ; of shape 3", "", False),
+    (f"{SOURCE}/bfc_arena.cc:9 Failed to allocate memory for requested buffer of size 9", "", False),
+    ("Shape mismatch attempting to re-use buffer. {1} != {2}", "Shape mismatch attempting to re-use buffer.", False),
+    ("CUDNN failure 3: CUDNN_STATUS_BAD_PARAM ; shape", "", False),
+    ("the custom operator did not like it", "the custom operator did not like it", False),
+    (
+        "Non-zero status code returned while running Add node. Name:'x' Status Message: 3 by 4 broadcast",
+        "Non-zero",
+        True,
+    ),
+    ("stod", "stod", True),
+]
+
+
+@pytest.mark.parametrize(("said", "told", "is_the_callers"), WORDS)
+def test_words_of_the_runtime(said: str, told: str, is_the_callers: bool) -> None:
+    text = plain(RUNNING.format("Shape", "axis", said + "\n"))
+    assert text.partition("Status Message: ")[2].startswith(told)
+    assert SOURCE not in text
+    assert is_about_inputs(text) is is_the_callers
+
+
+def test_long_texts_are_cut_before_they_are_read() -> None:
+    hostile = f"{SOURCE}/x.h:1 " + "f(((" * 100_000
+    assert len(plain(hostile)) <= 4096
 
 
 def cut(folder: Path) -> None:

@@ -211,6 +211,7 @@ def names(ops: Any) -> list[Any]:
 
 def test_what_becomes_one_and_what_does_not() -> None:
     mean = {"mean": (1.0,), "std": (2.0,)}
+    steps: Any
     for steps, datatype, want in [
         # rounded between the steps
         ([("scale", {"to": "FP16"}), ("normalize", mean)], "UINT8", ["scale", "normalize"]),
@@ -302,7 +303,7 @@ def test_fused_steps_give_what_the_steps_give(data: st.DataObject, shape: Any, d
                     continue
                 op = make("normalize", mean=mean, std=std, axis=axis, to=to)
         ops.append(op)
-        specs = op.specs(specs)
+        specs = dict(op.specs(specs))
     elements = {"b": st.booleans(), "u": st.integers(0, 255), "i": st.integers(-100, 100)}.get(
         DTYPES[datatype].kind, st.floats(-1000, 1000, width=16)
     )

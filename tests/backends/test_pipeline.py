@@ -1,6 +1,7 @@
 """Rows joined, split and owned; operators fitted to a model; what a model raises."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from backends.ops.softmax import KIND as SOFTMAX
 from backends.rows import Rows, join_rows
 from gateway.canonical import DTYPES, InferRequest, InferResponse, OutputRequest, Tensors, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed, OutputRows
-from gateway.ports import BackendKind, Computation, ModelSource, Options
+from gateway.ports import BackendKind, Computation, ModelSource, Options, Padding
 
 
 class Doubler(PaperBackend):
@@ -81,6 +82,119 @@ def test_only_outputs_that_somebody_wants_are_computed(ask: Any) -> None:
     run(computation, ask([[1, 2]], "z"))
     run(computation, ask([[1, 2]], "z"), ask([[1, 2]], "y"))
     assert backend.asked == [("z",), ("y", "z")]
+
+
+class Generous(Doubler):
+    """Gives all that it has, and in no order of anybody's."""
+
+    def __init__(self, source: ModelSource) -> None:
+        super().__init__(source)
+        self.inline = not source.parameters.get("decoupled")
+        self.decoupled = bool(source.parameters.get("decoupled"))
+        self.runs_on = source.parameters.get("runs_on", "thread")
+
+    def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Any:
+        x = tensors["x"]
+        everything = {"nobody's": x, "z": x + 1, "y": x * 2}
+        return _later(everything) if self.runs_on == "loop" else (everything,)
+
+
+async def _later(answer: Tensors) -> AsyncIterator[Tensors]:
+    yield answer
+
+
+class AsRequests(Generous):
+    """The same of requests as they are."""
+
+    async def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse]]:
+        yield await self.infer_once(requests)
+
+    async def infer_once(self, requests: Sequence[InferRequest]) -> Sequence[InferResponse]:
+        return [await self.infer_alone(request) for request in requests]
+
+    async def infer_alone(self, request: InferRequest) -> InferResponse:
+        ((everything,),) = ((Generous.infer(self, request.inputs, (), (request,))),)
+        return InferResponse(everything)
+
+
+def generous(kind: type[Generous] = Generous, sizes: tuple[int, ...] = (), **parameters: Any) -> Any:
+    padding = Padding(sizes) if sizes else Padding()
+    source = ModelSource("m", 1, Path(), "cpu", (), (), 8, None, parameters, padding=padding)
+    return pipeline.load(BackendKind(Options, kind), source, 1, (), ()).executors[0]
+
+
+def nothing(stage: str, seconds: float) -> None:
+    """Is measured."""
+
+
+async def by_run(executor: Any, requests: Sequence[InferRequest]) -> Sequence[Any]:
+    (outcomes,) = executor.run(requests, nothing)
+    return list(outcomes)
+
+
+async def by_arun(executor: Any, requests: Sequence[InferRequest]) -> Sequence[Any]:
+    (outcomes,) = [step async for step in executor.arun(requests, nothing)]
+    return list(outcomes)
+
+
+async def by_arun_once(executor: Any, requests: Sequence[InferRequest]) -> Sequence[Any]:
+    return list(await executor.arun_once(requests, nothing))
+
+
+async def by_arun_alone(executor: Any, requests: Sequence[InferRequest]) -> Sequence[Any]:
+    return [await executor.arun_alone(request, nothing) for request in requests]
+
+
+WAYS: dict[str, tuple[Any, Any]] = {
+    "bare, and joined": (by_run, generous),
+    "padded": (by_run, lambda: generous(sizes=(8,))),
+    "on the loop": (by_arun, lambda: generous(runs_on="loop")),
+    "requests as they are": (by_arun, lambda: generous(AsRequests)),
+    "requests at once": (by_arun_once, lambda: generous(AsRequests)),
+    "in the caller's own steps": (by_arun_alone, lambda: generous(AsRequests)),
+}
+ASKED: list[list[tuple[str, ...]]] = [
+    [()],
+    [("z",)],
+    [("z", "y")],
+    [(), ()],
+    [("z",), ("z",)],
+    [("z",), ("z", "y"), ()],
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_was_asked_for_and_nothing_else_whichever_way_a_batch_takes(way: str, asked: Any, ask: Any) -> None:
+    runs, make = WAYS[way]
+    outcomes = await runs(make(), [ask([[number, 2]], *names) for number, names in enumerate(asked)])
+    everything = [{"y": [[2 * number, 4]], "z": [[number + 1, 3]]} for number in range(len(asked))]
+    for names, whole, outcome in zip(asked, everything, outcomes, strict=True):
+        wanted = [(name, value) for name, value in whole.items() if not names or name in names]
+        assert [(name, array.tolist()) for name, array in outcome.outputs.items()] == wanted, "in the model's order"
+
+
+def test_each_answer_of_a_stream_has_what_was_asked_for(ask: Any) -> None:
+    steps = generous(decoupled=True).run([ask([[1, 2]], "z")], nothing)
+    assert [[*answer.outputs] for (answer,) in steps] == [["z"]]
+
+
+def test_classes_of_one_output_do_not_bring_the_others(ask: Any) -> None:
+    request = replace(ask([[1, 2]]), outputs=(OutputRequest("y", 1),))
+    ((answer,),) = generous().run([request], nothing)
+    assert ([*answer.outputs], [*answer.classes]) == ([], ["y"])
+
+
+def test_an_output_that_a_model_does_not_give_is_named(ask: Any) -> None:
+    executor = generous()
+    executor._backend.infer = lambda tensors, outputs, requests: ({"y": tensors["x"]},)
+    for requests in ([ask([[1, 2]])], [ask([[1, 2]]), ask([[1, 2]])], [ask([[1, 2]], "z"), ask([[1, 2]])]):
+        with pytest.raises(ModelFailed, match="the model gave no output 'z'"):
+            list(executor.run(requests, nothing))
+
+
+def test_a_model_of_streams_never_gets_two_requests_at_once() -> None:
+    assert not generous(decoupled=True).merges
 
 
 def test_a_batch_of_one_is_not_copied(ask: Any) -> None:

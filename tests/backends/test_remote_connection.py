@@ -235,7 +235,7 @@ def test_files_that_cannot_be_used_are_told_when_the_model_is_loaded(certificate
 async def test_a_connection_that_breaks_in_mid_stream_is_lost_however_soon_that_is_read() -> None:
     async def talk(body: bytes, context: Any) -> None:
         await context.write(body)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     aio = grpc.aio.server()
     handler = grpc.unary_stream_rpc_method_handler(talk)

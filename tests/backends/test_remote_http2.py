@@ -8,8 +8,9 @@ from typing import Any
 import grpc
 import pytest
 from upstream_frames import MOST_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
+from waiting import steps
 
-from backends.remote.connection import Lost, NotReached
+from backends.remote.connection import TOO_LARGE, Lost, NotReached
 from backends.remote.grpc_connection import GrpcConnection
 from backends.remote.options import Access
 from gateway import hpack
@@ -43,7 +44,7 @@ class Upstream:
     async def wait(self, body: bytes, context: Any) -> bytes:
         self.waiting.release()
         try:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.cancelled.release()
             raise
@@ -113,7 +114,7 @@ async def test_a_server_s_own_words_are_passed_on(upstream: tuple[Upstream, Grpc
     reply = await lane.call(ask("Echo", text(MOST_BYTES + 1)), None)
     assert (reply.grpc_code, reply.message) == (
         Code.RESOURCE_EXHAUSTED,
-        f"the answer has {MOST_BYTES + 1} bytes, of at most {MOST_BYTES}",
+        TOO_LARGE.format(size=MOST_BYTES + 1, most=MOST_BYTES),
     )
     assert (await lane.call(ask("Echo", b"more"), None)).body == b"more"
 
@@ -171,7 +172,7 @@ async def said_by(*pieces: bytes, closes: bool = False) -> Reply:
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
-                await asyncio.sleep(0.002)
+                await steps()
             if not closes:
                 await reader.read()
 
@@ -244,7 +245,7 @@ FAILURES: dict[str, tuple[list[bytes], Code, str]] = {
     "too large": (
         [OPENING, data(b"\0\x7f\xff\xff\xff")],
         Code.RESOURCE_EXHAUSTED,
-        f"the answer has {2**31 - 1} bytes, of at most {MOST_BYTES}",
+        TOO_LARGE.format(size=2**31 - 1, most=MOST_BYTES),
     ),
     "ended": (
         [OPENING, frame(3, 0, 1, b"\0\0\0\x0b")],

@@ -6,14 +6,18 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from waiting import steps
 
 from adapters.open_inference.events import Events
-from backends.remote.connection import HttpConnection, Lost, NotReached
+from adapters.upstream import http_failure
+from backends.remote.connection import TOO_LARGE, HttpConnection, Lost, NotReached
+from gateway.errors import Exhausted
 from gateway.ports import Ask, Reply
 
 ASK = Ask("/v2/models/m/generate_stream", (b"{}",), cut=Events)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 MOST_BYTES = 1000
+TOLD = TOO_LARGE.format(size="more than 1000", most=1000).encode()
 
 
 class Server:
@@ -31,7 +35,7 @@ class Server:
             for piece in self.pieces:
                 writer.write(piece)
                 await writer.drain()
-                await asyncio.sleep(0.002)
+                await steps()
             self.then(writer)
             await reader.read()
         writer.close()
@@ -109,8 +113,43 @@ async def test_an_event_has_a_largest_size_and_a_stream_has_none(rig: tuple[Serv
     replies = connection.stream(ASK, None)
     for _ in range(5):
         assert len((await anext(replies)).body) == 600
-    with pytest.raises(Lost):
-        await anext(replies)
+    last = [reply async for reply in replies]
+    assert [(reply.http_status, bytes(reply.body)) for reply in last] == [(413, TOLD)]
+
+
+FULL = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    {
+        "claimed": [FULL + b"Content-Length: 1001\r\n\r\n"],
+        "without an end": [HEAD, *[chunk(b"x" * 100)] * 11],
+        "until the connection ends": [FULL + b"\r\n", b"x" * 1001],
+        "as an error": [HEAD.replace(b"200 OK", b"503 Service Unavailable"), *[chunk(b"x" * 100)] * 11],
+    }.items(),
+    ids=lambda each: each[0],
+)
+async def test_an_answer_without_an_end_is_told_with_the_limit(
+    rig: tuple[Server, HttpConnection], pieces: tuple[str, list[bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The callers hear what the operator can change, and the log names the server, too."""
+    server, connection = rig
+    server.pieces = pieces[1]
+    server.then = lambda writer: None
+    reply = await connection.call(Ask("/v2/models/m/infer", (b"{}",)), 5)
+    assert (reply.http_status, bytes(reply.body)) == (413, TOLD)
+    failure = http_failure(reply)
+    assert (type(failure), str(failure)) == (Exhausted, TOLD.decode())
+    (said,) = caplog.messages
+    assert said == f"upstream {connection._base}: {TOLD.decode()}"
+
+
+async def test_an_answer_of_the_largest_size_is_taken(rig: tuple[Server, HttpConnection]) -> None:
+    server, connection = rig
+    server.pieces = [HEAD, *[chunk(b"x" * 100)] * 10, chunk(b"")]
+    reply = await connection.call(Ask("/v2/models/m/infer", (b"{}",)), 5)
+    assert (reply.http_status, reply.body) == (200, b"x" * MOST_BYTES)
 
 
 async def test_a_server_that_is_not_there_is_not_reached(rig: tuple[Server, HttpConnection]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
+from waiting import Clock, until
 
 from backends.remote.connection import Lost, NotReached
 from backends.remote.pool import Pool
@@ -38,7 +39,8 @@ class Made:
         said = self.answer()
         if isinstance(said, Exception):
             raise said
-        return await said if asyncio.iscoroutine(said) else said
+        reply: Reply = await said if asyncio.iscoroutine(said) else said
+        return reply
 
     async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
         for _ in range(2):
@@ -68,7 +70,7 @@ async def make_rig() -> Any:
 
     async def make(*names: str) -> Rig:
         rigs.append(Rig(*names))
-        await asyncio.sleep(0.01)  # the first probes
+        await until(lambda: all(made.probed for made in rigs[-1].made.values()))
         return rigs[-1]
 
     yield make
@@ -88,7 +90,7 @@ async def test_idle_addresses_take_turns_and_a_busy_one_is_spared(make_rig: Any)
 
     rig.made["a"].answer = slow
     waiting = [asyncio.ensure_future(rig.ask()) for _ in range(3)]
-    await asyncio.sleep(0.01)
+    await until(lambda: rig.made["a"].asked == 3)
     assert rig.made["a"].asked == 3
     assert "a" not in [await rig.ask() for _ in range(10)]
     gate.set()
@@ -110,9 +112,9 @@ async def test_what_reached_nobody_goes_to_one_other_address(make_rig: Any) -> N
     assert sum(made.asked for made in three.made.values()) == 2
 
 
-async def test_another_address_has_the_time_that_is_left(make_rig: Any) -> None:
+async def test_another_address_has_the_time_that_is_left(make_rig: Any, clock: Clock) -> None:
     async def slow() -> Reply:
-        await asyncio.sleep(0.1)
+        clock.move(0.1)
         raise NotReached
 
     rig = await make_rig("a", "b")
@@ -159,26 +161,26 @@ async def test_an_address_that_fails_time_and_again_is_left_alone(make_rig: Any)
     assert [await alone.ask() for _ in range(8)] == ["bad"] * 8
 
 
-async def test_readiness_follows_the_probes(make_rig: Any) -> None:
+async def test_readiness_follows_the_probes(make_rig: Any, clock: Clock) -> None:
     rig = await make_rig("a", "b")
     assert rig.pool.is_ready()
     rig.made["a"].well = rig.made["b"].well = False
-    await asyncio.sleep(1.1)
+    await clock.advance(1.1)
     assert not rig.pool.is_ready()
     assert await rig.ask() in ("a", "b")  # somebody has to be asked
     rig.made["b"].well = True
-    await asyncio.sleep(1.1)
+    await clock.advance(1.1)
     assert rig.pool.is_ready()
     assert [await rig.ask() for _ in range(3)] == ["b"] * 3
 
 
-async def test_a_broken_connection_is_looked_at_before_the_second_is_over(make_rig: Any) -> None:
+async def test_a_broken_connection_is_looked_at_before_the_second_is_over(make_rig: Any, clock: Clock) -> None:
     rig = await make_rig("a")
     rig.made["a"].answer = Lost
     with pytest.raises(Unavailable):
         await rig.ask()
     assert not rig.pool.is_ready()
-    await asyncio.sleep(0.3)
+    await clock.advance(0.3)
     assert rig.pool.is_ready()
 
 
@@ -187,3 +189,12 @@ async def test_requests_of_a_sequence_stay_together(make_rig: Any) -> None:
     homes = {pin: {await rig.ask(pin) for _ in range(5)} for pin in map(str, range(30))}
     assert all(len(home) == 1 for home in homes.values())
     assert set().union(*homes.values()) == {"a", "b", "c"}
+
+
+async def test_why_a_connection_broke_is_logged_once(make_rig: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rig = await make_rig("a")
+    rig.made["a"].answer = lambda: Lost("ClientPayloadError no chunk")
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await rig.ask()
+    assert [line for line in caplog.messages if "chunk" in line] == ["upstream a: ClientPayloadError no chunk"]

@@ -11,8 +11,9 @@ import grpc
 import pytest
 import uvloop
 from upstream_frames import MOST_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
+from waiting import settles, steps, until
 
-from backends.remote.connection import Lost, NotReached
+from backends.remote.connection import TOO_LARGE, Lost, NotReached
 from backends.remote.exchange import Exchange
 from backends.remote.grpc_connection import GrpcConnection
 from gateway import http2
@@ -150,12 +151,12 @@ async def test_who_reads_slowly_holds_the_server_back_and_nobody_else(size: int,
         await anext(replies)
         for _ in range(20):
             assert (await connection.call(ask("Echo", b"x" * 2_000_000), 5)).body == b"x" * 2_000_000
-            await asyncio.sleep(0.01)
+            await steps()
         assert talker.written < most
         for number in range(1, most + 20):
             reply = await anext(replies)
             assert bytes(reply.body)[:4] == number.to_bytes(4, "big")  # type: ignore[arg-type]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await talker.idle.wait()
 
 
@@ -166,11 +167,11 @@ async def test_who_leaves_ends_the_stream_and_not_the_connection(upstream: Both)
         await anext(replies)
         await replies.aclose()
         waiting = asyncio.ensure_future(_drained(connection))
-        await asyncio.sleep(0.01)
+        await steps()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await talker.idle.wait()
     assert len(connection._links) == 1
     assert not connection._links[0]._streams
@@ -187,7 +188,7 @@ async def test_a_deadline_ends_a_stream_behind_what_came_before(upstream: Both) 
     codes = [reply.grpc_code async for reply in connection.stream(ask("Flood", b"50000"), 0.3)]
     assert codes[-1] is Code.DEADLINE_EXCEEDED
     assert set(codes[:-1]) == {Code.OK}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         await talker.idle.wait()
     (late,) = [reply async for reply in connection.stream(ask("Flood", b"1"), 0.0)]
     assert late.grpc_code is Code.DEADLINE_EXCEEDED
@@ -223,7 +224,7 @@ async def test_who_waits_for_a_connection_is_told_that_it_was_closed() -> None:
                 await each
     async with served(silent) as connection:
         waiting = [asyncio.ensure_future(connection.call(ask("Echo"), None))]
-        await asyncio.sleep(0.05)
+        await steps()
         await connection.close()
         with pytest.raises(NotReached, match="closed"):
             await waiting[0]
@@ -247,12 +248,12 @@ async def told_by(*pieces: bytes, closes: bool = False) -> tuple[list[bytes], An
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(0.002)
+            await steps()
         if not closes:
             await reader.read()
 
     answers: list[bytes] = []
-    async with served(serve) as connection, asyncio.timeout(5):
+    async with served(serve) as connection, asyncio.timeout(50):
         try:
             async for reply in connection.stream(ask("Echo", b"x"), None):
                 if reply.grpc_code is not Code.OK:
@@ -298,7 +299,7 @@ ENDINGS: dict[str, tuple[list[bytes], list[bytes], Any]] = {
     "one that is too large": (
         [OPENING, data(THREE), data(b"\0\x7f\xff\xff\xff")],
         WHOLE,
-        (Code.RESOURCE_EXHAUSTED, f"the answer has {2**31 - 1} bytes, of at most {MOST_BYTES}"),
+        (Code.RESOURCE_EXHAUSTED, TOO_LARGE.format(size=2**31 - 1, most=MOST_BYTES)),
     ),
     "without headers": ([data(THREE), OK], [], (Code.INTERNAL, "the answer has no headers")),
     "a proxy's page": (
@@ -365,7 +366,7 @@ async def test_a_stream_that_was_not_begun_is_asked_for_again(refusal: bytes) ->
             writer.write(COMPLETE)
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(5):
+    async with served(serve) as connection, asyncio.timeout(50):
         assert [reply.body async for reply in connection.stream(ask("Echo"), None)] == WHOLE
 
 
@@ -380,7 +381,7 @@ async def test_a_server_that_refuses_every_stream_is_not_reached() -> None:
             writer.write(frame(3, 0, number, b"\0\0\0\7"))
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(5):
+    async with served(serve) as connection, asyncio.timeout(50):
         with pytest.raises(NotReached):
             await anext(connection.stream(ask("Echo"), None))
 
@@ -429,10 +430,17 @@ class Peer:
 
     async def rest(self) -> None:
         """All that there is."""
-        with contextlib.suppress(TimeoutError):
-            while True:
-                async with asyncio.timeout(0.05):
-                    await self.take()
+        while True:
+            taking = asyncio.ensure_future(self.take())
+            for _ in range(5):
+                await steps()
+                if taking.done():
+                    break
+            else:
+                taking.cancel()
+                await asyncio.wait([taking])
+                return
+            await taking
 
     def write(self, kind: int, flags: int, stream: int, body: bytes = b"") -> None:
         self.writer.write(frame(kind, flags, stream, body))
@@ -466,7 +474,7 @@ async def test_what_waits_is_one_window_and_a_message(sizes: list[int]) -> None:
         found = [await anext(replies)]
         (exchange,) = connection._links[0]._streams.values()
         for _ in range(20):
-            await asyncio.sleep(0.02)
+            await steps()
             assert exchange.held + exchange.granted <= STREAM_BYTES + max(sizes) + 5
             found.append(await anext(replies))
         found += [reply async for reply in replies]
@@ -489,7 +497,7 @@ async def test_a_server_that_sends_more_than_it_may_ends_the_stream() -> None:
         writer.write(b"".join(frame(kind, flags, 3, body) for kind, flags, body in ANSWERED))
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(5):
+    async with served(serve) as connection, asyncio.timeout(50):
         replies = connection.stream(ask("Flood"), None)
         assert (await anext(replies)).body == LARGE
         await sent.wait()
@@ -518,7 +526,7 @@ async def test_abandoned_streams_take_nothing_of_the_connection_s_window(monkeyp
         windows.append(peer.windows[0])
         counted.set()
 
-    async with served(serve) as connection, asyncio.timeout(5):
+    async with served(serve) as connection, asyncio.timeout(50):
         replies = connection.stream(ask("Flood"), None)
         assert (await anext(replies)).body == b"first"
         await replies.aclose()
@@ -545,9 +553,10 @@ async def test_an_upload_that_nobody_wants_any_more_ends_and_others_go_on() -> N
         writer.write(b"".join(frame(kind, flags, 3, body) for kind, flags, body in ANSWERED))
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(5):
+    async with served(serve) as connection, asyncio.timeout(50):
         first = asyncio.ensure_future(connection.call(ask("Echo", text(100_000)), None))
-        await asyncio.sleep(0.05)
+        await until(lambda: connection._links)
+        await settles(lambda: [(*link._streams, *link._stalled) for link in connection._links])
         first.cancel()
         await asyncio.wait([first])
         replies = [reply.body async for reply in connection.stream(ask("Echo", text(100_000)), None)]
@@ -576,7 +585,7 @@ async def test_a_window_may_be_narrowed_below_nothing() -> None:
         writer.write(COMPLETE)
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(5):
+    async with served(serve) as connection, asyncio.timeout(50):
         assert [reply.body async for reply in connection.stream(ask("Echo", text(100_000)), None)] == WHOLE
 
 
@@ -597,11 +606,11 @@ async def test_what_the_kernel_has_not_taken_is_not_sent_once_nobody_wants_it() 
         writer.write(b"".join(frame(kind, flags, 3, body) for kind, flags, body in ANSWERED))
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(10):
+    async with served(serve) as connection, asyncio.timeout(50):
         large = bytes(200 << 20)
         first = asyncio.ensure_future(connection.call(ask("Echo", large), None))
         await begun.wait()
-        await asyncio.sleep(0.2)
+        await steps()
         first.cancel()
         await asyncio.wait([first])
         go.set()
@@ -617,7 +626,7 @@ async def test_large_requests_take_turns_at_the_kernel() -> None:
         peer = Peer(reader, writer)
         await peer.start(setting(4, 2**31 - 1) + setting(5, 2**24 - 1))
         peer.write(8, 0, 0, (2**31 - 1 - 65535).to_bytes(4, "big"))
-        await asyncio.sleep(0.1)  # until both are there
+        await until(lambda: sum(len(link._streams) for link in connection._links) == 2)
         await peer.until(0, 3, 1)
         assert peer.bodies[1] < size, "the second one did not wait for all of the first"
         if peer.frames[-1] != (0, 1, 1):
@@ -627,7 +636,7 @@ async def test_large_requests_take_turns_at_the_kernel() -> None:
             writer.write(b"".join(frame(kind, flags, number, body) for kind, flags, body in ANSWERED))
         await reader.read()
 
-    async with served(serve) as connection, asyncio.timeout(10):
+    async with served(serve) as connection, asyncio.timeout(50):
         calls = [connection.stream(ask("Echo", bytes(count)), None) for count in (size, size >> 1)]
         firsts = await asyncio.gather(*map(anext, calls))
         assert [first.body for first in firsts] == [b"one", b"one"]
@@ -642,7 +651,7 @@ async def test_a_server_that_asks_and_never_reads_is_left(kind: str) -> None:
             writer.write((frame(6, 0, 0, bytes(8)) if kind == "pings" else SETTINGS) * 10_000)
             await writer.drain()
 
-    async with served(serve) as connection, asyncio.timeout(10):
+    async with served(serve) as connection, asyncio.timeout(50):
         with pytest.raises(Lost):
             await connection.call(ask("Echo", bytes(100_000)), None)
 
@@ -661,8 +670,7 @@ async def test_nothing_is_left_of_calls_that_are_over(upstream: Both) -> None:
             await asyncio.sleep(0)
             leaving.cancel()
             await asyncio.wait([leaving])
-    await asyncio.sleep(0.05)
-    assert not connection._links[0]._streams
+    await until(lambda: not connection._links[0]._streams)
     assert not connection._links[0]._stalled
     del leaving, replies
     gc.collect()

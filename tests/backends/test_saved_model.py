@@ -2,8 +2,10 @@
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,14 @@ import pytest
 
 from adapters.pb import message
 from backends.saved_model import KIND, library
+from backends.saved_model import backend as backend_module
 from backends.saved_model.failures import plain, told
+from backends.saved_model.ranks import operations_of, takes_any_rank
 from backends.saved_model.signatures import read_signatures
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.errors import Exhausted, InvalidArgument, ModelFailed, NotFound, Unsupported
-from gateway.ports import ModelSource
+from gateway.app import registries
+from gateway.canonical import DTYPES, InferRequest, TensorSpec
+from gateway.errors import Exhausted, InvalidArgument, ModelFailed, NotFound, ShapeMismatch, Unsupported
+from gateway.ports import Call, ModelSource
 
 NAME = "tensorflow/serving/"
 
@@ -208,6 +213,116 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def source(path: Path, **options: Any) -> ModelSource:
     return ModelSource("m", 1, path, "cpu", (), (), 0, KIND.options(**options))
+
+
+class Functions:
+    """The functions of a model, and what they were called with."""
+
+    def __init__(self, definitions: dict[str, Any]) -> None:
+        self.definitions = definitions
+        self.operations = frozenset({"Placeholder", "Mul", "DepthwiseConv2dNative"})
+        self.shapes: list[dict[str, Any]] = []
+
+    def run(self, name: str, tensors: Any, outputs: Any) -> Any:
+        self.shapes.append({key: array.shape for key, array in tensors.items()})
+        return {key: np.zeros(1, np.float32) for key in outputs}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
+    """Of a model that is loaded without TensorFlow."""
+    made = Functions(
+        {
+            "serving_default": definition({"image": info(shape=(-1, 28, 28, 1)), "k": info(shape=())}, {"y": info()}),
+            "open": definition({"image": info(shape=None)}, {"y": info()}),
+        }
+    )
+    monkeypatch.setattr(backend_module, "import_tensorflow", lambda modules: SimpleNamespace(make_ndarray=np.asarray))
+    monkeypatch.setattr(backend_module, "_load", lambda *_: made)
+    return made
+
+
+def load(folder: Path, **options: Any) -> Any:
+    (folder / "saved_model.pb").touch()
+    return KIND.load(source(folder, **options))
+
+
+def ask(model: Any, signature: str = "", **shapes: tuple[int, ...]) -> None:
+    tensors = {key: np.zeros(shape, np.float32) for key, shape in shapes.items()}
+    request = InferRequest(None, tensors, signature=signature)  # type: ignore[arg-type]
+    list(model.infer(tensors, ["y"], [request]))
+
+
+@pytest.mark.parametrize("got", [(), (1,), (1, 28), (28, 28, 1), (1, 1, 28, 28, 1)])
+def test_a_rank_that_the_file_does_not_declare_never_reaches_tensorflow(
+    got: tuple[int, ...], functions: Functions, tmp_path: Path
+) -> None:
+    model = load(tmp_path)
+    for signature in ("", "serving_default", "no such signature"):
+        with pytest.raises(ShapeMismatch) as caught:
+            ask(model, signature, image=got, k=())
+        assert (caught.value.input, caught.value.got, caught.value.want) == ("image", got, (-1, 28, 28, 1))
+    with pytest.raises(ShapeMismatch, match=r"input 'k' of model 'm' has shape \[1\], expected \[\]"):
+        ask(model, image=(2, 28, 28, 1), k=(1,))
+    assert functions.shapes == []
+
+
+def test_other_shapes_are_tensorflows_to_judge(functions: Functions, tmp_path: Path) -> None:
+    model = load(tmp_path)
+    ask(model, image=(2, 5, 28, 3), k=())
+    for shape in ((), (3,), (1, 2, 3, 4, 5, 6)):
+        ask(model, "open", image=shape)
+    ask(load(tmp_path, any_rank=True), image=(1,), k=(2, 2))
+    functions.operations = frozenset({"Placeholder", "Mul", "AddV2", "StatefulPartitionedCall"})
+    ask(load(tmp_path), image=(7, 7), k=(2, 2))
+    with pytest.raises(ShapeMismatch):
+        ask(load(tmp_path, any_rank=False), image=(7, 7), k=(2, 2))
+    assert [shapes["image"] for shapes in functions.shapes] == [
+        (2, 5, 28, 3),
+        (),
+        (3,),
+        (1, 2, 3, 4, 5, 6),
+        (1,),
+        (7, 7),
+    ]
+
+
+def test_the_operations_of_a_graph_are_those_of_its_functions_too() -> None:
+    def node(op: str) -> Any:
+        return SimpleNamespace(op=op)
+
+    def function(name: str, *ops: str) -> Any:
+        return SimpleNamespace(signature=SimpleNamespace(name=name), node_def=[*map(node, ops)])
+
+    library = SimpleNamespace(function=[function("inner", "Mul"), function("outer", "inner", "Conv2D")])
+    graph = SimpleNamespace(graph_def=SimpleNamespace(node=[node("Placeholder"), node("outer")], library=library))
+    assert operations_of(graph) == {"Placeholder", "Mul", "Conv2D"}
+    assert not takes_any_rank(operations_of(graph))
+    assert takes_any_rank(operations_of(graph) - {"Conv2D"})
+
+
+SAID = {
+    "tf_serving": ("POST", "/v1/models/m:predict"),
+    "open_inference": ("POST", "/v2/models/m/infer"),
+    "grps": ("POST", "/grps/v1/infer/predict"),
+}
+
+
+@pytest.mark.parametrize("dialect", SAID)
+def test_callers_are_told_the_input_and_both_shapes(dialect: str) -> None:
+    error = ShapeMismatch("image", (1,), (-1, 28, 28, 1), "m", batched=False)
+    kinds = registries().dialects[dialect]
+    method, target = SAID[dialect]
+    found = kinds.make(kinds.options()).match(method, target)
+    reply = found.endpoint.encode_error(error, Call(b"", method, target, {}, "http", found.args))
+    text = reply.message or bytes(reply.body).decode()  # type: ignore[arg-type]
+    assert reply.http_status == (500 if dialect == "grps" else 400), text  # grps has 500 for all that is in a body
+    assert "image" in text
+    assert "[1]" in text
+    assert re.search(r"-1, ?28, ?28, ?1", text), text
 
 
 @pytest.mark.parametrize(("folder", "options"), [("", {}), ("model.savedmodel", {}), ("my", {"folder": "my"})])

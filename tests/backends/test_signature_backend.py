@@ -24,8 +24,8 @@ from gateway.errors import (
 )
 from gateway.meter import Meter
 from gateway.model import Model, ModelPlan
-from gateway.policies import QueuePolicy
 from gateway.ports import BackendKind, ModelSource, Options
+from gateway.waiting import QueuePolicy
 
 
 def spec(name: str, datatype: str = "FP32", shape: tuple[int, ...] | None = (-1, 1)) -> dict[str, TensorSpec]:

@@ -18,8 +18,10 @@ from backends.top_k import best_classes, classes_of
 from gateway.canonical import DTYPES, InferRequest, InferResponse, OutputRequest, Tensors, TensorSpec, TopK
 from gateway.errors import ClassesTooMany, ClassesUnsupported, GatewayError
 from gateway.job import Admission
+from gateway.meter import Meter
 from gateway.ports import BackendKind, Computation, ModelSource, ModelView, Options
-from gateway.scheduler import Meter, QueuePolicy, Scheduler
+from gateway.scheduler import Scheduler
+from gateway.waiting import QueuePolicy
 
 RANKED = [name for name in DTYPES if name not in ("BOOL", "FP16", "BF16", "BYTES")]
 

@@ -5,15 +5,19 @@ import sys
 import zipfile
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from backends.torch_model import KIND
 from backends.torch_model.archive import _objections, form_of
+from backends.torch_model.backend import TorchBackend
 from backends.torch_model.failures import plain, told
 from backends.torch_model.names import Results, leaves, places
+from gateway.canonical import DTYPES, TensorSpec
 from gateway.errors import InvalidArgument, ModelFailed, OutOfMemory
 from gateway.ports import ModelSource
 
@@ -218,3 +222,21 @@ def test_errors_have_their_kinds() -> None:
     assert isinstance(told(MemoryError(), "m"), OutOfMemory)
     own = InvalidArgument("as it is")
     assert told(own, "m") is own
+
+
+@pytest.mark.parametrize(("given", "text"), [((2, 3), ""), ((2, 4), "[2, 4], but [-1, 3]"), ((6,), "[6], but [-1, 3]")])
+def test_a_program_is_held_to_the_shapes_that_are_declared(given: tuple[int, ...], text: str) -> None:
+    backend: Any = TorchBackend.__new__(TorchBackend)
+    backend._exchange = SimpleNamespace(given=lambda array, copy: array, taken=lambda spec, tensor: tensor)
+    backend._program = SimpleNamespace(writes=())
+    backend._channels_last, backend._state, backend._name = False, frozenset(), "m"
+    backend._torch = SimpleNamespace(Tensor=())
+    backend._results = Results(("y",))
+    backend._specs = {"y": TensorSpec("y", DTYPES["FP32"], (-1, 3))}
+    backend._call = lambda tensors: {"y": np.zeros(given, np.float32)}
+    if not text:
+        assert backend._run({}, ["y"])["y"].shape == given
+        return
+    with pytest.raises(ModelFailed) as caught:
+        backend._run({}, ["y"])
+    assert caught.value.text == f"output 'y' of model 'm' has shape {text} is declared"

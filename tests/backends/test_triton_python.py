@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import yaml
+from waiting import until
 
 from gateway.canonical import DTYPES
 from gateway.canonical import Sequence as RequestSequence
@@ -338,7 +339,7 @@ def initialize(self, args):
     self.sizes = []
 def execute(self, requests):
     if x_of(requests[0]).flat[0] == 99:
-        assert self.gate.wait(5)
+        assert self.gate.wait(50)
     self.sizes.append(len(requests))
     out = []
     for request in requests:
@@ -369,7 +370,7 @@ async def test_execute_gets_the_requests_of_a_batch_each_with_its_own_rows(world
     await world.start()
     model = world.python("m")
     jobs = [world.submit("m", [[99, 0]])]
-    await asyncio.sleep(0.05)
+    await until(lambda: world.app.repository.snapshot.models["m"][1].running)
     jobs += [world.submit("m", x) for x in ([[1, 2]], [[3, 4], [5, 6]], [[-1, 0]], [[7, 8]])]
     model.gate.set()
     got = await outcomes(jobs)
@@ -384,7 +385,7 @@ async def test_an_exception_fails_its_batch_once_and_nobody_else(world: Any) -> 
     await world.start()
     model = world.python("m")
     jobs = [world.submit("m", [[99, 0]])]
-    await asyncio.sleep(0.05)
+    await until(lambda: world.app.repository.snapshot.models["m"][1].running)
     jobs += [world.submit("m", x) for x in ([[1, 2]], [[666, 0]])]
     model.gate.set()
     got = await outcomes(jobs)
@@ -400,13 +401,14 @@ async def test_without_dynamic_batching_in_the_configuration_nobody_shares_execu
         "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
         "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2]}],
     }
+    more: dict[str, Any]
     for name, more in (("alone", {}), ("shared", {"dynamic_batching": {}})):
         world.model(name, HELD, max_batch_size=8, inputs=None, outputs=None, triton_config=config | more)
     await world.start()
     assert [spec.shape for spec in world.view("alone").inputs.values()] == [(-1, 2)]
     for name, sizes in (("alone", [1, 1, 1]), ("shared", [1, 2])):
         jobs = [world.submit(name, [[99, 0]])]
-        await asyncio.sleep(0.05)
+        await until(lambda: world.app.repository.snapshot.models[name][1].running)  # noqa: B023
         jobs += [world.submit(name, [[1, 2]]) for _ in range(2)]
         world.python(name).gate.set()
         await outcomes(jobs)
@@ -504,6 +506,30 @@ async def test_an_output_of_another_dtype_than_configured_is_passed_on(world: An
     await world.start()
     answer = await world.one("m")
     assert (answer.outputs["y"].dtype, answer.outputs["y"].tolist()) == (np.int64, [0, 1])
+
+
+FOUR = """
+def execute(self, requests):
+    return [y(np.zeros(4)) for request in requests]
+"""
+
+
+async def test_an_output_of_another_shape_than_the_yaml_declares_is_refused(world: Any) -> None:
+    declared = {"name": "y", "datatype": "FP32", "shape": [2, 3]}
+    world.model("m", FOUR, outputs=[declared])
+    sends = "def execute(self, requests):\n    requests[0].get_response_sender().send(y(np.zeros(4)), 1)"
+    world.model("stream", sends, outputs=[declared], decoupled=True)
+    config = {
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2, 3]}],
+    }
+    world.model("triton", FOUR, inputs=None, outputs=None, triton_config=config)
+    await world.start()
+    for name in ("m", "stream"):
+        error = await world.error(name)
+        text = f"output 'y' of model '{name}' has shape [4], but [2, 3] is declared"
+        assert (type(error), str(error)) == (ModelFailed, text)
+    assert await world.y("triton") == [0, 0, 0, 0], "as Triton does with a configuration of its own"
 
 
 UNPRINTABLE = """

@@ -256,6 +256,7 @@ def test_keys_are_checked(folder: Path, case: str) -> None:
 
 
 def test_what_it_objects_to(folder: Path) -> None:
+    step: Any
     for step, words in [
         ({"input": "x", "low": 3}, "models.m.preprocess[0]: low is above high"),
         ({"input": "z"}, "models.m.preprocess[0]: clip: there is no tensor 'z'"),

@@ -41,7 +41,7 @@ class Stalling:
                 with self.lock:
                     self.asked += 1
                     if self.asked == 3:
-                        time.sleep(STALL_S)
+                        time.sleep(STALL_S)  # real time: what is measured is time
                 connection.sendall(HEAD + BODY)
 
 

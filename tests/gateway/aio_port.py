@@ -84,7 +84,7 @@ class AioServer:
         self.held = asyncio.Event()
         await self._quiet()
         stopping = asyncio.ensure_future(self._server.stop(grace))
-        await asyncio.sleep(GOES_OUT_S)
+        await asyncio.sleep(GOES_OUT_S)  # real time: grpc tells nobody when that has gone out
         self.held.set()
         await stopping
 
@@ -98,7 +98,7 @@ class AioServer:
         """
         for _ in range(MOST_LOOKS):
             before = self.begun
-            await asyncio.sleep(QUIET_S)
+            await asyncio.sleep(QUIET_S)  # real time: grpc tells nobody what it still has
             if self.begun == before:
                 return
 

@@ -76,7 +76,7 @@ class Asked:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     monkeypatch.setenv("TEST_ADMIN_KEY", KEY)
-    config: Any = SimpleNamespace(readiness="lenient", routes={})
+    config: Any = SimpleNamespace(readiness="lenient", expose_model_errors=True, routes={})
     repository: Any = Asked()
     router: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple)
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))

@@ -119,6 +119,62 @@ def test_misfit(folder: Path, case: str) -> None:
     assert loading[0][1].startswith("m version 1: " + wanted.partition(": models.m")[2].lstrip(".: "))
 
 
+VERSIONS: dict[str, tuple[str, list[str]]] = {
+    "a label of no version": (
+        "{backend: onnx, path: linear, versions: all, labels: {old: 1, new: 3}}",
+        ["2:68: models.m.labels.new: no version 3 is served, but 1, 2"],
+    ),
+    "a label of a version that is not chosen": (
+        "{backend: onnx, path: linear, labels: {old: 1, new: 2}}",
+        ["2:45: models.m.labels.old: no version 1 is served, but 2"],
+    ),
+    "a label of a model without version folders": (
+        "{backend: onnx, path: linear/1, versions: none, labels: {old: 1}}",
+        [],
+    ),
+    "an empty folder": (
+        "{backend: onnx, path: empty}",
+        ["2:22: models.m.path: no version to load in {}/empty: the folder is empty, expected folders with whole "
+         "numbers as names, like 1/"],
+    ),
+    "a model that lies there itself": (
+        "{backend: onnx, path: linear/2, labels: {new: 1}}",
+        ["2:22: models.m.path: no version to load in {}/linear/2: found model.onnx, expected folders with whole "
+         "numbers as names, like 1/; versions: none takes the folder itself for the model"],
+    ),
+    "folders by other names": (
+        "{backend: onnx, path: many}",
+        ["2:22: models.m.path: no version to load in {}/many: found v1/, v2/, v3/, v4/, v5/ and 1 more, expected "
+         "folders with whole numbers as names, like 1/; versions: none takes the folder itself for the model"],
+    ),
+    "versions that nobody wants": (
+        "{backend: onnx, path: linear, versions: [7, 9]}",
+        ["2:22: models.m.path: no version to load in {}/linear: found 1, 2, but versions names 7, 9"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VERSIONS)
+def test_versions_that_are_not_there(folder: Path, case: str) -> None:
+    """What a load says of it, too; to callers it tells no more than that there is none."""
+    (folder / "empty").mkdir()
+    for number in range(1, 7):
+        (folder / "many" / f"v{number}").mkdir(parents=True)
+    model, wanted = VERSIONS[case]
+    told = [line.replace("{}", str(folder)) for line in wanted]
+    assert check(folder, f"models:\n  m: {model}\n") == told
+    loading = try_loading(load_config(folder / "gateway.yaml", KINDS), KINDS)
+    said = [line.partition("no version to load")[2] for line in told]
+    assert [error.partition("no version to load")[2] for _, error in loading] == [each for each in said if each]
+
+
+def test_what_is_loaded_later_may_still_be_empty(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    models = "models: {m: {backend: onnx, path: empty}}\n"
+    assert check(folder, models + "model_control: {mode: explicit}\n") == []
+    assert len(check(folder, models + "model_control: {mode: explicit, load: ['*']}\n")) == 1
+
+
 def test_what_fits(folder: Path) -> None:
     text = linear(
         """

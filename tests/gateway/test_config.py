@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from gateway.canonical import TensorSpec
+from gateway.changes import effective
 from gateway.config.control import ModelControl
 from gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
 from gateway.config.options import Config, config_class, json_schema
@@ -82,7 +83,7 @@ def nothing(*_: Any) -> Any:
 
 REGISTRIES = Registries(
     dialects={
-        "open_inference": DialectKind(Options, nothing),
+        "open_inference": DialectKind(Options, nothing, uploads=True),
         "tf_serving": DialectKind(Options, nothing),
         "grps": DialectKind(GrpsOptions, nothing, GrpsModelOptions),
     },
@@ -238,7 +239,14 @@ def test_defaults(folder: Path) -> None:
         },
         "ops": {},
         "repositories": [],
-        "model_control": {"mode": "none", "load": [], "poll_seconds": 15, "allow_uploads": False, "model_roots": []},
+        "model_control": {
+            "mode": "none",
+            "load": [],
+            "poll_seconds": 15,
+            "allow_uploads": False,
+            "trusted": False,
+            "model_roots": [],
+        },
         "admin": None,
         "routes": {},
         "auth": None,
@@ -251,13 +259,14 @@ def test_defaults(folder: Path) -> None:
             "max_header_bytes": 8190,
             "max_headers": 128,
             "max_connections": None,
-            "max_concurrent_streams": None,
+            "max_concurrent_streams": 1000,
             "timeouts": {"idle_seconds": 75, "head_seconds": 30, "body_seconds": 60, "answer_seconds": 300},
         },
         "metrics": {"triton_names": True, "tf_serving_path": "/monitoring/prometheus/metrics"},
         "tracing": {"file": None, "level": [], "rate": 1000, "count": -1, "log_frequency": 0},
         "access_log": None,
         "request_ids": False,
+        "expose_model_errors": True,
         "opentelemetry": None,
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "cpu": {"threads": None},
@@ -308,8 +317,41 @@ def test_the_administrators_value_is_never_shown(folder: Path, monkeypatch: pyte
         assert refusal(HEAD + f"admin: {{header: x-admin-key, {source}}}")[0].endswith(f"admin: {text}")
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "listen: {http: [{bind: '127.0.0.1:80'}, {bind: 'localhost:81'}], grpc: [{bind: '[::1]:82'}]}\n",
+        "listen: {http: [{bind: '127.0.0.1:80'}, {bind: '0.0.0.0:81', dialects: [tf_serving, grps]}]}\n",
+        "admin: {header: x-admin-key, value_file: cosine.py}\n",
+        "auth: {certificates: true}\n",
+        "auth: {certificates: true, admins: [anonymous]}\n",
+        "auth: {certificates: true, mode: optional, admins: ['*', 'role:ops']}\n",
+    ],
+)
+def test_uploads_are_for_administrators_or_for_this_machine(folder: Path, rest: str) -> None:
+    (folder / "cosine.py").write_text("key")
+    config = load(HEAD + "model_control: {mode: explicit, allow_uploads: true, trusted: true}\n" + rest)
+    assert (config.model_control.allow_uploads, config.model_control.trusted) == (True, True)
+
+
+def test_a_reload_does_not_open_uploads_either(folder: Path) -> None:
+    """What needs a restart stays as it was: the uploads of the one file must not meet the ports or callers of the
+    other.
+    """
+    (folder / "cosine.py").write_text("key")
+    uploads = "model_control: {mode: explicit, allow_uploads: true}\n"
+    admin = "admin: {header: x-admin-key, value_file: cosine.py}\n"
+    before = load(HEAD + uploads + admin)
+    assert effective(before, load(HEAD + uploads + admin + "limits: {max_headers: 9}\n")).admin is not None
+    with pytest.raises(ConfigError, match=r"model_control\.allow_uploads: whoever reaches 0\.0\.0\.0:8000") as refused:
+        effective(before, load(HEAD))
+    assert "what only a restart would change" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"whoever reaches 0\.0\.0\.0:8000"):
+        effective(before, load(HEAD + LOCAL + uploads))
+
+
 def test_the_command_line_has_the_last_word_on_model_control(folder: Path) -> None:
-    config = load(HEAD + "model_control: {mode: explicit, load: [digits], allow_uploads: true}")
+    config = load(HEAD + LOCAL + "model_control: {mode: explicit, load: [digits], allow_uploads: true}")
     assert with_model_control(config, None, None, None) is config
     assert with_model_control(config, "poll", None, 2.5).model_control == ModelControl(
         mode="poll", poll_seconds=2.5, allow_uploads=True
@@ -511,6 +553,10 @@ models:
     path: models/digits
 """
 """A good model; what follows it stands on line 5."""
+LOCAL = """\
+listen:
+  http: [{bind: '127.0.0.1:8000'}]
+"""
 
 NAMES = "expected a name, not empty, without / and control characters"
 
@@ -905,6 +951,29 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "7:16: repositories[0]: not a directory: FOLDER/cosine.py",
         ],
     ),
+    "uploads, on the ports that there are where none are named": (
+        HEAD + "model_control: {mode: explicit, allow_uploads: true}\n",
+        [
+            "5:48: model_control.allow_uploads: whoever reaches 0.0.0.0:8000 could bring models of their own: needs "
+            "admin or auth, or a port of 127.0.0.1"
+        ],
+    ),
+    "uploads by gRPC": (
+        HEAD + LOCAL + "  grpc: [{bind: 'gpu7.lan:80', dialects: [grps, open_inference]}]\n"
+        "model_control: {mode: poll, allow_uploads: true, trusted: true}\n",
+        [
+            "8:44: model_control.allow_uploads: whoever reaches gpu7.lan:80 could bring models of their own: needs "
+            "admin or auth, or a port of 127.0.0.1"
+        ],
+    ),
+    "uploads of anybody among the administrators": (
+        HEAD + "model_control: {mode: explicit, allow_uploads: true}\n"
+        "listen: {http: [{bind: '[::]:80', auth: 'off'}]}\nauth: {certificates: true, admins: [anonymous]}\n",
+        [
+            "5:48: model_control.allow_uploads: auth.admins has anonymous: whoever reaches [::]:80 could bring models "
+            "of their own"
+        ],
+    ),
     "ports": (
         HEAD + "listen:\n  http: [{bind: '0.0.0.0:80'}, {bind: 'a:81'}, {bind: 'b:81'}, {bind: 'a:0'}, {bind: 'a:0'}]\n"
         "  grpc: [{bind: '127.0.0.1:80'}, {bind: '[::]:81'}]\n  metrics: {bind: 'a:81', x: 1}\n",
@@ -1125,6 +1194,9 @@ ONLY_CODE_KNOWS = {
     "not finite",
     "tensors of one name",
     "ports",
+    "uploads by gRPC",
+    "uploads of anybody among the administrators",
+    "uploads, on the ports that there are where none are named",
     "sequences beside what is declared",
     "sequences with priorities",
     "a control twice",

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from waiting import stays, until
 
+import gateway.reload
 from gateway.app import App, registries
 from gateway.config import load_config
 from gateway.reload import Outcome
@@ -41,6 +43,11 @@ KEY = {"x-admin": "secret"}
 
 def number(value: float, **more: Any) -> dict[str, Any]:
     return {"backend": "python", "path": "models.py:Number", "parameters": {"number": value}, **TENSORS, **more}
+
+
+def no_weights(house: Any) -> str:
+    """What is said of the class Wrong, and where in the operator's files that is."""
+    return f"no such weights ({house.file.parent / 'models.py'}, line 13)"
 
 
 WRONG = {"backend": "python", "path": "models.py:Wrong", **TENSORS}
@@ -110,14 +117,6 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     it = House(tmp_path)
     yield it
     await it.stop()
-
-
-async def until(what: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
 
 
 # ------------------------------------------------------------------------------------------------------ what is applied
@@ -201,7 +200,7 @@ async def test_readiness_and_the_response_cache_take_effect(house: House) -> Non
     outcome = await house.reload(readiness="lenient", response_cache={"max_bytes": 5000})
     assert outcome.result == "applied"
     assert outcome.changes.retried == ("b",)
-    assert outcome.errors == ("models.b version 1: no such weights",)
+    assert outcome.errors == (f"models.b version 1: {no_weights(house)}",)
     assert await house.ready()
     assert house.app._cache.max_bytes == 5000
 
@@ -328,7 +327,7 @@ async def test_a_model_that_fails_holds_back_routes_and_removals(house: House) -
     for _ in range(2):  # not only the first time
         outcome = await house.reload(models=models, routes=routes)
         assert outcome.result == "incomplete"
-        assert outcome.errors == ("models.a version 1: no such weights", "models.c version 1: no such weights")
+        assert outcome.errors == tuple(f"models.{name} version 1: {no_weights(house)}" for name in "ac")
         assert house.model("a") is a
         assert [await house.ask(name) for name in ("a", "b", "d", "r", "s")] == [1, 2, 4, 1, 2]
         assert (await house.ask("t"))[0] == 404
@@ -376,7 +375,7 @@ async def test_administrators_reload_by_a_call(house: House) -> None:
     assert answer["errors"] == [f'{house.file}:1:1: found "nonsense", expected a mapping']
     house.write(models={"a": WRONG, "b": number(2)})
     status, answer = await house.admin(KEY)
-    assert (status, answer["errors"]) == (500, ["models.a version 1: no such weights"])
+    assert (status, answer["errors"]) == (500, [f"models.a version 1: {no_weights(house)}"])
 
 
 async def test_without_an_administrator_there_is_no_such_page(house: House) -> None:
@@ -396,11 +395,15 @@ async def test_the_key_is_read_anew(house: House) -> None:
 
 async def test_a_caller_who_leaves_does_not_stop_a_reload(house: House) -> None:
     await house.start()
-    (house.folder / "slow.py").write_text("import time\ntime.sleep(0.3)\n" + MODELS)
+    waits = "import pathlib, time\nwhile not pathlib.Path(__file__).with_name('go').exists():\n    time.sleep(0.01)\n"
+    (house.folder / "slow.py").write_text(waits + MODELS)
     house.write(models={"a": number(1), "b": number(20, path="slow.py:Number")})
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await house.admin(KEY)
+    caller = asyncio.create_task(house.admin(KEY))
+    await until(lambda: house.app.reloads._running)
+    caller.cancel()
+    await asyncio.wait([caller])
+    await stays(lambda: house.app.reloads._running)
+    (house.folder / "go").touch()
     await until(lambda: house.app.reloads._counts["applied"] == 1)
     assert await house.ask("b") == 20
 
@@ -434,7 +437,26 @@ async def test_what_callers_have_unloaded_or_changed_stays_so(house: House) -> N
 # --------------------------------------------------------------------------------------------------- following the file
 
 
-async def test_a_file_that_is_followed(house: House) -> None:
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """Wait until the file has been looked at five times more."""
+    looks = 0
+    look = gateway.reload._print
+
+    def count(file: Path) -> Any:
+        nonlocal looks
+        looks += 1
+        return look(file)
+
+    async def again() -> None:
+        before = looks
+        await until(lambda: looks > before + 5)
+
+    monkeypatch.setattr(gateway.reload, "_print", count)
+    return again
+
+
+async def test_a_file_that_is_followed(house: House, looked: Callable[[], Awaitable[None]]) -> None:
     await house.start(reload={"watch": True, "poll_seconds": 0.03})
     counts = house.app.reloads._counts
 
@@ -450,25 +472,30 @@ async def test_a_file_that_is_followed(house: House) -> None:
     assert await house.ask("a") == 5
     os.utime(house.file)  # touched: the same content is not read anew
     replaced(5)
-    await asyncio.sleep(0.2)
+    await looked()
     assert sum(counts.values()) == 1
     house.file.write_text("nonsense")
     await until(lambda: counts["refused"] == 1)
     house.file.unlink()
-    await asyncio.sleep(0.1)
+    await looked()
     replaced(6)
     await until(lambda: counts["applied"] == 2)
     assert (await house.ask("a"), counts["refused"]) == (6, 1)
 
 
-async def test_a_file_is_read_once_it_is_whole(house: House) -> None:
-    await house.start(reload={"watch": True, "poll_seconds": 0.05})
-    text = yaml.safe_dump(house.config | {"models": {"a": number(5), "b": number(2)}})
-    with house.file.open("w") as file:
-        for line in text.splitlines(keepends=True):
-            file.write(line)
-            file.flush()
-            await asyncio.sleep(0.01)
+async def test_a_file_is_read_once_it_is_whole(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes between any two looks until it is."""
+    lines = iter(yaml.safe_dump(house.config | {"models": {"a": number(5), "b": number(2)}}).splitlines(keepends=True))
+    look = gateway.reload._print
+
+    def write_and_look(file: Path) -> Any:
+        with file.open("a") as more:
+            more.write(next(lines, ""))
+        return look(file)
+
+    await house.start(reload={"watch": True, "poll_seconds": 0.002})
+    house.file.write_text("")
+    monkeypatch.setattr(gateway.reload, "_print", write_and_look)
     counts = house.app.reloads._counts
     await until(lambda: counts["applied"] == 1)
     assert counts["refused"] == 0

@@ -25,7 +25,7 @@ async def test_whoever_asks_in_the_first_step_is_told_of_the_task() -> None:
 
     async def flow() -> None:
         tell_task(told.append)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         tell_task(told.append)
 
     task = begin(asyncio.get_running_loop(), flow())

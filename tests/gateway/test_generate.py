@@ -3,23 +3,24 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import aiohttp
 import numpy as np
 import pytest
+from waiting import settles, until
 
 from adapters.open_inference import KIND, OpenInferenceOptions
 from gateway.canonical import BYTES, InferRequest, InferResponse, ModelRef, TensorSpec
 from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound
 from gateway.http_server import HttpLimits, HttpListener
+from gateway.meter import Meter
 from gateway.metrics import Metrics
 from gateway.model import Model, ModelPlan
 from gateway.ports import Computation, Observe
 from gateway.questions import ServerDescription
-from gateway.scheduler import Meter
 from gateway.service import Service
 from gateway.sockets import bind
 from gateway.waiting import LevelPolicy, QueuePolicy
@@ -29,7 +30,7 @@ NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various "
     "number of responses"
 )
-IMPATIENCE_S = 10.0
+IMPATIENCE_S = 50.0
 
 
 class Talker:
@@ -84,7 +85,8 @@ class House:
     def __init__(self) -> None:
         self.talkers = {name: Talker(decoupled=name != "once") for name in ("stream", "once", "full")}
         self.models = {name: self._model(name, talker) for name, talker in self.talkers.items()}
-        config: Any = SimpleNamespace(readiness="strict", routes={}, models=dict.fromkeys(self.models))
+        models = dict.fromkeys(self.models)
+        config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models=models)
         repository: Any = SimpleNamespace(all_available=lambda: True)
         router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve)
         self.metrics = Metrics(lambda: ())
@@ -128,14 +130,6 @@ async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
 async def http(house: House) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(f"http://127.0.0.1:{house.port}") as session:
         yield session
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(round(IMPATIENCE_S / 0.01)):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def event(word: str, model: str = "stream") -> bytes:
@@ -289,10 +283,8 @@ async def test_a_reader_that_is_slow_pauses_the_model(house: House) -> None:
     reader, writer = await connect(house, limit=1000)
     writer.write(say("big"))
     await until(lambda: house.talker.said > 30)
-    said = -1
-    while said != house.talker.said:  # until nothing fits any more: sockets hold megabytes
-        said = house.talker.said
-        await asyncio.sleep(0.3)
+    await settles(lambda: house.talker.said)  # until nothing fits any more: sockets hold megabytes
+    said = house.talker.said
     assert 50_000 * said < 32 << 20
     for _ in range(100):
         await reader.readexactly(50_000)

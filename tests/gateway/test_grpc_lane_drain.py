@@ -6,6 +6,7 @@ import h2_wire as h2
 import pytest
 from h2_wire import Wire, connect, data, message
 from toy_rpc import CHAT, ECHO, HOLD, Toy
+from waiting import steps
 
 from gateway.http2_frames import REFUSED_STREAM
 
@@ -88,7 +89,7 @@ async def test_what_is_asked_meanwhile_is_answered_or_may_be_repeated(toy: Toy) 
         streams = []
         for n in range(30):
             streams.append(wire.ask(ECHO, b"%d" % n))
-            await asyncio.sleep(0.002)
+            await steps(3)
         toy.model.go.set()
         assert (await holding.answer(held)).body == b"held"
         await asyncio.gather(wire.end(), holding.end())

@@ -12,6 +12,7 @@ import h2_wire as h2
 import pytest
 from h2_wire import Wire, connect, data, frame, in_frames, literal, message, number, request, settings, window
 from toy_rpc import CHAT, ECHO, HOLD, Toy
+from waiting import steps
 
 from gateway.http2_frames import (
     ACK,
@@ -155,6 +156,12 @@ FAULTS = {
     "too small a content-length": Fault(asked(("content-length", "3")), STREAM),
     "too large a content-length": Fault(asked(("content-length", "300")), STREAM),
     "a content-length that is no number": Fault(asked(("content-length", "-1")), STREAM),
+    "a content-length of many digits": Fault(asked(("content-length", "9" * 5000)), STREAM),
+    "a content-length that begins with many zeros": Fault(asked(("content-length", "0" * 5000 + "10")), STREAM),
+    "two content-lengths": Fault(asked(("content-length", "10"), ("content-length", "10")), STREAM),
+    "an empty path": Fault(in_frames(1, literal(request(""))) + data(1, message(b"hello"), end=True), STREAM),
+    "a host that is not the authority": Fault(asked(("host", "elsewhere")), STREAM),
+    "two hosts": Fault(asked(("host", "test"), ("host", "test")), STREAM),
 }  # fmt: skip
 
 
@@ -248,7 +255,7 @@ async def test_a_half_closed_connection_may_still_be_answered(toy: Toy) -> None:
         await toy.until(lambda: toy.model.open)
         wire.hang_up()
         assert (await other.call(ECHO, b"hello")).body == b"hello"
-        await asyncio.sleep(0.05)
+        await steps()
         toy.model.go.set()
         await wire.until(lambda: wire.streams[stream].over)
         assert wire.closed or wire.streams[stream].status in (0, 14)

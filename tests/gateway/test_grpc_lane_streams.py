@@ -1,6 +1,5 @@
 """Streams over a gRPC port, by their bytes: how they go on, and how they end."""
 
-import asyncio
 import json
 from collections.abc import Callable
 
@@ -8,6 +7,7 @@ import h2_wire as h2
 import pytest
 from h2_wire import Wire, connect, data, message
 from toy_rpc import CHAT, COUNT, ECHO, HOLD, TELL, Toy
+from waiting import Clock
 
 
 async def test_a_stream_of_answers(toy: Toy) -> None:
@@ -105,12 +105,14 @@ async def test_a_deadline_ends_a_call_that_has_asked_nothing(method: str, toy: T
     assert toy.model.submitted == 1
 
 
-async def test_a_deadline_counts_from_the_call_and_not_from_its_message(toy: Toy) -> None:
+async def test_a_deadline_counts_from_the_call_and_not_from_its_message(toy: Toy, clock: Clock) -> None:
     async with await connect(toy.port) as wire:
         stream = wire.open_stream(TELL, ("grpc-timeout", "100S"))
-        await asyncio.sleep(1.1)
+        await wire.echo()
+        await clock.advance(1.1)
         wire.send(data(stream, message(b""), end=True))
-        assert json.loads((await wire.answer(stream)).body)["left"] < 99
+        left = json.loads((await wire.answer(stream)).body)["left"]
+        assert left == pytest.approx(98.9) if toy.lane else left < 100
 
 
 async def test_a_deadline_ends_a_stream_of_answers(toy: Toy) -> None:

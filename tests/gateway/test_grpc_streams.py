@@ -5,7 +5,6 @@ answers when the test says so.
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ import aio_port
 import grpc
 import pytest
 from aio_port import AioServer
+from waiting import settles, stays, steps, until
 
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import Code, DeadlineExceeded, GatewayError, InvalidArgument, ModelFailed
@@ -75,7 +75,7 @@ def decode(call: Call, resolve: Resolve) -> InferRequest:
     model, name, *_ = bytes(call.body[:100]).decode().split()
     if model == "wrong":
         raise InvalidArgument(f"{name} is wrong")
-    return InferRequest(resolve(ModelRef(model)), {}, name, wire=call.headers)
+    return InferRequest(resolve(ModelRef(model)), {}, name, stream=True, wire=call.headers)
 
 
 def encode(answer: InferResponse, request: InferRequest) -> Reply:
@@ -113,14 +113,6 @@ class House:
         return [self.asked[name] for name in names]
 
 
-async def until(happened: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if happened():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen within ten seconds")
-
-
 async def read(chat: Any) -> str:
     body = await asyncio.wait_for(chat.read(), 10)
     return "the end" if body is grpc.aio.EOF else bytes(body).decode()
@@ -131,7 +123,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
     handle = Handle()
     plain = make_model("plain", {}, {}, handle=handle)
     views = {"plain": plain, "many": replace(plain, name="many", decoupled=True)}
-    config: Any = SimpleNamespace(readiness="strict", routes={}, models={})
+    config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={})
 
     def resolve(ref: ModelRef) -> Any:
         return views[ref.name]
@@ -221,8 +213,7 @@ async def test_few_questions_are_open_at_a_time(house: House) -> None:
 
     asking = asyncio.create_task(ask())
     await house.submitted(str(IN_FLIGHT - 1))
-    await asyncio.sleep(0.1)
-    assert len(house.asked) == IN_FLIGHT
+    await stays(lambda: len(house.asked) == IN_FLIGHT)
     for number in range(IN_FLIGHT * 2):
         (asked,) = await house.submitted(str(number))
         asked.say(number)
@@ -237,7 +228,7 @@ async def test_everything_is_answered_after_the_last_question(house: House) -> N
     await chat.write(b"many b")
     await chat.done_writing()
     a, b = await house.submitted("a", "b")
-    await asyncio.sleep(0.05)
+    await steps()
     a.say(1)
     b.say(1)
     assert sorted([await read(chat) for _ in range(4)]) == ["a=1", "b ends", "b=1", "the end"]
@@ -297,8 +288,7 @@ async def test_a_server_that_stops_answers_what_was_asked_and_waits_for_nobodys_
     assert await read(idle) == "idle=1"
     await busy.write(b"plain a")
     (a,) = await house.submitted("a")
-    begun = time.monotonic()
-    stopping = asyncio.create_task(house.listener.stop(10))
+    stopping = asyncio.create_task(house.listener.stop(600))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await read(idle)
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
@@ -308,7 +298,6 @@ async def test_a_server_that_stops_answers_what_was_asked_and_waits_for_nobodys_
         await read(busy)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     await stopping
-    assert time.monotonic() - begun < 5
 
 
 async def test_a_reader_that_is_slow_slows_only_its_own_answers(house: House) -> None:
@@ -317,7 +306,7 @@ async def test_a_reader_that_is_slow_slows_only_its_own_answers(house: House) ->
     (a,) = await house.submitted("a")
     for _ in range(1000):
         a.answers.put_nowait("x" * 100_000)
-    await asyncio.sleep(0.3)
+    await settles(lambda: a.taken)
     waiting = a.taken
     assert waiting < 200, "what is not read waits where it is made"
     await quick.write(b"plain b")

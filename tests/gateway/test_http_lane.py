@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from waiting import Clock, settles, stays, steps, until
 
 from gateway import http_server
 from gateway.errors import GatewayError
@@ -35,6 +36,7 @@ REPLIES = {
     "/bigstream": [Reply(part, streamed=True) for part in BIG],
     "/big": [Reply(BIG)],
     "/nothing": [Reply(b"", 204)],
+    "/empty": [Reply(b"", 200)],
     "/bye": [Reply(b"bye", 200, {"Connection": "close"})],
     "/split": [Reply(b"", 200, {"X": "a\r\nSet-Cookie: b"})],
 }
@@ -115,14 +117,17 @@ class Server:
             raise
         return await asyncio.open_connection(sock=sock)
 
-    async def talk(self, *parts: bytes, pause: float = 0.0, patience: float = 5.0) -> list[Answer]:
-        """The answers to these parts until the server closes, or says nothing more for a while."""
+    async def talk(self, *parts: bytes, turns: int = 1, patience: float = 5.0) -> list[Answer]:
+        """The answers to these parts, between which the loop has so many turns, until the server closes, or says
+        nothing more for a while.
+        """
         reader, writer = await self.open()
         try:
             for part in parts:
                 if not writer.is_closing():
                     writer.write(part)
-                await asyncio.sleep(pause)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
             data = b""
             with contextlib.suppress(ConnectionError):
                 while more := await read_within(patience, reader):
@@ -240,7 +245,7 @@ WAYS = [
     (get(b"/yield"), ["lane"], ["GET", "/yield", 0, "", None]),
     (CHUNKED, ["aiohttp"], ["POST", "/a", 5, "abcde", None]),
     (post(b"abc", b"/a", b"Transfer-Encoding:"), None, None),
-    (get(b"/a", b"X-A: b", b"X-A: c"), ["aiohttp"], ["GET", "/a", 0, "", "b"]),
+    (get(b"/a", b"X-A: b", b"X-A: c"), ["aiohttp"], ["GET", "/a", 0, "", "b, c"]),
     (get(b"//a"), ["aiohttp"], None),
     (b"\r\n" + get(), ["aiohttp"], ["GET", "/a", 0, "", None]),
     (get(b"/a", *(b"x-%d: y" % n for n in range(80))), ["aiohttp"], None),
@@ -413,7 +418,7 @@ async def test_pipelined_mixes_are_answered_in_order(lane: Server, start: Start)
 @pytest.mark.parametrize("request_", [post(b"abc"), CHUNKED, get(b"/stream")])
 async def test_split_at_every_position(server: Server, request_: bytes) -> None:
     async def split(at: int) -> None:
-        found = await server.talk(request_[:at], request_[at:] + BYE, pause=0.005)
+        found = await server.talk(request_[:at], request_[at:] + BYE, turns=10)
         assert [answer.status for answer in found] == [200, 200]
 
     for first in range(1, len(request_), 20):
@@ -421,7 +426,7 @@ async def test_split_at_every_position(server: Server, request_: bytes) -> None:
 
 
 async def test_byte_by_byte(lane: Server) -> None:
-    found = await lane.talk(*(bytes([byte]) for byte in post(b"abc") + get(b"/stream") + CHUNKED + BYE), pause=0.0005)
+    found = await lane.talk(*(bytes([byte]) for byte in post(b"abc") + get(b"/stream") + CHUNKED + BYE), turns=5)
     assert [(answer.status, answer.way) for answer in found] == [(200, "lane"), (200, ""), (200, "aiohttp"), (200, "")]
     assert found[1].body == b"onetwoend"
 
@@ -450,6 +455,19 @@ async def test_a_head_request_has_no_body_in_its_answer(server: Server) -> None:
     first, second = data.split(b"\r\n\r\n", 1)
     assert b"Content-Length: 27\r\n" in first + b"\r\n"
     assert second.startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+@pytest.mark.parametrize(("method", "has_length"), [(b"GET", True), (b"HEAD", False)])
+async def test_an_empty_answer_says_what_it_is_and_to_head_no_length(
+    server: Server, method: bytes, has_length: bool
+) -> None:
+    reader, writer = await server.open()
+    writer.write(get(b"/empty").replace(b"GET", method) + BYE)
+    head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
+    assert rest.startswith(b"HTTP/1.1 200")
+    assert b"Content-Type: application/octet-stream" in head
+    assert (b"Content-Length" in head) == has_length
     writer.close()
 
 
@@ -505,13 +523,13 @@ async def test_a_body_that_is_too_large_and_here(lane: Server) -> None:
 async def test_a_slow_reader_gets_everything_and_holds_up_what_follows(server: Server, path: bytes) -> None:
     reader, writer = await server.open()
     writer.write(get(path) + BYE)
-    await asyncio.sleep(0.2)
-    assert server.echo.begun == [path.decode()]
+    await until(lambda: server.echo.begun)
+    await stays(lambda: server.echo.begun == [path.decode()])
     data = bytearray()
     while more := await reader.read(1 << 16):
         data += more
         if len(data) < 1_000_000:
-            await asyncio.sleep(0.002)
+            await steps()
     first, second = answers(bytes(data))
     assert first.body == b"".join(BIG)
     assert second.body == b"bye"
@@ -523,8 +541,9 @@ async def test_reading_ahead_is_bounded(lane: Server) -> None:
     writer.write(get(b"/wait"))
     count = 200_000
     writer.write(get() * count + BYE)
-    await asyncio.sleep(0.3)
+    await until(lambda: lane.echo.begun)
     (connection,) = lane.listener._lane.connections  # type: ignore[union-attr]
+    await settles(lambda: len(connection._ahead))
     assert len(connection._ahead) <= 2 * READ_BYTES
     assert lane.echo.begun == ["/wait"]
     lane.echo.go_on.set()
@@ -534,18 +553,45 @@ async def test_reading_ahead_is_bounded(lane: Server) -> None:
 
 
 async def gone(server: Server) -> None:
-    for _ in range(200):
-        if not server.listener._lane.connections:  # type: ignore[union-attr]
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("a connection is left")
+    await until(lambda: not server.listener._lane.connections)  # type: ignore[union-attr]
+
+
+async def given_up(server: Server, clock: Clock) -> None:
+    """Move the clock on until the server has closed every connection."""
+    begun = clock()
+    while server.listener._lane.connections:  # type: ignore[union-attr]
+        await clock.advance(QUICK.sweep)
+        assert clock() - begun < 2
+
+
+async def slowly(server: Server, clock: Clock, *parts: bytes, pause: float) -> list[Answer]:
+    """The answers to these parts, with pauses by the clock between them, until the server closes."""
+    reader, writer = await server.open()
+    data = bytearray()
+
+    async def hear() -> None:
+        with contextlib.suppress(ConnectionError):
+            while more := await reader.read(1 << 20):
+                data.extend(more)
+
+    hearing = asyncio.create_task(hear())
+    for part in parts:
+        if not writer.is_closing():
+            writer.write(part)
+        await clock.advance(pause / 2)
+        await clock.advance(pause / 2)
+    while not hearing.done():
+        await clock.advance(QUICK.sweep)
+    writer.close()
+    return answers(bytes(data))
 
 
 @pytest.mark.parametrize("part", [b"", b"POST /a HT", post(b"x" * 100_000)[:50_000], post(b"abc")[:-1]])
 async def test_a_client_that_leaves_in_the_middle_of_its_request(lane: Server, part: bytes) -> None:
     _, writer = await lane.open()
     writer.write(part)
-    await asyncio.sleep(0.05)
+    await until(lambda: lane.listener.traffic().connections)
+    await steps()
     writer.transport.abort()
     await gone(lane)
     assert lane.echo.begun == []
@@ -555,10 +601,11 @@ async def test_a_client_that_leaves_in_the_middle_of_its_request(lane: Server, p
 async def test_a_client_that_leaves_in_the_middle_of_its_answer(lane: Server, path: bytes) -> None:
     _, writer = await lane.open()
     writer.write(get(path))
-    await asyncio.sleep(0.1)
+    await until(lambda: lane.echo.begun)
+    await settles(lambda: lane.listener.traffic().sent)
     writer.transport.abort()
     await gone(lane)
-    await asyncio.sleep(0.05)
+    await until(lambda: lane.echo.cancelled)
     assert lane.echo.cancelled == 1
     assert len(await lane.talk(get() + BYE)) == 2
 
@@ -570,7 +617,7 @@ async def test_a_client_that_leaves_before_its_request_began_to_wait(lane: Serve
     await lane.echo.asked.wait()
     for connection in list(lane.listener._lane.connections):  # type: ignore[union-attr]
         connection.connection_lost(None)
-    await asyncio.sleep(0.05)
+    await until(lambda: lane.echo.cancelled)
     assert lane.echo.cancelled == 1
     writer.close()
 
@@ -579,56 +626,56 @@ async def test_a_client_that_leaves_before_its_request_began_to_wait(lane: Serve
     ("parts", "count"),
     [([], 0), ([b"POST /a"], 0), ([post(b"x" * 9)[:-1]], 0), ([post(b"abc")], 1), ([post(b"a"), b"GET"], 1)],
 )
-async def test_patience_ends(start: Start, parts: list[bytes], count: int) -> None:
+async def test_patience_ends(start: Start, parts: list[bytes], count: int, clock: Clock) -> None:
     server: Server = await start(patience=QUICK)
-    begun = asyncio.get_running_loop().time()
-    assert len(await server.talk(*parts, pause=0.05)) == count
-    assert 0.15 < asyncio.get_running_loop().time() - begun < 2
+    begun = clock()
+    assert len(await slowly(server, clock, *parts, pause=0.05)) == count
+    assert 0.15 < clock() - begun < 0.5
     await gone(server)
 
 
-async def test_patience_is_with_heads_and_not_with_their_bytes(start: Start) -> None:
+async def test_patience_is_with_heads_and_not_with_their_bytes(start: Start, clock: Clock) -> None:
     server: Server = await start(patience=QUICK)
-    found = await server.talk(*(bytes([byte]) for byte in get() * 2), pause=0.02)
+    found = await slowly(server, clock, *(bytes([byte]) for byte in get() * 2), pause=0.02)
     assert found == []
 
 
-async def test_patience_is_with_bodies_that_come_on(start: Start) -> None:
+async def test_patience_is_with_bodies_that_come_on(start: Start, clock: Clock) -> None:
     server: Server = await start(patience=QUICK)
     request = post(b"x" * 10)
-    found = await server.talk(request[:-10], *([b"x"] * 10), BYE, pause=0.1)
+    found = await slowly(server, clock, request[:-10], *([b"x"] * 10), BYE, pause=0.1)
     assert [answer.status for answer in found] == [200, 200]
 
 
-async def test_patience_with_a_client_that_never_reads_nor_ends(start: Start) -> None:
+async def test_patience_with_a_client_that_never_reads_nor_ends(start: Start, clock: Clock) -> None:
     server: Server = await start(patience=QUICK)
     reader, writer = await server.open()
     writer.write(post(b"").replace(b": 0", b": 90000000"))
     assert (await reader.readline()).startswith(b"HTTP/1.1 413")
-    await gone(server)
+    await given_up(server, clock)
     writer.close()
 
 
 @pytest.mark.parametrize("path", [b"/big", b"/bigstream"])
-async def test_patience_with_answers_that_nobody_takes(start: Start, path: bytes) -> None:
+async def test_patience_with_answers_that_nobody_takes(start: Start, path: bytes, clock: Clock) -> None:
     server: Server = await start(patience=QUICK)
     _, writer = await server.open()
     writer.write(get(path))
-    await gone(server)
+    await until(lambda: server.echo.begun)
+    await given_up(server, clock)
     writer.close()
 
 
 @pytest.mark.parametrize("path", [b"/big", b"/bigstream"])
-async def test_patience_is_with_readers_that_go_on(start: Start, path: bytes) -> None:
+async def test_patience_is_with_readers_that_go_on(start: Start, path: bytes, clock: Clock) -> None:
     """8 MB at 5 MB/s: longer than the patience with a reader that takes nothing."""
     server: Server = await start(patience=replace(QUICK, answer=0.6))
     reader, writer = await server.open(buffer_bytes=1 << 16)
-    clock = asyncio.get_running_loop().time
     begun, count = clock(), 0
     try:
         writer.write(get(path))
         while count < 8_000_000:
-            await asyncio.sleep(0.01)
+            await clock.advance(0.01)
             due = min(int(5_000_000 * (clock() - begun)), 8_000_000) - count
             await reader.readexactly(due)
             count += due
@@ -642,7 +689,7 @@ async def test_patience_is_with_readers_that_go_on(start: Start, path: bytes) ->
 
 @pytest.mark.parametrize("request_", [get(b"/wait"), CHUNKED.replace(b"/a", b"/wait")])
 async def test_the_end_waits_for_what_is_being_answered(start: Start, request_: bytes) -> None:
-    server: Server = await start(grace=5)
+    server: Server = await start(grace=600)
     idle = await server.open()
     used = await server.open()
     used[1].write(get())
@@ -653,7 +700,6 @@ async def test_the_end_waits_for_what_is_being_answered(start: Start, request_: 
     half = await server.open()
     half[1].write(post(b"abc")[:-1])
     await server.echo.asked.wait()
-    begun = asyncio.get_running_loop().time()
     stopping = asyncio.create_task(server.listener.stop())
     for reader, _ in (idle, used):
         assert await reader.read() == b""
@@ -666,20 +712,21 @@ async def test_the_end_waits_for_what_is_being_answered(start: Start, request_: 
         (answer,) = answers(await reader.read())
         assert (answer.status, answer.headers["connection"]) == (200, "close")
     await stopping
-    assert asyncio.get_running_loop().time() - begun < 2
     for _, writer in (idle, used, running, half):
         writer.close()
 
 
 @pytest.mark.parametrize("request_", [get(b"/wait"), CHUNKED.replace(b"/a", b"/wait")])
-async def test_the_end_does_not_wait_for_ever(start: Start, request_: bytes) -> None:
+async def test_the_end_does_not_wait_for_ever(start: Start, request_: bytes, clock: Clock) -> None:
     server: Server = await start(grace=0.4)
     reader, writer = await server.open()
     writer.write(request_)
     await server.echo.asked.wait()
-    begun = asyncio.get_running_loop().time()
-    await server.listener.stop()
-    assert 0.35 < asyncio.get_running_loop().time() - begun < 0.75
+    begun = clock()
+    stopping = asyncio.create_task(server.listener.stop())
+    while not stopping.done():
+        await clock.advance(0.05)
+    assert 0.35 < clock() - begun < 0.75
     with contextlib.suppress(ConnectionError):
         assert await reader.read() == b""
     assert server.echo.cancelled == 1
@@ -720,21 +767,22 @@ async def test_who_asks_just_before_the_end_is_answered(start: Start, request_: 
     await stopping
 
 
-async def test_a_head_that_has_begun_before_the_end(start: Start) -> None:
+async def test_a_head_that_has_begun_before_the_end(start: Start, clock: Clock) -> None:
     """It is answered if it comes soon, and not waited for long."""
-    server: Server = await start(grace=5)
+    server: Server = await start(grace=600)
     soon, never = await server.open(), await server.open()
     for _, writer in (soon, never):
         writer.write(get()[:-2])
-    await asyncio.sleep(0.05)
+    await until(lambda: server.listener.traffic().connections == 2)
+    await steps()
     stopping = asyncio.create_task(server.listener.stop())
-    await asyncio.sleep(0.2)
+    await clock.advance(0.2)
     soon[1].write(get()[-2:])
     (answer,) = answers(await soon[0].read())
     assert (answer.status, answer.headers["connection"]) == (200, "close")
-    begun = asyncio.get_running_loop().time()
+    assert not stopping.done()
+    await clock.advance(3)
     assert await never[0].read() == b""
-    await stopping
-    assert asyncio.get_running_loop().time() - begun < 3
+    await until(stopping.done)
     for _, writer in (soon, never):
         writer.close()

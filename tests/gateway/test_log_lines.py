@@ -215,8 +215,8 @@ def test_a_line_of_a_call(
     assert lines.end(endpoint, called, question, Code.UNAVAILABLE, "QueueFull", 0.0125) == 1
     assert called.trail is None
     line = json.loads(lines.take()[0])
-    said = datetime.fromisoformat(line.pop("time")).timestamp()
-    assert int(before * 1e3) / 1e3 - 1e-3 <= said <= time.time()
+    said, after = datetime.fromisoformat(line.pop("time")).timestamp(), time.time()
+    assert int(before * 1e3) / 1e3 - 1e-3 <= said <= after
     key = [model, listener, "plain", "http", "infer", "UNAVAILABLE", "QueueFull", 503, "10.0.0.7", caller]
     ran = {"rows": 2, "batch_rows": 8, "queue_ms": 500.0, "compute_ms": 250.0}
     assert line == {

@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 import pytest
 import yaml
+from waiting import until
 
 from adapters import pb
 from gateway import client
@@ -198,13 +199,10 @@ async def test_every_call_leaves_a_line(make: Make) -> None:
 
 async def test_a_caller_who_leaves_is_logged(make: Make) -> None:
     house = await make(access_log={"file": "access.log"})
-    with pytest.raises(asyncio.TimeoutError):
-        async with asyncio.timeout(0.2):
-            await house.infer("echo", 30)
-    for _ in range(100):
-        if house.app.observer.access_log.written:  # type: ignore[union-attr]
-            break
-        await asyncio.sleep(0.02)
+    caller = asyncio.create_task(house.infer("echo", 3000))
+    await until(lambda: house.app.repository.snapshot.models["echo"][1].running)
+    caller.cancel()
+    await until(lambda: house.app.observer.access_log.written)  # type: ignore[union-attr]
     (line,) = await house.lines()
     assert (line["code"], line["model"]) == ("CANCELLED", "echo")
 
@@ -344,14 +342,16 @@ async def test_who_is_turned_away_is_counted_by_reason(make: Make) -> None:
 
 async def test_what_passes_through_a_port(make: Make) -> None:
     house = await make()
-    running = asyncio.ensure_future(house.infer("echo", 1))
-    await asyncio.sleep(0.3)
-    found = await house.series()
+    running = asyncio.ensure_future(house.infer("echo", 3000))
+    await until(lambda: house.app.repository.snapshot.models["echo"][1].running)
     front = '{listener="front",transport="http"}'
+    found = await house.series()
     assert found[f"tensorgate_calls_in_flight{front}"] == 2  # this one, too
     assert found[f"tensorgate_open_connections{front}"] == 2
-    await running
-    await house.call("echo")
+    running.cancel()
+    while found[f"tensorgate_calls_in_flight{front}"] > 1:
+        found = await house.series()
+    await house.call("full")
     found = await house.series()
     assert found[f"tensorgate_calls_in_flight{front}"] == 1
     assert found[f"tensorgate_received_bytes_total{front}"] > 60
@@ -369,10 +369,7 @@ async def test_the_state_of_the_process(make: Make) -> None:
     assert sum(name.startswith("tensorgate_build_info{") for name in found) == 1
     assert found['tensorgate_model_load_seconds{model="echo",version="1"}'] > 0
     assert found["tensorgate_access_log_lines_total"] == 1
-    for _ in range(30):
-        if found["tensorgate_event_loop_lag_seconds_count"]:
-            break
-        await asyncio.sleep(0.1)
+    while not found["tensorgate_event_loop_lag_seconds_count"]:
         found = await house.series()
     assert found["tensorgate_event_loop_lag_seconds_count"] >= 1
     house.app.service.draining = True
@@ -418,7 +415,7 @@ async def test_health_asks_what_a_port_speaks(make: Make) -> None:
     house = await make(listen=ports)
     url, address = house.app.addresses
     grpc_address = address.removeprefix("grpc://")
-    gateways = (client.Gateway(url, 5), client.GrpcGateway(grpc_address, 5))
+    gateways: tuple[Any, ...] = (client.Gateway(url, 5), client.GrpcGateway(grpc_address, 5))
     told: list[str] = []
     for gateway in gateways:
         await asyncio.to_thread(client.health, gateway, False, 0, told.append)

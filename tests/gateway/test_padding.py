@@ -1,12 +1,12 @@
 """Padding and ragged lengths from YAML to the rows of callers that shared a batch."""
 
-import asyncio
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from waiting import until
 
 from gateway.app import App, registries
 from gateway.canonical import (
@@ -91,7 +91,7 @@ async def test_who_shares_a_batch_and_what_they_get(tmp_path: Path, keys: str, s
 
     sent = [[[99]], [[1]], [[2, 3, 4], [5, 6, 7]], [[1, 2, 3, 4, 5]]]
     answers = [submit(sent[0])]
-    await asyncio.sleep(0.01)
+    await until(lambda: app.repository.snapshot.models["m"][1].running)
     answers += [submit(x) for x in sent[1:]]
     module["GATE"].set()
     for x, answer in zip(sent, answers, strict=True):

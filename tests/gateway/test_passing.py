@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from waiting import Clock
 
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import (
@@ -241,12 +241,12 @@ async def test_a_caller_who_never_waits_gives_its_place_back(bench: Any, ask: An
     assert (await b.submit(ask(8)).take()).outputs["y"].tolist() == [8]
 
 
-async def test_whoever_is_late_is_told_that(bench: Any, ask: Any) -> None:
+async def test_whoever_is_late_is_told_that(bench: Any, ask: Any, clock: Clock) -> None:
     """Whatever the model says of it then; an answer is an answer."""
     b = bench(copies=2)
     b.executor.gate.clear()
-    late = [asyncio.ensure_future(b.submit(ask(x, deadline=time.monotonic() + 0.01)).take()) for x in (-1, 7)]
-    await asyncio.sleep(0.03)
+    late = [asyncio.ensure_future(b.submit(ask(x, deadline=clock() + 0.01)).take()) for x in (-1, 7)]
+    await clock.advance(0.03)
     b.executor.gate.set()
     with pytest.raises(DeadlineExceeded):
         await late[0]

@@ -19,12 +19,12 @@ from gateway.catalog import YamlCatalog
 from gateway.config import load_config
 from gateway.errors import InputCount, ModelNotFound, SequenceNotStarted, UnknownOutput
 from gateway.loader import Hooks, LoadReport
+from gateway.meter import Meter
 from gateway.metrics import Metrics
 from gateway.policies import queue_policy
 from gateway.ports import ModelView
 from gateway.repository import Repository
 from gateway.router import Router
-from gateway.scheduler import Meter
 from gateway.waiting import LevelPolicy, QueuePolicy
 
 MODELS = '''

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from waiting import Clock, until
 
 from gateway import app, inventory
 from gateway.app import App, registries
@@ -71,21 +72,25 @@ def reclaimed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return threads
 
 
-async def test_models_that_leave_together_cost_one_look(start: Any, reclaimed: list[str]) -> None:
+async def test_models_that_leave_together_cost_one_look(start: Any, reclaimed: list[str], clock: Clock) -> None:
     made = start("Model1", "Model2", "Model3")
     await made.load(lambda report: None)
-    await asyncio.sleep(0.2)
+    await clock.advance(1)
     assert reclaimed == []
     await asyncio.gather(made.repository.unload("Model1"), made.repository.unload("Model2"))
-    await asyncio.sleep(0.3)
+    await until(lambda: made.repository._reclaiming)
+    await clock.advance(0.1)
+    await until(lambda: reclaimed)
+    await clock.advance(1)
     assert len(reclaimed) == 1
     await made.repository.load("Model3")  # anew: what served before leaves
-    await asyncio.sleep(0.3)
-    assert len(reclaimed) == 2
+    await until(lambda: made.repository._reclaiming)
+    await clock.advance(0.1)
+    await until(lambda: len(reclaimed) == 2)
     assert threading.main_thread().name not in reclaimed
     await made.repository.unload("Model3")
     await made.drain()  # nobody waits for it, and it is not begun any more
-    await asyncio.sleep(0.3)
+    await clock.advance(1)
     assert len(reclaimed) == 2
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from waiting import stays, steps, until
 
 from adapters.pb import message
 from adapters.tf_serving.proto_routes import GRPC_ENDPOINTS
@@ -169,11 +170,7 @@ class World:
         await self.until(lambda: not (self.repository._work or self.repository._leaving))
 
     async def until(self, what: Callable[[], bool]) -> None:
-        for _ in range(500):
-            if what():
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("it never happened")
+        await until(what)
 
 
 def text_message(kind: str, text: str) -> Any:
@@ -606,7 +603,7 @@ async def test_lists_while_the_disk_is_followed(make: Any, tmp_path: Path) -> No
         assert await world.reload(world.entry("a", ALL + labels(stable=version))) == OK
         for _ in range(3):
             assert await world.predict("a/labels/stable") == version
-            await asyncio.sleep(0.002)
+            await steps()
     await world.until(lambda: set(world.repository.snapshot.models["a"]) == {1, 2, 3, 4})
     assert await world.predict("a/labels/stable") == 3.0
     shutil.rmtree(world.folder / "roots/a/4")
@@ -614,8 +611,7 @@ async def test_lists_while_the_disk_is_followed(make: Any, tmp_path: Path) -> No
     assert (await world.reload(world.entry("a", specific(2)), world.entry("other"))) == OK
     await world.until(lambda: set(world.repository.snapshot.models["a"]) == {2})
     assert await world.predict("other") == 9.0
-    await asyncio.sleep(0.05)
-    assert set(world.repository.snapshot.models["a"]) == {2}
+    await stays(lambda: set(world.repository.snapshot.models["a"]) == {2})
     polling.cancel()
 
 

@@ -196,7 +196,8 @@ async def test_states_and_readiness(make: Any, folders: Any) -> None:
         ]
         assert world.resolved(name="a") == ("a", 1)
         assert [report.error for report in world.reports][:2] == ["", "the file is cut short"]
-        assert "no version to load" in world.reports[2].error
+        assert "no version to load in /" in world.reports[2].error
+        assert "the folder is empty, expected folders with whole numbers" in world.reports[2].error
         with pytest.raises(ModelNotFound) as caught:
             world.repository.statuses("empty")
         assert caught.value.known

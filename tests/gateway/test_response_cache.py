@@ -51,6 +51,7 @@ DIFFERENT = {
     "the signature": request(signature="other"),
     "the outputs": request(outputs=(OutputRequest("y"),)),
     "classes": request(outputs=(OutputRequest("y", 2),)),
+    "that a stream is wanted": request(stream=True),
 }
 
 
@@ -115,7 +116,14 @@ def test_each_version_has_answers_of_its_own_until_it_is_unloaded() -> None:
     assert (cache.entries, cache.nbytes) == (0, 0)
 
 
-@pytest.mark.parametrize("facts", [{"sequence": Sequence(1)}, {"into": {}}], ids=["sequence", "shared memory"])
+UNKNOWN: dict[str, dict[str, Any]] = {
+    "sequence": {"sequence": Sequence(1)},
+    "shared memory": {"into": {}},
+    "on a device": {"on_device": True},
+}
+
+
+@pytest.mark.parametrize("facts", UNKNOWN.values(), ids=UNKNOWN)
 def test_some_requests_are_never_known(facts: dict[str, Any]) -> None:
     assert ResponseCache().key(VERSION, request(**facts)) is None
 

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from node_forms import FORMS, Form, Refused
 from onnx import TensorProto, helper
+from waiting import steps
 
 from backends.remote.connection import HttpConnection
 from backends.remote.grpc_connection import GrpcConnection
@@ -142,7 +143,7 @@ class World:
         return self.app.router.resolve(ModelRef(name))
 
     async def _act(self, action: Action) -> str:
-        await asyncio.sleep(action.after_ms / 1e3)
+        await steps(int(action.after_ms))
         try:
             return await _KINDS[action.kind](self, action)
         except Exception as error:  # whoever fails must not end the others' wait
@@ -192,7 +193,7 @@ class World:
         )
         answer = b""
         while len(answer) < size:
-            await asyncio.sleep(action.lasts_ms / 1e4)
+            await steps(int(action.lasts_ms))
             answer += await reader.read(50)
         writer.close()
         await writer.wait_closed()
@@ -225,7 +226,7 @@ class World:
                 number += bool(outputs)
                 if number >= most:
                     return ""
-                await asyncio.sleep(action.lasts_ms / 1e5)
+                await steps(int(action.lasts_ms))
         except GatewayError as error:
             own = x[0, 2] < 0 and number == 3 and f"refused {x[0, 0]}" in str(error)
             return "" if own else f"{action}: {error!r} after {number} answers to {x}"

@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import grpc
+import h2_wire as h2
 import pytest
 import yaml
 
 from adapters import pb
 from adapters.open_inference.routes import ENDPOINTS as OPEN_INFERENCE
+from gateway import auth
 from gateway.app import App, registries
 from gateway.config import load_config
+from gateway.http_body import PROCESS
 
 MODEL = """
 class Echo:
@@ -317,6 +320,48 @@ async def test_grpc(house: House, credential: str) -> None:
                 assert code is STATUS[want], (method, code, text)
 
 
+TWICE = {
+    "two keys": [("authorization", f"Bearer {KEYS['alice']}"), ("authorization", f"Bearer {KEYS['root']}")],
+    "one key twice": [("authorization", f"Bearer {KEYS['alice']}")] * 2,
+    "a wrong one first": [("authorization", "Bearer wrong"), ("authorization", f"Bearer {KEYS['alice']}")],
+    "a wrong one last": [("authorization", f"Bearer {KEYS['alice']}"), ("authorization", "Bearer wrong")],
+    "in another header": [("x-api-key", KEYS["alice"]), ("x-api-key", KEYS["root"])],
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+async def test_credentials_that_are_said_twice(name: str, house: House) -> None:
+    """Whoever stands before us may have looked at the first, or at the last: so nobody is let in by either."""
+    assert house.channel is not None
+    for path in ("/v2", "/v1/models/m/metadata", "/grps/v1/metadata/server"):
+        async with house.session.get(house.http + path, headers=TWICE[name]) as answer:
+            assert answer.status == 401, path
+            assert "WWW-Authenticate" in answer.headers
+    method = "/inference.GRPCInferenceService/ServerMetadata"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await house.channel.unary_unary(method)(b"", metadata=TWICE[name], timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_nothing_large_is_kept_of_strangers_over_grpc(house: House) -> None:
+    """The same words as for a small message, before the large one has come."""
+    method = "/inference.GRPCInferenceService/ModelInfer"
+    address = house.app.addresses[1].removeprefix("grpc://")
+    before = PROCESS.taken
+    async with await h2.connect(int(address.rpartition(":")[2])) as wire:
+        await wire.settled()
+        small = await wire.call(method, b"")
+        stream = wire.open_stream(method)
+        wire.send(h2.data(stream, b"\0" + (1 << 29).to_bytes(4, "big") + bytes(1000)))
+        large = await wire.answer(stream)
+        assert (large.status, large.text) == (small.status, small.text)
+        assert large.status == 16
+        assert PROCESS.taken == before
+        known = wire.open_stream(method, ("authorization", f"Bearer {KEYS['alice']}"))
+        await wire.send_data(known, h2.message(bytes(200_000)))
+        assert (await wire.answer(known)).status == 3
+
+
 async def test_grps_names_its_model_in_the_message(house: House) -> None:
     message = pb.message("grps.protos.v1.GrpsMessage")(model="m-1")
     message.gtensors.tensors.add(name="x", dtype=7, shape=[1], flat_float32=[1.0])
@@ -402,16 +447,17 @@ async def test_a_large_body_of_a_stranger_is_not_waited_for(house: House) -> Non
         writer.close()
 
 
-async def test_keys_are_read_again(house: House) -> None:
+async def test_keys_are_read_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house.app.service.gate._authenticator, "_look_at", 0.0)
+    monkeypatch.setattr(auth, "LOOK_EVERY_S", 0.0)
+
     def status() -> Any:
         return house.ask("GET", "/v2/models/free", headers=bearer(KEYS["other"]))
 
     assert (await status())[0] == 200
     (house.folder / "keys.yaml").write_text("{broken")
-    await asyncio.sleep(1.1)
     assert (await status())[0] == 200
     (house.folder / "keys.yaml").write_text("{}")
-    await asyncio.sleep(1.1)
     assert (await status())[0] == 401
 
 
@@ -588,6 +634,70 @@ async def test_pages_of_other_sites(tmp_path: Path) -> None:
         await house.stop()
 
 
+CHANGES = [
+    ("POST", "/v2/repository/models/m/unload", 200),
+    ("POST", "/v2/repository/models/m/load", 200),
+    ("POST", "/v2/logging", 200),
+    ("POST", "/v2/trace/setting", 200),
+    ("POST", "/v2/models/m/trace/setting", 200),
+    ("POST", "/v2/systemsharedmemory/unregister", 200),
+    ("POST", "/v2/cudasharedmemory/region/r/unregister", 501),
+    ("GET", "/grps/v1/health/offline", 200),
+    ("POST", "/grps/v1/health/online", 200),
+    ("POST", "/admin/reload", 404),
+]
+"""What changes the state, and what its callers get of a server that asks nobody for a key."""
+BROWSERS: dict[str, tuple[dict[str, str], bool]] = {
+    "no browser": ({}, True),
+    "an image of another site": ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, False),
+    "a form of another site": ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, False),
+    "another port of this machine": ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"}, False),
+    "a word that nobody knows": ({"Sec-Fetch-Site": "moon"}, False),
+    "the page of this server": ({"Sec-Fetch-Site": "same-origin", "Origin": "http://HOST"}, True),
+    "behind a proxy that changes the host": ({"Sec-Fetch-Site": "same-origin", "Origin": "https://gw.example"}, True),
+    "typed by a person": ({"Sec-Fetch-Site": "none"}, True),
+    "an older browser": ({"Origin": "http://evil.example"}, False),
+    "an older browser, of a hidden origin": ({"Origin": "null"}, False),
+    "an older browser, from this server": ({"Origin": "http://HOST"}, True),
+    "an older browser, by TLS that ends before us": ({"Origin": "https://HOST"}, True),
+    "an older browser, from another port": ({"Origin": "http://127.0.0.1:3"}, False),
+    "an older browser, from a longer name": ({"Origin": "http://HOST.evil.example"}, False),
+    "a link": ({"Referer": "http://evil.example/HOST"}, False),
+    "a link of this server": ({"Referer": "http://HOST/models?x"}, True),
+    "an allowed site": ({"Sec-Fetch-Site": "cross-site", "Origin": "https://app.example"}, True),
+    "an allowed site, by an older browser": ({"Origin": "https://app.example"}, True),
+}
+
+
+@pytest.mark.parametrize("lane", [True, False], ids=["lane", "aiohttp"])
+async def test_pages_of_other_sites_change_nothing(tmp_path: Path, lane: bool) -> None:
+    """A browser sends these requests for any page, and does not ask before; whoever is no browser notices nothing."""
+    cors = {"origins": ["https://app.example", "*"]}  # that any page may read is no leave to change anything
+    house = House(
+        tmp_path,
+        auth=None,
+        listen={"http": [{"bind": "127.0.0.1:0", "cors": cors}]},
+        model_control={"mode": "explicit", "load": ["*"]},
+        shared_memory={"system": True},
+    )
+    await house.start()
+    more = {} if lane else {"Expect": "100-continue"}
+    try:
+        for case, (headers, is_let_in) in BROWSERS.items():
+            given = {name: value.replace("HOST", house.http[7:]) for name, value in headers.items()} | more
+            for method, path, wanted in CHANGES:
+                status, _, body = await house.ask(method, path, b"{}" if method == "POST" else b"", given)
+                assert status == (wanted if is_let_in else 403), (case, path, body)
+                if not is_let_in:
+                    assert b"not for pages of " in body
+            status, _, _ = await house.ask("GET", "/v2/models/free", b"", given)  # who only asks
+            assert status == 200
+            status, _, _ = await house.ask("POST", "/v2/repository/index", b"", given)
+            assert status == 200
+    finally:
+        await house.stop()
+
+
 # -------------------------------------------------------------------------------------------------------------- tokens
 
 
@@ -641,6 +751,48 @@ async def test_tokens(tmp_path: Path) -> None:
                     assert code is want_code, name
                 status, _, body = await house.ask("GET", "/v2/models/m", headers=bearer(text))
                 assert status == (400 if status == 400 and name == "long" else want), (name, body)
+    finally:
+        await house.stop()
+
+
+NO_DATES = ["null", "true", "[]", "{}", '"soon"', '""', '"NOW"', '"1e400"', "NaN", "Infinity", "-Infinity", "1e400"]
+NO_DATES += ["1" + "0" * 400, "-1" + "0" * 400, "1" + "0" * 4999, "1e300", "-1e300", str(2**53), str(2**1024)]
+DATES = {
+    **{
+        f'"{claim}": {text[:8]} ({len(text)})': (claim, text, 401)
+        for claim in ("exp", "nbf", "iat")
+        for text in NO_DATES
+    },
+    "a float": ("exp", "NOW.5", 200),
+    "far away": ("exp", "9999999999999", 200),
+    "negative": ("exp", "-1", 401),
+    "zero": ("exp", "0", 401),
+    "before there was time": ("nbf", "-1", 200),
+    "made before there was time": ("iat", "-0.5", 200),
+}
+
+
+@pytest.mark.parametrize("case", DATES)
+async def test_dates_of_tokens_are_numbers_that_can_be_times(tmp_path: Path, case: str) -> None:
+    """Over both transports, and whatever the body's size: large ones are asked about before they are read."""
+    pytest.importorskip("jwt")
+    (tmp_path / "secret").write_text(SECRET)
+    house = House(tmp_path, auth={**AUTH, "jwt": {"algorithms": ["HS256"], "secret_file": "secret"}})
+    claim, text, want = DATES[case]
+    now = int(time.time()) + 60
+    text = text.replace("NOW", str(now))
+    claims = f'{{"sub": "alice", {"" if claim == "exp" else f"{chr(34)}exp{chr(34)}: {now}, "}"{claim}": {text}}}'
+    signed = f"{b64(json.dumps({'alg': 'HS256', 'typ': 'JWT'}))}.{b64(claims)}"
+    signature = base64.urlsafe_b64encode(hmac.digest(SECRET.encode(), signed.encode(), "sha256")).rstrip(b"=").decode()
+    headers = bearer(f"{signed}.{signature}")
+    await house.start()
+    try:
+        for _ in range(2):  # verified, and remembered
+            assert (await house.ask("GET", "/v2/models/m", headers=headers))[0] == want
+            code, _ = await house.call("/inference.GRPCInferenceService/ModelMetadata", b"\x0a\x01m", headers)
+            assert code is {200: grpc.StatusCode.OK, **STATUS}[want]
+        status, _, _ = await house.ask("POST", "/v2/models/m/infer", b" " * 70_000, headers)
+        assert status == (401 if want == 401 else 400)
     finally:
         await house.stop()
 
@@ -723,7 +875,7 @@ async def secure_channel(address: str, certificates: Path, name: str | None) -> 
         try:
             await channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")(b"\x0a\x01m", timeout=10)
         except grpc.aio.AioRpcError as error:
-            return error.code().name
+            return str(error.code().name)
     return "OK"
 
 
@@ -742,19 +894,20 @@ async def test_tls(tmp_path: Path, certificates: Path, client_ca: str | None) ->
     await house.start()
     url, address = house.app.addresses
     try:
-        for name in (None, "robot", "stranger"):
-            refused = (client_ca == "require" and name != "robot") or (client_ca is not None and name == "stranger")
-            want = 200 if client_ca is not None and name == "robot" else 403
+        caller: str | None
+        for caller in (None, "robot", "stranger"):
+            refused = (client_ca == "require" and caller != "robot") or (client_ca is not None and caller == "stranger")
+            want = 200 if client_ca is not None and caller == "robot" else 403
             try:
                 async with (
-                    aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client(certificates, name))) as session,
+                    aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client(certificates, caller))) as session,
                     session.get(f"{url}/v2/models/m") as answer,
                 ):
-                    assert (answer.status, refused) == (want, False), name
+                    assert (answer.status, refused) == (want, False), caller
             except aiohttp.ClientError:
-                assert refused, name
-            told = await secure_channel(address, certificates, name)
-            assert told == ("UNAVAILABLE" if refused else "OK" if want == 200 else "PERMISSION_DENIED"), name
+                assert refused, caller
+            told = await secure_channel(address, certificates, caller)
+            assert told == ("UNAVAILABLE" if refused else "OK" if want == 200 else "PERMISSION_DENIED"), caller
         async with aiohttp.ClientSession() as session:
             with pytest.raises(aiohttp.ClientError):
                 await session.get(url.replace("https", "http") + "/healthz")

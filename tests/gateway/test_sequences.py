@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from waiting import Clock, steps, until
 
 from gateway.canonical import DTYPES, InferRequest, InferResponse, OutputRequest, Sequence
 from gateway.errors import (
@@ -26,8 +27,9 @@ from gateway.errors import (
 )
 from gateway.hidden import Control, SequencePolicy, State
 from gateway.job import Admission, Job
+from gateway.meter import Meter
 from gateway.ports import ModelView, Observe
-from gateway.scheduler import Meter, Scheduler
+from gateway.scheduler import Scheduler
 from gateway.sequences import Sequences
 from gateway.waiting import LevelPolicy, QueuePolicy
 
@@ -53,11 +55,11 @@ class Adder:
         self.closed = False
 
     def run(self, requests: Series[InferRequest], observe: Observe) -> Iterator[Series[InferResponse]]:
-        assert self.gate.wait(5)
+        assert self.gate.wait(50)
         yield self._answer(requests)
 
     async def arun(self, requests: Series[InferRequest], observe: Observe) -> AsyncIterator[Series[InferResponse]]:
-        assert await asyncio.to_thread(self.gate.wait, 5)
+        assert await asyncio.to_thread(self.gate.wait, 50)
         yield self._answer(requests)
 
     def _answer(self, requests: Series[InferRequest]) -> list[InferResponse]:
@@ -95,7 +97,7 @@ class Counting(Adder):
     decoupled = True
 
     def run(self, requests: Series[InferRequest], observe: Observe) -> Iterator[Series[InferResponse]]:
-        assert self.gate.wait(5)
+        assert self.gate.wait(50)
         (response,) = self._answer(requests)
         for number in range(int(response.outputs["y"][0, 0])):
             yield [InferResponse({"y": np.array([[number + 1]], INT32)})]
@@ -123,7 +125,7 @@ class Bench:
         rows = len(request.inputs["x"])
         return Admission(rows, (1,) if self.rows > 1 else None, self.seconds)
 
-    def submit(self, sequence: Sequence | None, *numbers: int, **changes: Any) -> Job:
+    def submit(self, sequence: Sequence | None, *numbers: int, **changes: Any) -> Any:
         x = np.array(numbers or (1,), INT32)[:, None]
         return self.scheduler.submit(InferRequest(self.view, {"x": x}, sequence=sequence, **changes))
 
@@ -159,7 +161,7 @@ async def make(make_model: Callable[..., ModelView]) -> AsyncIterator[Make]:
     yield bench
     for each in made:
         each.release()
-        await asyncio.wait_for(each.scheduler.close(), 5)
+        await asyncio.wait_for(each.scheduler.close(), 50)
         assert each.line.alive == each.line.queued == 0
         assert all(instance.taken == 0 and not instance.ready for instance in each.line._instances.values())
         assert not each.line._backlog
@@ -167,7 +169,7 @@ async def make(make_model: Callable[..., ModelView]) -> AsyncIterator[Make]:
 
 
 async def answer(job: Job) -> int:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(50):
         (response,) = [response async for response in job]
     assert list(response.outputs) == ["y"]
     return int(response.outputs["y"][0, 0])
@@ -177,14 +179,6 @@ async def outcomes(*jobs: Job) -> list[Any]:
     """The answer of each, or the kind of its error."""
     results = await asyncio.gather(*map(answer, jobs), return_exceptions=True)
     return [type(result) if isinstance(result, Exception) else result for result in results]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("never")
 
 
 def start(sequence: int | str = 5) -> Sequence:
@@ -274,7 +268,8 @@ async def test_every_sequence_sees_its_own_sum(
                 flags = {"start": place == 0, "end": place == len(numbers) - 1}
                 jobs.append(b.submit(Sequence(sequence, **flags), number))
                 if chance.random() < 0.5:
-                    await asyncio.sleep(chance.random() * 1e-3)
+                    for _ in range(chance.integers(10)):
+                        await asyncio.sleep(0)
             assert [await answer(job) for job in jobs] == np.cumsum(numbers).tolist()
 
     ids: list[int | str] = [*range(1, 20), *"12345", "x"]
@@ -407,14 +402,20 @@ async def test_expiry_goes_by_the_clock_and_needs_one_timer(make: Make) -> None:
     assert await b.ask(start(3), 9) == 9
 
 
-async def test_a_sequence_that_waits_or_runs_does_not_expire(make: Make) -> None:
+async def test_a_sequence_that_waits_or_runs_does_not_expire(make: Make, clock: Clock) -> None:
     b = make(Adder(), max_idle_us=1000)
+    b.line._clock = clock
     b.hold()
     jobs = [b.submit(start(1), 1), b.submit(step(1), 1), b.submit(start(2), 1)]
     await b.held()
-    await asyncio.sleep(0.03)
+    await clock.advance(0.03)
+    await clock.advance(0.03)
     b.release()
-    assert await outcomes(*jobs) == [1, 2, 1]
+    assert await outcomes(*jobs[:2]) == [1, 2]
+    last = asyncio.ensure_future(answer(jobs[2]))
+    while not last.done():
+        await clock.advance(1e-3)
+    assert await last == 1
 
 
 async def test_the_table_is_bounded(make: Make) -> None:
@@ -529,31 +530,32 @@ async def test_an_abandoned_end_ends_its_sequence(make: Make) -> None:
     assert await outcomes(first, follows) == [1, 5]
 
 
-async def test_a_late_first_request_gives_its_place_in_the_backlog_up(make: Make) -> None:
+async def test_a_late_first_request_gives_its_place_in_the_backlog_up(make: Make, clock: Clock) -> None:
     b = make(Adder(), level=LevelPolicy(timeout_us=200_000))
     await b.ask(start(1), 1)
     late = [b.submit(start(2), 1), b.submit(end(2), 1)]
+    await clock.advance(0.3)
     assert await outcomes(*late) == [QueueTimeout, SequenceNotStarted]
     assert b.line.alive == 1
     assert await b.ask(end(1), 1) == 2
 
 
-async def test_a_sequence_keeps_its_order_also_where_the_late_are_delayed(make: Make) -> None:
+async def test_a_sequence_keeps_its_order_also_where_the_late_are_delayed(make: Make, clock: Clock) -> None:
     b = make(Adder(), level=LevelPolicy(timeout_us=5000, timeout_action="delay"))
     b.hold()
     jobs = [b.submit(start(), 1), b.submit(step(), 2), b.submit(end(), 3)]
-    await asyncio.sleep(0.02)
+    await clock.advance(0.02)
     b.release()
     assert await outcomes(*jobs) == [1, 3, 6]
 
 
-async def test_a_deadline_ends_the_wait_and_not_the_sequence(make: Make) -> None:
+async def test_a_deadline_ends_the_wait_and_not_the_sequence(make: Make, clock: Clock) -> None:
     b = make(Adder())
     b.hold()
     first = b.submit(start(), 1)
     await b.held()
-    loop = asyncio.get_running_loop()
-    late = b.submit(step(), 2, deadline=loop.time() + 0.02)
+    late = b.submit(step(), 2, deadline=clock() + 0.02)
+    await clock.advance(0.03)
     assert await outcomes(late) == [DeadlineExceeded]
     b.release()
     assert await answer(first) == 1
@@ -566,12 +568,12 @@ async def test_closing_answers_what_was_accepted_and_ends_every_sequence(make: M
     b.hold()
     jobs = [b.submit(step(1), 1), b.submit(start(2), 20), b.submit(step(2), 2), b.submit(start(3), 30)]
     closing = asyncio.create_task(b.scheduler.close())
-    await asyncio.sleep(0.01)
+    await steps()
     with pytest.raises(ModelUnavailable):
         b.submit(step(1))
     b.release()
     assert await outcomes(*jobs) == [2, 20, 22, 30]
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 50)
     assert b.line.alive == 0
 
 
@@ -608,7 +610,8 @@ async def test_whatever_happens_no_sequence_is_wedged(make: Make) -> None:
             except GatewayError:
                 continue
             if chance.random() < 0.3:
-                await asyncio.sleep(chance.random() * 1e-3)
+                for _ in range(chance.integers(10)):
+                    await asyncio.sleep(0)
                 job.abandon()
             elif chance.random() < 0.5:
                 await outcomes(job)

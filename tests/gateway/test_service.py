@@ -1,5 +1,6 @@
 """What the service does with answers besides handing them on."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gateway import service as service_module
 from gateway.canonical import InferRequest, InferResponse, TopK
 from gateway.errors import Code, GatewayError, InvalidArgument
 from gateway.metrics import Metrics
 from gateway.ports import QUICK_TEXTS, Call, Endpoint, ModelView, NeedsThread, Reply
 from gateway.questions import InferTogether, ServerDescription, ServerLive
-from gateway.service import Service
+from gateway.service import LARGE_BODY_BYTES, Service
 
 
 class Answering:
@@ -169,3 +171,47 @@ async def test_models_that_stream_are_not_asked_together(make_model: Callable[..
     handle = Submitted(InferResponse({}))
     _, replies = await ask_together(handle, make_model("m", {}, {}, decoupled=True))
     assert (handle.submitted, replies[0].grpc_code) == (0, Code.UNIMPLEMENTED)
+
+
+@pytest.mark.parametrize(
+    ("size", "headers", "trims"),
+    [(1, {}, 0), (LARGE_BODY_BYTES - 1, {}, 0), (LARGE_BODY_BYTES, {}, 1), (20, {"content-encoding": "gzip"}, 1)],
+)
+async def test_what_large_bodies_leave_is_given_back_once_they_are_over(
+    size: int, headers: dict[str, str], trims: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "TRIM_AFTER_S", 0)
+    calls: list[threading.Thread] = []
+    trimmed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def trim() -> None:
+        calls.append(threading.current_thread())
+        loop.call_soon_threadsafe(trimmed.set)
+
+    def decode(call: Call, resolve: Any) -> Any:
+        call.check_quick(LARGE_BODY_BYTES)
+        return ServerLive()
+
+    class Nobody:
+        resolve = None
+
+        def resolver(self, call: Call) -> None:
+            return None
+
+    async def send(reply: Reply) -> None:
+        pass
+
+    nobody: Any = Nobody()
+    service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
+    service.trim = trim
+    endpoint = Endpoint("", "live", decode, lambda answer, question: Reply(b""), lambda error, call: Reply(b""))
+    for expected in range(1, 3):
+        for _ in range(3):
+            await service.handle("v2", endpoint, Call(bytes(size), "POST", "", headers, "http"), send)
+        if trims:
+            await trimmed.wait()
+            trimmed.clear()
+            assert len(calls) >= expected
+    assert bool(calls) is bool(trims)
+    assert threading.main_thread() not in calls

@@ -13,6 +13,7 @@ import grpc
 import pytest
 import yaml
 from grpc_health.v1 import health_pb2
+from waiting import stays, until
 
 from adapters.pb import message
 from backends import failures
@@ -67,11 +68,7 @@ def infer(x: float) -> dict[str, Any]:
 
 async def runs(app: App, model: str) -> None:
     """Until it has begun with a request."""
-    for _ in range(int(100 * WITHIN_S)):
-        if app.repository.snapshot.models[model][1].running:
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError
+    await until(lambda: app.repository.snapshot.models[model][1].running)
 
 
 ASKED: list[tuple[str, Any, int, str]] = [
@@ -110,9 +107,8 @@ async def test_every_dialect_says_so_at_once(app: App) -> None:
 
 
 def lost() -> Exception:
-    return type("CUDARuntimeError", (RuntimeError,), {"status": 719})(
-        "cudaErrorLaunchFailure: unspecified launch failure"
-    )
+    kind: type[Exception] = type("CUDARuntimeError", (RuntimeError,), {"status": 719})
+    return kind("cudaErrorLaunchFailure: unspecified launch failure")
 
 
 async def says_so_over_grpc(channel: Any) -> None:
@@ -147,8 +143,7 @@ async def test_models_elsewhere_still_answer_who_asked_before(app: App) -> None:
         await runs(app, "other")
         app.lose_device("m")
         leaving = asyncio.ensure_future(app.leave(WITHIN_S))
-        await asyncio.sleep(0.1)
-        assert not leaving.done()
+        await stays(lambda: not leaving.done())
         (app.config.source.parent / "go").touch()
         async with await waiting as answer:
             assert json.loads(await answer.read())["outputs"][0]["data"] == [-1]

@@ -150,7 +150,8 @@ def test_nothing_is_on_without_a_file_a_level_a_rate_and_a_count(note: Callable[
     somewhere = Tracing(Kept())
     tracer = somewhere.tracer("m")
     assert tracer is somewhere.tracer("m")
-    for changes, on in [
+    more: Any
+    for more, on in [
         ({}, False),
         (ON, True),
         ({"trace_level": ("TENSORS",)}, False),
@@ -160,8 +161,8 @@ def test_nothing_is_on_without_a_file_a_level_a_rate_and_a_count(note: Callable[
         ({"trace_count": ("0",)}, False),
         ({"trace_count": None}, True),
     ]:
-        somewhere.change("", changes)
-        assert note(tracer) is on, changes
+        somewhere.change("", more)
+        assert note(tracer) is on, more
         assert note(somewhere.tracer("new")) is on
 
 

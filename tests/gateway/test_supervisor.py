@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 20.0
@@ -32,8 +32,15 @@ class Run:
                 supervisor.FIRST_PAUSE_S = float(os.environ.get("PAUSE", "0.01"))
                 supervisor.LONGEST_PAUSE_S = 3 * supervisor.FIRST_PAUSE_S
                 folder = Path(sys.argv[1])
+                refused = int(os.environ.get("REFUSED_FORKS", "0"))
+                fork, attempts = os.fork, iter(range(99))
+                def refusing_fork():
+                    if 1 <= next(attempts) <= refused:
+                        raise BlockingIOError(11, "Resource temporarily unavailable")
+                    return fork()
+                os.fork = refusing_fork
 
-                def work(restarts):
+                def work(restarts, serves):
                     attempt = sum(restarts.values())
                     (folder / f"worker{attempt}").write_text(str(os.getpid()))
                     (folder / "restarts").write_text(repr(restarts))
@@ -66,13 +73,6 @@ class Run:
     @property
     def restarts(self) -> str:
         return (self.folder / "restarts").read_text()
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + WITHIN_S
-    while not done():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -129,6 +129,55 @@ def test_a_worker_that_cannot_go_on_is_replaced(supervise: Callable[..., Run]) -
 
 
 @pytest.mark.parametrize(
+    ("end", "why", "reason"),
+    [
+        ("os._exit(9)", "exit status 9", "exit"),
+        ("os._exit(0)", "exit status 0", "exit"),
+        ("return 0", "exit status 0", "exit"),
+        ("sys.exit('no')", "exit status 1", "exit"),
+        ("raise ValueError('no')", "exit status 1", "exit"),
+        ("os.kill(os.getpid(), signal.SIGHUP)", "SIGHUP", "SIGHUP"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "exit status 0", "exit"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 2)", f"signal_{signal.SIGRTMIN + 2}", f"signal_{signal.SIGRTMIN + 2}"),
+    ],
+)
+def test_who_has_served_is_replaced_whatever_way_it_ends(
+    supervise: Callable[..., Run], end: str, why: str, reason: str
+) -> None:
+    """The second one, too, that has not served: what was good once may be so again."""
+    run = supervise(
+        f"""
+        if attempt == 0:
+            serves()
+        if attempt < 2:
+            {end}
+            time.sleep(9)
+        {WAITS.strip().replace(chr(10), chr(10) + "        ")}
+        """
+    )
+    assert run.process.stdout is not None
+    assert [run.process.stdout.readline() for _ in range(3)] == [
+        f"the worker ended ({why}); another begins in 0.01 s\n",
+        f"the worker ended ({why}); another begins in 0.02 s\n",
+        "ready\n",
+    ]
+    assert run.restarts == f"{{'device_lost': 0, '{reason}': 2}}"
+    run.process.terminate()
+    assert run.end() == (0, [])
+
+
+def test_a_process_that_cannot_be_forked_now_is_forked_later(supervise: Callable[..., Run]) -> None:
+    run = supervise("return 7 if attempt else supervisor.RESTART", REFUSED_FORKS="2")
+    status, said = run.end()
+    assert status == 7
+    assert said == [
+        "the worker ended (device_lost); another begins in 0.01 s",
+        "no process for a worker: Resource temporarily unavailable; another attempt in 0.02 s",
+        "no process for a worker: Resource temporarily unavailable; another attempt in 0.03 s",
+    ]
+
+
+@pytest.mark.parametrize(
     ("worker", "status"),
     [
         ("return 0", 0),
@@ -136,10 +185,9 @@ def test_a_worker_that_cannot_go_on_is_replaced(supervise: Callable[..., Run]) -
         ("sys.exit(3)", 3),
         ("sys.exit()", 0),
         ("raise ValueError('no')", 1),
-        ("os.kill(os.getpid(), signal.SIGHUP)\ntime.sleep(9)", 129),
     ],
 )
-def test_any_other_end_is_the_end(supervise: Callable[..., Run], worker: str, status: int) -> None:
+def test_who_cannot_even_begin_is_not_replaced(supervise: Callable[..., Run], worker: str, status: int) -> None:
     assert supervise(worker).end() == (status, [])
 
 

@@ -1,7 +1,6 @@
 """Both transports under one dialect made for the purpose: what a fourth dialect needs is what stands here."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ import aiohttp
 import grpc
 import numpy as np
 import pytest
+from waiting import until
 
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import (
@@ -52,7 +52,7 @@ class Handle:
     async def _answers(self, request: InferRequest) -> AsyncIterator[InferResponse]:
         x = request.inputs["x"]
         if x.size and x[0] == -1:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         if request.deadline is not None and request.deadline < time.monotonic() + 0.05:
             raise DeadlineExceeded("m")
         for part in np.split(x, x.size) if request.stream else [x]:
@@ -168,7 +168,7 @@ class House:
 
     def __init__(self, view: ModelView) -> None:
         self.view = view
-        config: Any = SimpleNamespace(readiness="strict", routes={}, models={"m": None})
+        config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
         repository: Any = SimpleNamespace(all_available=lambda: True)
         router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: ("m",))
         self.watch = Watching()
@@ -305,12 +305,11 @@ async def test_streams_are_chunked_as_they_come(http: aiohttp.ClientSession) -> 
 async def test_a_client_that_leaves_abandons_its_request(house: House) -> None:
     handle: Any = house.view.handle
     async with aiohttp.ClientSession(house.url) as http:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await http.post("/plain/m", data=np.array([-1.0]).tobytes(), timeout=aiohttp.ClientTimeout(total=0.1))
-    for _ in range(100):
-        if handle.left:
-            break
-        await asyncio.sleep(0.01)
+        asking = asyncio.ensure_future(http.post("/plain/m", data=np.array([-1.0]).tobytes()))
+        await until(lambda: handle.submitted)
+        asking.cancel()
+        await asyncio.wait([asking])
+    await until(lambda: handle.left)
     assert (handle.submitted, handle.left) == (1, 1)
     assert any('code="CANCELLED"' in labels for labels in house.counted())
 
@@ -446,10 +445,8 @@ async def test_grpc_deadline_and_cancellation_reach_the_model(house: House, chan
         await channel.unary_unary("/p.Plain/Infer")(np.array([-1.0]).tobytes(), timeout=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     call = channel.unary_unary("/p.Plain/Infer")(np.array([-1.0]).tobytes())
-    await asyncio.sleep(0.05)
+    asking = asyncio.ensure_future(call.code())
+    await until(lambda: handle.submitted == 2)
     call.cancel()
-    for _ in range(200):
-        if handle.left == 2:
-            break
-        await asyncio.sleep(0.01)
-    assert handle.left == 2
+    await until(lambda: handle.left == 2)
+    assert await asking is grpc.StatusCode.CANCELLED

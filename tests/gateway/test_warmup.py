@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 import pytest
 import yaml
+from onnx import TensorProto, helper, numpy_helper
 
-from gateway.app import loader, registries
-from gateway.canonical import DTYPES, Array, InferRequest, InferResponse, TensorSpec
+from gateway.app import App, loader, registries
+from gateway.canonical import DTYPES, Array, InferRequest, InferResponse, ModelRef, TensorSpec
 from gateway.config import ModelConfig, load_config
 from gateway.errors import GatewayError, InvalidArgument, ModelFailed, OutOfMemory
+from gateway.loader import LoadReport
 from gateway.meter import Meter
 from gateway.model import Model, ModelPlan
 from gateway.plan import model_plan
 from gateway.ports import Computation, Observe
 from gateway.samples import read_samples
 from gateway.waiting import QueuePolicy
-from gateway.warmup import WarmUp
+from gateway.warmup import WarmUp, made_up
 
 X = TensorSpec("x", DTYPES["FP32"], (-1, 2))
 WORDS = TensorSpec("words", DTYPES["BYTES"], (-1, -1), optional=True)
@@ -187,6 +190,89 @@ class Noting:
 
     def close(self) -> None:
         pass
+
+
+FP32 = DTYPES["FP32"]
+MADE_UP: list[tuple[str, tuple[tuple[int, ...] | None, ...], bool, list[list[tuple[int, ...]]]]] = [
+    ("nothing is open", ((2, 3),), False, []),
+    ("only rows are", ((-1, 3),), True, []),
+    ("only what may be rows is", ((-1, 3),), False, []),
+    ("words", ((-1, -1),), True, [[(1, 8)], [(1, 64)], [(1, 512)]]),
+    ("a vector", ((-1,),), False, [[(8,)], [(64,)], [(512,)]]),
+    (
+        "an image",
+        ((-1, 3, -1, -1),),
+        False,
+        [
+            [(1, 3, 8, 8)], [(1, 3, 1, 8)], [(1, 3, 64, 64)], [(1, 3, 1, 64)], [(1, 3, 512, 512)], [(1, 3, 1, 512)]
+        ],
+    ),
+    (
+        "sound, with a state whose rows are in between",
+        ((-1, -1), (2, -1, 4), ()),
+        False,
+        [
+            [(1, length), (2, rows, 4), ()] for length in (8, 64, 512) for rows in (length, 1)
+        ],
+    ),
+    ("a film, which would be too large", ((-1, -1, -1, -1, 3),), False, [
+        [(1, 8, 8, 8, 3)], [(1, 64, 64, 64, 3)]
+    ]),
+    ("any rank", (None,), False, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shapes", "batched", "want"), MADE_UP, ids=[case[0] for case in MADE_UP])
+def test_what_is_tried_where_ones_are_too_short(name: str, shapes: Any, batched: bool, want: Any) -> None:
+    specs = [TensorSpec(str(number), FP32, shape) for number, shape in enumerate(shapes)]
+    found = [[array.shape for array in example.values()] for example in made_up(specs, batched)]
+    assert found == want
+
+
+def write_vad(file: Path) -> None:
+    """A model of sound that takes no less than 64 numbers, beside a state and a rate."""
+    floats = [helper.make_tensor_value_info(*each) for each in (
+        ("sound", TensorProto.FLOAT, ["rows", "samples"]), ("state", TensorProto.FLOAT, [2, "rows", 4]),
+        ("rate", TensorProto.INT64, []), ("speech", TensorProto.FLOAT, ["rows", 1]),
+        ("after", TensorProto.FLOAT, [2, "rows", 4]),
+    )]  # fmt: skip
+    nodes = [
+        helper.make_node("Unsqueeze", ["sound", "one"], ["channels"]),
+        helper.make_node("Conv", ["channels", "weights"], ["windows"], kernel_shape=[64], strides=[64]),
+        helper.make_node("ReduceMean", ["windows"], ["mean"], axes=[2], keepdims=0),
+        helper.make_node("Cast", ["rate"], ["hertz"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["mean", "hertz"], ["speech"]),
+        helper.make_node("Identity", ["state"], ["after"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.ones((1, 1, 64), np.float32), "weights"),
+        numpy_helper.from_array(np.array([1]), "one"),
+    ]
+    graph = helper.make_graph(nodes, "vad", floats[:3], floats[3:], constants)
+    file.parent.mkdir(parents=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), file)
+
+
+async def test_a_model_that_refuses_what_is_made_up_is_warmed_up_in_silence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_vad(tmp_path / "vad/1/model.onnx")
+    file = tmp_path / "gateway.yaml"
+    file.write_text(yaml.safe_dump({"models": {"vad": {"backend": "onnx", "path": "vad", "device": "cpu"}}}))
+    kinds = registries()
+    app = App(load_config(file, kinds), kinds)
+    reports: list[LoadReport] = []
+    await app.load(reports.append)
+    (report,) = reports
+    assert report.warm_up is not None, "the third length is long enough"
+    assert "onnxruntime" not in "".join(capfd.readouterr()), "nobody has asked for that"
+    view = app.router.resolve(ModelRef("vad"))
+    short = {"sound": np.ones((1, 5), np.float32), "state": np.ones((2, 1, 4), np.float32), "rate": np.array(16000)}
+    with pytest.raises(GatewayError):
+        await anext(view.handle.submit(InferRequest(view, short)))
+    told = capfd.readouterr().err
+    assert told.count("[E:onnxruntime:vad, ") == 1, "once, and under the model's name"
+    await app.repository.close()
 
 
 SAMPLE = {"batch_size": 2, "count": 3}

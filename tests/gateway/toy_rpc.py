@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aio_port import AioServer
+from waiting import until
 
 from gateway.canonical import InferRequest, InferResponse, ModelRef
 from gateway.errors import Code, GatewayError, InvalidArgument
@@ -141,11 +142,7 @@ class Toy:
     port: int = 0
 
     async def until(self, happened: Callable[[], object]) -> None:
-        for _ in range(6000):
-            if happened():
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError("it did not happen within thirty seconds")
+        await until(happened)
 
 
 @asynccontextmanager
@@ -160,7 +157,7 @@ async def toy_port(
 ) -> AsyncIterator[Toy]:
     """`view` has a Model for its handle."""
     model: Any = view.handle
-    config: Any = SimpleNamespace(readiness="strict", routes={}, models={"toy": None})
+    config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"toy": None})
 
     def resolve(ref: ModelRef) -> ModelView:
         return view

@@ -57,8 +57,8 @@ class Browser:
             found = None if "exceptionDetails" in result else result["result"].get("value")
             if found not in (None, False):
                 return found
-            assert asyncio.get_running_loop().time() < give_up, f"{script}: {result}"
-            await asyncio.sleep(0.05)
+            assert asyncio.get_running_loop().time() < give_up, f"{script}: {result}"  # real time: a browser's
+            await asyncio.sleep(0.05)  # real time: until the page has gone on
 
     async def click(self, selector: str) -> None:
         """With the mouse, in the middle of the first element that the selector finds."""

@@ -10,6 +10,14 @@ from serving import Gateway, demo_config, running
 Serve = Callable[[str], Gateway]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole servers take their time, the more so on a busy machine."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600 if item.get_closest_marker("heavy") else 300))
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
     """serve(YAML text) -> a gateway that is ready."""

@@ -146,7 +146,8 @@ class StandIn:
             self.launched.append(name)
             *given, result = arguments
             assert isinstance(result, OnGpu)
-            types, parameters, prepare, values, kept = {}, [], [], [], []
+            types: dict[Any, Any] = {}
+            parameters, prepare, values, kept = [], [], [], []
             for (kind, own), is_raw, value in zip([*declared, out], [*raw, False], [*given, result], strict=True):
                 if kind == "int64":
                     parameters.append(f"long long {own}")

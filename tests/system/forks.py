@@ -53,7 +53,7 @@ class Fork:
         while (status := self.poll()) is None:
             if time.monotonic() > give_up:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-            time.sleep(_LOOKS_EVERY_S)
+            time.sleep(_LOOKS_EVERY_S)  # real time: as subprocess does it
         return status
 
     def send_signal(self, number: int) -> None:

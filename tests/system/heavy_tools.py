@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client_scripts import environment
@@ -26,7 +27,7 @@ STOPS_WITHIN_S = 40.0
 
 def program(path: str) -> Path:
     """A program below the folder; the test fails where it is missing."""
-    found = TOOLS / path
+    found: Path = TOOLS / path
     if not found.exists():
         pytest.fail(f"{path} is not there: say `make test-system`", pytrace=False)
     return found
@@ -49,7 +50,7 @@ def triton(repository: Path, log: Path) -> Iterator[tuple[int, int]]:
     """A real Triton that serves the repository: the ports of its servers for HTTP and gRPC."""
     server = program("pytriton/tritonserver/bin/tritonserver")
     ports = free_ports(3)
-    options = {"model-repository": repository, "backend-directory": server.parents[1] / "backends"}
+    options: dict[str, Any] = {"model-repository": repository, "backend-directory": server.parents[1] / "backends"}
     for name, port in zip(("http", "grpc", "metrics"), ports, strict=True):
         options |= {f"{name}-address": HOST, f"{name}-port": port}
     with log.open("wb") as output:
@@ -76,8 +77,8 @@ def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> 
     give_up = time.monotonic() + STARTS_WITHIN_S
     while not is_ready(port):
         assert process.poll() is None, log.read_text(errors="replace")
-        assert time.monotonic() < give_up, log.read_text(errors="replace")
-        time.sleep(0.2)
+        assert time.monotonic() < give_up, log.read_text(errors="replace")  # real time: another's server
+        time.sleep(0.2)  # real time: another's server
 
 
 def is_ready(port: int) -> bool:

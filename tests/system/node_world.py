@@ -64,7 +64,7 @@ class World:
     def __init__(self, app: App) -> None:
         self.app = app
         addresses = dict(address.split("://") for address in app.addresses)
-        self._connections = {
+        self._connections: dict[str, Any] = {
             "http": HttpConnection(addresses["http"], MAX_BYTES),
             "grpc": GrpcConnection(addresses["grpc"], MAX_BYTES),
         }

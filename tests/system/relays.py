@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import yaml
@@ -33,10 +32,3 @@ def infer(gateway: Gateway, model: str, **inputs: list[Any]) -> Any:
         {"name": name, "datatype": "FP32", "shape": [len(values), 1], "data": values} for name, values in inputs.items()
     ]
     return gateway.post(f"/v2/models/{model}/infer", {"inputs": tensors})
-
-
-def eventually(true: Any, within: float = 3.0) -> None:
-    until = time.monotonic() + within
-    while not true():
-        assert time.monotonic() < until, "it did not come true in time"
-        time.sleep(0.02)

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from typing import Any
 
 import yaml
 from forks import ROOT, Fork
+from waiting import wait_until
 
 DEMO = ROOT / "config/demo.yaml"
 HOST = "127.0.0.1"
-STARTS_WITHIN_S = 60.0
-STOPS_WITHIN_S = 40.0
-ANSWERS_WITHIN_S = 20.0
+STOPS_WITHIN_S = 60.0
+ANSWERS_WITHIN_S = 60.0
 JSON = {"Content-Type": "application/json"}
 SERIES = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
@@ -48,7 +47,7 @@ def demo_config(
     return yaml.safe_dump(config | sections, sort_keys=False)
 
 
-def command(*arguments: str | Path, timeout: float = STARTS_WITHIN_S) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str | Path, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
     """Run `tensorgate ARGUMENTS` to its end."""
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder) / "output", Path(folder) / "errors"
@@ -100,11 +99,9 @@ class Gateway:
         self._wait(lambda: self._announced() and words in self.said)
 
     def _wait(self, done: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + STARTS_WITHIN_S
-        while not done():
-            if self.process.poll() is not None or time.monotonic() > give_up:
-                raise AssertionError(f"the gateway did not become ready; it said:\n{self.said}")
-            time.sleep(0.02)
+        wait_until(lambda: self.process.poll() is not None or done(), lambda: f"The gateway said:\n{self.said}")
+        if self.process.poll() is not None:
+            raise AssertionError(f"the gateway did not become ready; it said:\n{self.said}")
 
     def _announced(self) -> bool:
         """Whether the first line, which names the addresses, is out; they are kept."""
@@ -142,6 +139,11 @@ class Gateway:
 
     def rss_bytes(self) -> int:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_s(self) -> float:
+        """Seconds of processor time that it has used: what a request costs, however busy the machine is."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -78,7 +78,7 @@ class Load:
         try:
             while not self.over:
                 await self._ask(way, client)
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # real time: the pace of a caller
         finally:
             await client.close()
 
@@ -101,7 +101,7 @@ class Load:
             factor = way.decode(answer) / x
         except Exception as error:
             self.failures.append(f"{way.name}: {error!r} {answer[:200]!r}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # real time: the pace of a caller
             return
         self.answers[way.name] += 1
         self.factors[factor] += 1

@@ -97,6 +97,10 @@ ATTACKS = {
     "a file above the model": Attack("POST", LOAD.format("evil"), upload("1/../../../evil"), (400,)),
     "a file at the root": Attack("POST", LOAD.format("evil"), upload("/tmp/tensorgate_evil"), (400,)),  # noqa: S108
     "a file with a backslash": Attack("POST", LOAD.format("evil"), upload("1\\..\\..\\evil"), (400,)),
+    "a program": Attack("POST", LOAD.format("evil"), upload("1/model.py"), (400,), "model_control.trusted"),
+    "a program by another name": Attack(
+        "POST", LOAD.format("evil"), upload("1/weights"), (400,), "the backend triton_python are programs"
+    ),
     "a path in a configuration": Attack(
         "POST", LOAD.format(MODEL), {"parameters": {"config": json.dumps({"backend": "../../evil"})}}, (400,)
     ),

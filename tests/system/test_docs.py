@@ -10,13 +10,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
+from waiting import wait_until
 
 from gateway.app import registries
 from gateway.config import load_config
@@ -26,14 +26,13 @@ pytestmark = pytest.mark.heavy  # a minute: every page starts servers
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-CHECKED = re.compile(r"^\$ .* check (?:--load )?(\S+)$", re.MULTILINE)
+CHECKED = re.compile(r"^\$ .* check (?:--load )?(\S+)(?:$| \|\|)", re.MULTILINE)
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# (try/\S+)\n")
 PORT = re.compile(r"\b(?:1?8[05]0[012]|708[01]|8443|9000|1708[01])\b")
 ONLY_LOOKS = re.compile(r"(?:curl (?!.*-d )|tensorgate (?:diff|models|health)|grep )")
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 ANYTHING = "…"
-COMES_TRUE_WITHIN_S = 20.0
 
 TENSORGATE = """#!{python}
 import os, sys
@@ -188,18 +187,19 @@ def unlike(got: str, shown: str) -> str:
 
 def run_command(bash: Shell, ports: Ports, command: str, shown: str) -> None:
     """What only looks is asked again for a while: what a page has caused may take a moment."""
-    give_up = time.monotonic() + COMES_TRUE_WITHIN_S
-    while True:
+    why = ""
+
+    def comes_true() -> bool:
+        nonlocal why
         told, why = bash.run(ports.map(command))
         for imported in re.findall(r"tensorgate import .*-o (\S+)", command):
             file = bash.folder / imported
             file.write_text(ports.map(file.read_text()))
         why = why or unlike(ports.unmap(told), shown)
-        if not why:
-            return
-        assert ONLY_LOOKS.match(command), f"{command}\n{why}"
-        assert time.monotonic() < give_up, f"{command}\n{why}"
-        time.sleep(0.1)
+        assert not why or ONLY_LOOKS.match(command), f"{command}\n{why}"
+        return not why
+
+    wait_until(comes_true, lambda: f"{command}\n{why}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])

@@ -5,7 +5,6 @@ import itertools
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import DEMO, HOST, Gateway, command, demo_config, running
+from waiting import wait_until
 
 Serve = Callable[[str], Gateway]
 MODELS = ("digits", "half_plus_two", "half_plus_three", "add_sub", "upper", "countdown", "writer", "running_sum")
@@ -521,9 +521,9 @@ def test_sigterm_answers_what_is_under_way(serve: Serve, echo: dict[str, Any]) -
     rows = [np.full((1, 2), float(n)) for n in range(6)]
     with ThreadPoolExecutor(len(rows)) as pool:
         asked = [pool.submit(way, gateway, row) for way, row in zip(itertools.cycle(ECHOES), rows, strict=False)]
-        wait_for(lambda: under_way(gateway) == len(rows))
+        wait_until(lambda: under_way(gateway) == len(rows))
         gateway.terminate()
-        wait_for(lambda: "draining" in gateway.said)
+        wait_until(lambda: "draining" in gateway.said)
         assert gateway.process.poll() is None
         for path in ("/readyz", "/v2/health/ready", "/grps/v1/health/ready"):
             assert ready_status(gateway, path) != 200
@@ -537,13 +537,6 @@ def test_sigterm_answers_what_is_under_way(serve: Serve, echo: dict[str, Any]) -
 def under_way(gateway: Gateway) -> float:
     series = gateway.metrics()
     return sum(series.total(f"tensorgate_{kind}_requests", model="echo") for kind in ("queued", "running"))
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, "waited in vain"
-        time.sleep(0.01)
 
 
 def ready_status(gateway: Gateway, path: str) -> int:
@@ -595,7 +588,7 @@ import time
 class Stuck:
     def __init__(self, context): pass
     def infer(self, inputs, request):
-        time.sleep(60)
+        time.sleep(600)
 """
 
 
@@ -612,8 +605,7 @@ def test_a_model_that_never_ends_is_given_up_and_its_caller_told(tmp_path: Path)
     file.write_text(demo_config({"stuck": stuck}, drain_seconds=1))
     with running(file) as gateway, ThreadPoolExecutor() as threads:
         asked = threads.submit(gateway.post, "/v1/models/stuck:predict", {"instances": [1.0]})
-        while not gateway.metrics().total("tensorgate_running_requests", model="stuck"):
-            time.sleep(0.02)
+        wait_until(lambda: gateway.metrics().total("tensorgate_running_requests", model="stuck"))
         assert gateway.stop() == 1
         assert asked.result().status == 503
     assert "gave up after" in gateway.said

@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 import signal
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from onnx import TensorProto, helper
 from relays import address, listening, remote
 from serving import HOST, Gateway, command, running
 from steady_load import loaded
+from waiting import wait_until
 
 pytestmark = pytest.mark.heavy  # a minute
 
@@ -102,10 +102,7 @@ class Front:
         return self.gateway.metrics().total(name, **labels)
 
     async def until(self, done: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 20
-        while not await asyncio.to_thread(done):
-            assert time.monotonic() < give_up, self.gateway.said
-            await asyncio.sleep(0.2)
+        await asyncio.to_thread(wait_until, done, lambda: self.gateway.said)
 
     async def share_of_new(self) -> float:
         """Of the calls from now on."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from serving import DEMO, HOST, Gateway, command, running
+from waiting import wait_until
 
 MODELS = DEMO.parent / "demo/models"
 ENTRY = "backend: onnx\n"
@@ -41,10 +41,7 @@ def written(tmp_path: Path, **sections: object) -> Path:
 
 
 def until(what: Callable[[], bool], gateway: Gateway) -> None:
-    give_up = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < give_up, gateway.said
-        time.sleep(0.02)
+    wait_until(what, lambda: gateway.said)
 
 
 def test_polling_follows_the_folder(tmp_path: Path, repository: Path) -> None:

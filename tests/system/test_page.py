@@ -1,10 +1,12 @@
 """The operator's page over HTTP: what it asks for, and the switch that turns it off."""
 
 import hashlib
-import time
+from collections.abc import Callable
 
-from conftest import Serve
 from serving import Gateway, demo_config
+from waiting import wait_until
+
+Serve = Callable[[str], Gateway]
 
 
 def test_the_page_and_what_it_reads(demo: Gateway) -> None:
@@ -17,14 +19,12 @@ def test_the_page_and_what_it_reads(demo: Gateway) -> None:
     for sample in models["digits"]["samples"]:
         answer = demo.request("POST", sample["path"], sample["body"].encode(), {"Content-Type": sample["content_type"]})
         assert answer.status == 200, answer.body
-    give_up = time.monotonic() + 10
-    while True:
-        overview = demo.get("/overview.json").json
-        calls = {call["dialect"]: call["calls"] for call in overview["calls"] if call["model"] == "digits"}
-        if len(calls) == 3:
-            break
-        assert time.monotonic() < give_up, overview
-        time.sleep(0.1)
+
+    def dialects() -> set[str]:
+        return {call["dialect"] for call in demo.get("/overview.json").json["calls"] if call["model"] == "digits"}
+
+    wait_until(lambda: len(dialects()) == 3)
+    overview = demo.get("/overview.json").json
     assert overview["state"] == "ready"
     assert {model["name"] for model in overview["models"]} == models.keys()
     series = demo.get("/grps/v1/monitor/series?name=*qps").json

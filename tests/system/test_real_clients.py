@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 from client_scripts import SCRIPTS, Outcomes, checks_of, environment, run_script
+from waiting import wait_until
 
 from gateway.canonical import DTYPES
 
@@ -30,7 +30,6 @@ ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "config/demo.yaml"
 PYTHON = ROOT / ".venv-clients/bin/python"
 GMAP = {"s_s": "BYTES", "s_b": "BYTES", "s_i32": "INT32", "s_i64": "INT64", "s_f": "FP32", "s_d": "FP64"}
-STARTS_WITHIN_S = 60.0
 STOPS_WITHIN_S = 40.0
 
 CHECKS = [(script.stem, check) for script in sorted(SCRIPTS.glob("*.py")) for check in checks_of(script)]
@@ -137,11 +136,8 @@ class Gateway:
         return self.said.partition(f" {scheme}://")[2].split()[0]
 
     def wait_for(self, text: str) -> None:
-        give_up = time.monotonic() + STARTS_WITHIN_S
-        while text not in self.said:
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < give_up, self.said
-            time.sleep(0.02)
+        wait_until(lambda: text in self.said or self.process.poll() is not None, lambda: self.said)
+        assert text in self.said, self.said
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

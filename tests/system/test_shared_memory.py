@@ -3,7 +3,6 @@
 import base64
 import os
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import Answer, Gateway, demo_config, running
+from waiting import wait_until
 
 SHM = Path("/dev/shm")  # noqa: S108
 PAGE = 4096
@@ -19,9 +19,11 @@ DISABLED = "Client shared memory is disabled. Start the server with '--allow-cli
 SLOW = """\
 import time
 class Slow:
-    def __init__(self, context): pass
+    def __init__(self, context):
+        self.go = context.path / "go"
     def infer(self, inputs, request):
-        time.sleep(1.0)
+        while not self.go.exists():
+            time.sleep(0.01)
         return {"x": inputs["x"] + 1}
 """
 
@@ -147,7 +149,7 @@ def test_a_region_forgotten_while_a_model_reads_it(sharing: Gateway, make_file: 
     answers: list[Answer] = []
     slow = threading.Thread(target=lambda: answers.append(infer(sharing, "slow", PAGE, "in", "out", "x")))
     slow.start()
-    time.sleep(0.3)
+    wait_until(lambda: sharing.metrics().total("tensorgate_running_requests", model="slow"))
     assert unregister(sharing).status == 200
     for file in (source, target):
         assert mapped(sharing, file)
@@ -155,13 +157,11 @@ def test_a_region_forgotten_while_a_model_reads_it(sharing: Gateway, make_file: 
     assert infer(sharing, "slow", PAGE, "in", "out", "x").status == 404
     with_new = make_file(bytes(x.nbytes))
     assert register(sharing, "out", with_new.name, x.nbytes).status == 200
+    (sharing.log.parent / "go").touch()
     slow.join()
     assert answers[0].status == 200, answers[0].body
     assert with_new.read_bytes() == bytes(x.nbytes), "what is registered now is not what was named then"
-    give_up = time.monotonic() + 5
-    while mapped(sharing, source) or mapped(sharing, target):
-        assert time.monotonic() < give_up, "the last reader has gone"
-        sharing.get("/v2/health/live")
+    wait_until(lambda: sharing.get("/v2/health/live") and not (mapped(sharing, source) or mapped(sharing, target)))
     assert unregister(sharing).status == 200
 
 

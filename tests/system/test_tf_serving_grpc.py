@@ -1,7 +1,6 @@
 """TensorFlow Serving over gRPC as its clients meet it: the shipped demo, on one port with every other dialect."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ class Slow:
 
     def infer(self, inputs, request):
         if inputs["x"].ravel()[0] < 0:
-            for _ in range(500):
-                if request.cancelled: raise ValueError("left")
+            while not request.cancelled:
                 time.sleep(0.02)
+            raise ValueError("left")
         return {"y": inputs["x"]}
 """
 
@@ -122,7 +121,7 @@ def test_a_large_tensor(client: Client) -> None:
     assert np.array_equal(np.float32(answer.outputs["y"].float_val), many / 2 + 2)
 
 
-def test_one_value_for_all(client: Client) -> None:
+def test_one_value_for_all(demo: Gateway, client: Client) -> None:
     request = message("tensorflow.serving.PredictRequest")(model_spec={"name": "half_plus_two"})
     request.inputs["x"].CopyFrom(as_tensor(np.float32([2])))
     request.inputs["x"].tensor_shape.dim[0].size = 1_000_000
@@ -130,11 +129,11 @@ def test_one_value_for_all(client: Client) -> None:
     assert len(answer.outputs["y"].float_val) == 1_000_000
     assert set(answer.outputs["y"].float_val) == {3}
     request.inputs["x"].tensor_shape.dim[0].size = 10**12
-    begun = time.monotonic()
+    used = demo.cpu_s()
     with pytest.raises(grpc.RpcError) as caught:
         client.ask(PREDICTION + "Predict", request, "PredictResponse")
     assert (caught.value.code().name, caught.value.details()) == ("INVALID_ARGUMENT", "tensor parsing error: x")
-    assert time.monotonic() - begun < 5
+    assert demo.cpu_s() - used < 2
 
 
 def test_metadata_is_that_of_rest(demo: Gateway, client: Client) -> None:
@@ -282,7 +281,6 @@ def test_elements_as_bytes_and_limits(serve: Serve, tmp_path: Path) -> None:
     code, _ = client.refused("half_plus_two", x=np.zeros(26_000, np.float32))
     assert code == "RESOURCE_EXHAUSTED"
 
-    begun = time.monotonic()
     assert client.refused("slow", timeout=0.3, x=np.float32([-1]))[0] == "DEADLINE_EXCEEDED"
     request = message("tensorflow.serving.PredictRequest")(model_spec={"name": "slow"})
     request.inputs["x"].CopyFrom(as_tensor(np.float32([-1])))
@@ -291,4 +289,3 @@ def test_elements_as_bytes_and_limits(serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(grpc.FutureCancelledError):
         call.result(30)
     assert client.predict("slow", x=np.float32([1])).outputs["y"].tensor_content == np.float32([1]).tobytes()
-    assert time.monotonic() - begun < 8, "both were given up, and each would have taken ten seconds"

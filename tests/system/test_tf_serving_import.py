@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from serving import Gateway, command, running
+from waiting import wait_until
 
 
 def plus(file: Path, amount: float) -> None:
@@ -92,8 +92,5 @@ def test_only_the_old_dialect_is_spoken(gateway: Gateway) -> None:
 def test_a_new_version_is_found(gateway: Gateway, models: Path) -> None:
     assert predict(gateway, "growing", [1.0]) == (200, [2.0])
     new_version(models / "growing", 7)
-    give_up = time.monotonic() + 30
-    while predict(gateway, "growing", [1.0]) != (200, [8.0]):
-        assert time.monotonic() < give_up, gateway.said
-        time.sleep(0.1)
+    wait_until(lambda: predict(gateway, "growing", [1.0]) == (200, [8.0]), lambda: gateway.said)
     assert predict(gateway, "growing/versions/1", [1.0])[0] == 404

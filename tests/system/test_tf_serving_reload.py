@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import yaml
 from google.protobuf import text_format
 from serving import DEMO, HOST, Gateway, running
+from waiting import wait_until
 
 from adapters.pb import message
 
@@ -85,10 +85,7 @@ class Caller:
         return float(answer.json["predictions"][0])
 
     def until(self, what: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 20
-        while not what():
-            assert time.monotonic() < give_up, self.gateway.said
-            time.sleep(0.01)
+        wait_until(what, lambda: self.gateway.said)
 
 
 def add(folder: Path, model: str) -> None:

@@ -15,8 +15,9 @@ import grpc
 import numpy as np
 import pytest
 import yaml
-from relays import address, eventually, infer, listening, remote
+from relays import address, infer, listening, remote
 from serving import Gateway, command, running
+from waiting import wait_until
 
 from adapters.pb import message
 
@@ -90,21 +91,21 @@ def test_a_fallback_takes_over_when_an_upstream_is_killed_and_gives_back(
                 return answer.json["outputs"][0]["data"][0] if answer.status == 200 else answer.status
 
             with knocking(ask) as outcomes:
-                eventually(lambda: len(outcomes) > 20)
+                wait_until(lambda: len(outcomes) > 20)
                 os.kill(up.process.pid, signal.SIGKILL)
                 killed = time.monotonic()
-                eventually(lambda: gateway.get("/v2/models/there/ready").status == 400, within=2.0)
+                wait_until(lambda: gateway.get("/v2/models/there/ready").status == 400)
                 answer = infer(gateway, "there", x=[5.0])
                 assert answer.status == 503
-                eventually(lambda: [said for begun, said in outcomes if begun > killed].count(7.0) > 20)
+                wait_until(lambda: [said for begun, said in outcomes if begun > killed].count(7.0) > 20)
                 first = next(begun for begun, said in outcomes if said == 7.0)
                 again = listening() | {transport: [{"bind": address(up, transport)}]}
                 with running(write(tmp_path / "again.yaml", {"m": plus(1)}, again)):
                     begun = time.monotonic()
-                    eventually(lambda: outcomes[-1][1] == 6.0, within=3.0)
+                    wait_until(lambda: outcomes[-1][1] == 6.0)
                     record_property("seconds until the fallback answered", first - killed)
                     record_property("seconds until it was asked again", time.monotonic() - begun)
-                    eventually(lambda: outcomes[-1][0] > killed + 2.0)
+                    wait_until(lambda: outcomes[-1][0] > killed + 2.0)
             counts = Counter(said for _, said in outcomes)
             assert set(counts) <= {6.0, 7.0}, f"everybody had an answer, of one or the other: {counts}"
             late = [said for begun, said in outcomes if killed + 2.0 < begun]
@@ -189,7 +190,7 @@ def results(gateway: Gateway) -> dict[str, float]:
 
 
 def settled(gateway: Gateway, total: int) -> dict[str, float]:
-    eventually(lambda: sum(results(gateway).values()) >= total, within=20)
+    wait_until(lambda: sum(results(gateway).values()) >= total)
     return results(gateway)
 
 

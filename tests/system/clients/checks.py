@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 Error = TypeVar("Error", bound=Exception)
 
+GIVES_UP_S = 45.0
 PREFIX = "check_"
 IMAGES = Path(__file__).parents[3] / "config/demo/images"
 SHOWN = (0, 2, 3, 5, 7, 9)
@@ -45,6 +47,15 @@ def raised(kind: type[Error], call: Callable[[], object]) -> Error:
     except kind as error:
         return error
     raise AssertionError(f"no {kind.__name__} was raised")
+
+
+def wait_until(happened: Callable[[], object], what: Callable[[], object] = lambda: "") -> None:
+    """As the tests' own, which another environment has."""
+    give_up = time.perf_counter() + GIVES_UP_S
+    while not happened():
+        if time.perf_counter() > give_up:
+            raise AssertionError(f"it did not happen. {what()}")
+        time.sleep(0.01)  # real time: until others have gone on
 
 
 def images() -> list[Any]:

@@ -42,11 +42,11 @@ class Repeat:
 
     def infer(self, inputs: Mapping[str, Any], request: Any) -> Iterator[Mapping[str, Any]]:
         for index, (value, delay) in enumerate(zip(inputs["IN"], inputs["DELAY"], strict=True)):
-            time.sleep(int(delay) / 1000)
+            time.sleep(int(delay) / 1000)  # real time: a slow model
             if value < 0:
                 raise ValueError(f"value {index} is below 0")
             yield {"OUT": value.reshape(1), "IDX": np.array([index], np.uint32)}
-        time.sleep(int(inputs["WAIT"][0]) / 1000)
+        time.sleep(int(inputs["WAIT"][0]) / 1000)  # real time: a slow model
 
 
 class Colours:
@@ -66,5 +66,5 @@ class Slow:
         """Nothing to prepare."""
 
     def infer(self, inputs: Mapping[str, Any], request: Any) -> Mapping[str, Any]:
-        time.sleep(int(inputs["x"][0]) / 1000)
+        time.sleep(int(inputs["x"][0]) / 1000)  # real time: a slow model
         return dict(inputs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
 sys.path.insert(0, str(Path(sys.prefix) / "2020"))
@@ -68,7 +69,7 @@ def check_predicts(address: str) -> None:
 def check_every_dtype_in_typed_fields(address: str) -> None:
     client = client_for(address)
     for datatype, dtype in DTYPES.items():
-        sent = np.array([0, 1, 100, 17], dtype)
+        sent: Any = np.array([0, 1, 100, 17], dtype)
         answer = client.predict_request(f"echo_{datatype}", {"x": sent})
         got = tensor_proto_to_ndarray(answer.outputs["x"])
         assert got.dtype == dtype, datatype

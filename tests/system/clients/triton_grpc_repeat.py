@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import time
 from typing import Any
 
 import checks
@@ -67,16 +66,15 @@ def check_nothing_to_repeat(address: str) -> None:
 
 
 def check_answers_come_as_they_are_made(address: str) -> None:
-    def work(client: Any, answer: Answers) -> None:
-        begun = time.monotonic()
-        client.async_stream_infer(MODEL, values(1, 2, 3, 4, delay_ms=150))
-        answer()
-        assert time.monotonic() - begun < 0.45, "the first waited for the others"
-        for _ in range(3):
-            answer()
-        assert time.monotonic() - begun > 0.55
-
-    stream(address, work)
+    done: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    with connect(address) as client:
+        client.start_stream(lambda result, error: done.put((result, error)))
+        client.async_stream_infer(MODEL, values(*range(100), delay_ms=20))
+        assert done.get(timeout=45)[1] is None
+        assert done.qsize() < 90, "the first waited for the others"
+        for _ in range(99):
+            assert done.get(timeout=45)[1] is None
+        client.stop_stream()
 
 
 def check_an_error_in_the_middle(address: str) -> None:
@@ -128,15 +126,13 @@ def check_cancelled_in_the_middle(address: str) -> None:
     done: queue.Queue[tuple[Any, Any]] = queue.Queue()
     with connect(address) as client:
         client.start_stream(lambda result, error: done.put((result, error)))
-        client.async_stream_infer(MODEL, values(*range(200), delay_ms=20))
-        assert done.get(timeout=10)[1] is None
+        client.async_stream_infer(MODEL, values(*range(6000), delay_ms=20))
+        assert done.get(timeout=45)[1] is None
         client.stop_stream(cancel_requests=True)
         client.start_stream(lambda result, error: done.put((result, error)))
-        begun = time.monotonic()
         client.async_stream_infer(MODEL, values(42), request_id="after")
-        while (answer := done.get(timeout=10))[0] is None or answer[0].get_response().id != "after":
+        while (answer := done.get(timeout=45))[0] is None or answer[0].get_response().id != "after":
             pass
-        assert time.monotonic() - begun < 2, "the model went on for nobody"
         client.stop_stream()
 
 

@@ -131,7 +131,7 @@ def check_every_datatype(address: str) -> None:
         region(client, "back", 4096) as target,
     ):
         for datatype, dtype in values.items():
-            array = np.array([0, 1, 0, 1, 1], dtype)
+            array: Any = np.array([0, 1, 0, 1, 1], dtype)
             for offset in (0, 3):
                 source._mpsm_handle.buf[offset : offset + array.nbytes] = array.tobytes()
                 inputs = [placed("x", array, datatype, "there", offset)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,8 @@ def entries(client: triton.InferenceServerClient) -> list[dict[str, str]]:
 
 def until_unloaded(client: triton.InferenceServerClient) -> None:
     """An unload is answered before it has ended."""
-    give_up = time.monotonic() + 20
-    while entries(client) != [{"name": NAME, "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]:
-        assert time.monotonic() < give_up, entries(client)
-        time.sleep(0.02)
+    unloaded = [{"name": NAME, "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]
+    checks.wait_until(lambda: entries(client) == unloaded, lambda: entries(client))
 
 
 def check_the_extension_is_announced(address: str) -> None:

@@ -150,6 +150,33 @@ class Ballast(tf.Module):
         return {"y": tf.matmul(x, self.weights)}
 
 
+CONVOLUTIONS = {
+    "conv1d": ([None, 8, 1], [3, 1, 2], lambda x, kernel: tf.nn.conv1d(x, kernel, 1, "SAME")),
+    "conv2d": ([None, 8, 8, 1], [3, 3, 1, 2], lambda x, kernel: tf.nn.conv2d(x, kernel, 1, "SAME")),
+    "conv3d": ([None, 4, 4, 4, 1], [3, 3, 3, 1, 2], lambda x, kernel: tf.nn.conv3d(x, kernel, [1] * 5, "SAME")),
+    "depthwise": (
+        [None, 8, 8, 1],
+        [3, 3, 1, 2],
+        lambda x, kernel: tf.nn.depthwise_conv2d(x, kernel, [1] * 4, "SAME"),
+    ),
+}
+"""Shape of x, of the kernel; kernels of TensorFlow's that CHECK the rank of x."""
+
+
+def convolution(shape: list[int | None], size: list[int], convolve: Any) -> Any:
+    module = tf.Module()
+    module.kernel = tf.Variable(tf.ones(size))
+    of = tf.TensorSpec(shape, tf.float32, "x")
+    module.predict = tf.function(lambda x: {"y": convolve(x, module.kernel)}, input_signature=[of])
+    return module
+
+
+def save_convolutions(folder: Path) -> None:
+    for name, made in CONVOLUTIONS.items():
+        module = convolution(*made)
+        tf.saved_model.save(module, str(folder / name / "1"), signatures={"serving_default": module.predict})
+
+
 def save_modules(folder: Path) -> None:
     modules = {
         "half_plus_three/123": Half(3.0),
@@ -160,6 +187,7 @@ def save_modules(folder: Path) -> None:
         "ballast/1": Ballast(),
         "triton/1/model.savedmodel": Half(4.0),
     }
+    module: Any
     for path, module in modules.items():
         tf.saved_model.save(module, str(folder / path), signatures={"serving_default": module.predict})
 
@@ -197,6 +225,7 @@ if __name__ == "__main__":
     models = Path(sys.argv[1])
     half_plus_two(models / "half_plus_two/1")
     save_modules(models)
+    save_convolutions(models)
     save_datatypes(models / "datatypes")
     save_old_words(models / "old_words")
     save_tagged(models / "tagged")

@@ -48,9 +48,9 @@ class Prometheus:
 
 def configuration(folder: Path, metrics: int, itself: int) -> Path:
     """The shipped one on other addresses and in more of a hurry, beside the shipped rules."""
-    for file in ("rules.yml", "alerts.yml"):
-        (config,) = documents(DEPLOY / "prometheus" / file)
-        shutil.copy(DEPLOY / "prometheus" / file, folder / file)
+    for name in ("rules.yml", "alerts.yml"):
+        (config,) = documents(DEPLOY / "prometheus" / name)
+        shutil.copy(DEPLOY / "prometheus" / name, folder / name)
         assert all("interval" not in group for group in config["groups"])
     text = (DEPLOY / "prometheus/prometheus.yml").read_text().replace("15s", "1s")
     text = text.replace("tensorgate:8002", f"{HOST}:{metrics}").replace("localhost:9090", f"{HOST}:{itself}")

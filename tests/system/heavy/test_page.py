@@ -92,7 +92,7 @@ def test_every_dialect_can_be_tried_with_the_mouse(gateway: Gateway, tmp_path: P
             )
             assert " ms " in told
             answer = json.loads(await text(browser, f"{PANEL} .answer"))
-            assert numbers(answer) == [2.5] * len(numbers(answer)), title
+            assert numbers(answer) == [2.5] * len(numbers(answer)), title  # type: ignore[no-untyped-call]
 
     in_browser(gateway, tmp_path / "profile", steps)
 

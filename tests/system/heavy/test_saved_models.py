@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 import yaml
 from client_scripts import Outcomes, checks_of, environment, run_script
@@ -38,6 +39,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "datatypes": {"parallel_runs": 2},
     "old_words": {},
     "tagged": {"tags": ["serve", "tpu"]},
+    "conv1d": {},
+    "conv2d": {},
+    "conv3d": {},
+    "depthwise": {},
 }
 
 
@@ -92,6 +97,26 @@ def refused(gateway: Gateway, model: str, **body: Any) -> tuple[int, str]:
 def test_the_first_example_of_tensorflow_serving_is_answered_to_the_byte(gateway: Gateway) -> None:
     answer = gateway.post("/v1/models/half_plus_two:predict", {"instances": [1.0, 2.0, 5.0]})
     assert (answer.status, answer.body) == (200, b'{\n    "predictions": [2.5, 3.0, 4.5\n    ]\n}')
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [("conv1d", (1, 8, 1)), ("conv2d", (1, 8, 8, 1)), ("conv3d", (1, 4, 4, 4, 1)), ("depthwise", (1, 8, 8, 1))],
+)
+def test_a_wrong_rank_is_refused_and_ends_nothing(
+    model: str, shape: tuple[int, ...], gateway: Gateway, channel: grpc.Channel
+) -> None:
+    declared = [-1, *shape[1:]]
+    for body in ({"instances": [1]}, {"inputs": 1.0}, {"instances": [[1, 2]]}, {"inputs": [[[[[[1.0]]]]]]}):
+        status, text = refused(gateway, model, **body)
+        assert status == 400, text
+        assert text.startswith(f"input 'x' of model '{model}' has shape [")
+        assert text.endswith(f", expected {declared}")
+    one = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": 1}]}, "float_val": [1.0]}
+    with pytest.raises(grpc.RpcError) as caught:
+        call(channel, "Predict", "Predict", model_spec={"name": model}, inputs={"x": one})
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert predict(gateway, model, instances=np.ones(shape).tolist())["predictions"]
 
 
 def test_the_state_of_a_version_is_that_of_its_folder(gateway: Gateway) -> None:

@@ -260,7 +260,7 @@ def test_a_repository_of_triton_is_served_as_it_is(models: Path, tmp_path: Path)
 
 
 def test_what_cannot_be_loaded_says_why(models: Path, tmp_path: Path) -> None:
-    options = {name: {} for name in ("bad_pickle", "bad_size", "nested")}
+    options: dict[str, dict[str, int]] = {name: {} for name in ("bad_pickle", "bad_size", "nested")}
     options["nested"] = {"max_batch_size": 4}
     sound = {"rows": OPTIONS["rows"]}
     file = written(tmp_path / "gateway.yaml", models, options | sound, readiness="lenient")

@@ -26,7 +26,7 @@ class Identity(torch.nn.Module):
 
 
 class AddSub(torch.nn.Module):
-    def forward(self, INPUT0: torch.Tensor, INPUT1: torch.Tensor):  # noqa: N803
+    def forward(self, INPUT0: torch.Tensor, INPUT1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: N803
         return INPUT0 + INPUT1, INPUT0 - INPUT1
 
 

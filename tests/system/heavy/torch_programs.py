@@ -213,6 +213,7 @@ def check_memory_anywhere_will_do(folder: str) -> None:
 
 
 def check_inputs_are_not_written_to(folder: str) -> None:
+    declared: Any
     for name, declared in (("careless", ([X], [Y])), ("careless_export", ())):
         x = ONE.copy()
         (y,) = run(load(folder, name, *declared), {"x": x}).values()

@@ -314,7 +314,7 @@ def _streams() -> Iterator[Ask]:
     yield stream("trouble, raised", trouble(100, id="t"))
     yield stream("trouble, status asked for", trouble(-4, id="t"), triton_grpc_error="true")
     yield stream("trouble between", trouble(1, id="1"), trouble(-4, id="2"), trouble(3, id="3"))
-    flags = ({"sequence_start": True}, {}, {"sequence_end": True})
+    flags: Any = ({"sequence_start": True}, {}, {"sequence_end": True})
     yield stream("sequence", *(summed(number, 78, **flag) for number, flag in enumerate(flags)))
     yield stream("sequence, no start", summed(1, 79))
     yield stream("sequence, status asked for", summed(1, 79), triton_grpc_error="true")

@@ -1,0 +1,1 @@
+from tests.gateway.aio_port import *

@@ -1,0 +1,1 @@
+from tests.system.cuda_stand_in import *

@@ -1,0 +1,1 @@
+from tests.adapters.dtype_cases import *

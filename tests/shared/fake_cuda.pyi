@@ -1,0 +1,1 @@
+from tests.backends.fake_cuda import *

@@ -1,0 +1,1 @@
+from tests.gateway.h2_core import *

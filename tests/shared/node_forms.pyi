@@ -1,0 +1,1 @@
+from tests.system.node_forms import *

@@ -1,0 +1,1 @@
+from tests.system.node_world import *

@@ -1,0 +1,1 @@
+from tests.backends.paper_backend import *

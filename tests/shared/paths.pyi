@@ -1,0 +1,1 @@
+from tests.equivalence.paths import *

@@ -1,0 +1,2 @@
+from tests.system.serving import *
+from tests.system.serving import ROOT as ROOT

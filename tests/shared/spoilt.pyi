@@ -1,0 +1,1 @@
+from tests.equivalence.spoilt import *

@@ -1,0 +1,1 @@
+from tests.system.steady_load import *

@@ -1,0 +1,1 @@
+from tests.equivalence.tfs_forms import *

@@ -1,0 +1,1 @@
+from tests.gateway.toy_rpc import *

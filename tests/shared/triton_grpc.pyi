@@ -1,0 +1,1 @@
+from tests.system.clients.triton_grpc import *

@@ -1,0 +1,1 @@
+from tests.system.clients.triton_http_shm import *

@@ -1,0 +1,1 @@
+from tests.backends.upstream_frames import *

@@ -1,0 +1,1 @@
+from tests.equivalence.v2_forms import *
