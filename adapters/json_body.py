@@ -75,7 +75,6 @@ _LONGEST_TOKEN: Final = 16
 """Of those that a parser takes for something else when they are cut short: the end of a text is not looked at."""
 _MORE_FOLLOWS: Final = "The document root must not be followed"
 _AT_ONCE: Final = 1 << 16
-_INT64: Final = np.iinfo(np.int64)
 _local: Final = threading.local()
 _SCANNED: Final[Mapping[np.dtype[Any], tuple[Literal["f", "d", "i", "u"], np.dtype[Any]]]] = {
     DTYPES["FP32"]: ("f", DTYPES["FP32"]),

@@ -31,7 +31,7 @@ from gateway.ports import Reply
 
 Array: TypeAlias = Any
 Shape: TypeAlias = tuple[int, ...]
-Family: TypeAlias = Literal["text", "odd", "bits", "small"]
+Family: TypeAlias = Literal["text", "odd", "bits", "small", "usual"]
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
@@ -68,11 +68,12 @@ _ONCE = ((0, (0, 3)), (1, ()), (1023, (33, 31)), (1024, (1024,)), (20_000, (100,
 
 class Key(NamedTuple):
     """Which values: `text` is what JSON carries, `odd` has NaN and infinities besides, `bits` is whatever the memory of
-    an array may hold, `small` is what one byte of a varint holds. Values differ from `turn` to `turn`.
+    an array may hold, `small` is what one byte of a varint holds, `usual` has no edges. Values differ from `turn` to
+    `turn`.
     """
 
     datatype: str
-    count: int  # type: ignore[assignment]
+    elements: int
     family: Family = "text"
     turn: int = 0
 
@@ -120,10 +121,9 @@ def edges(datatype: str, family: Family = "text") -> Array:
         limits = np.iinfo(dtype)
         ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
         return np.array(ends + [each for each in _WHOLE if limits.min <= each <= limits.max], dtype)
-    kind: Any = ml_dtypes.finfo
-    floats = kind(dtype)
-    own = [floats.max, floats.min, floats.tiny, -floats.tiny, floats.smallest_subnormal, -floats.smallest_subnormal]
-    own += [floats.eps, np.nextafter(floats.tiny, dtype.type(0)), np.nextafter(dtype.type(1), dtype.type(2))]
+    known: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    own = [known.max, known.min, known.tiny, -known.tiny, known.smallest_subnormal, -known.smallest_subnormal]
+    own += [known.eps, np.nextafter(known.tiny, dtype.type(0)), np.nextafter(dtype.type(1), dtype.type(2))]
     with np.errstate(over="ignore", under="ignore"):
         more = np.array([0.0, -0.0, 1.0, -1.0, *_BROKEN, *[-each for each in _BROKEN], *map(float, _WHOLE)]).astype(
             dtype
@@ -137,14 +137,15 @@ def edges(datatype: str, family: Family = "text") -> Array:
 @cache
 def flat(key: Key) -> Array:
     """The values, [count], read-only: some edges first and last, and what is random between them."""
-    rng = np.random.default_rng([key.count, key.turn, *key.datatype.encode(), *key.family.encode()])
-    dtype, count = DTYPES[key.datatype], key.count
+    rng = np.random.default_rng([key.elements, key.turn, *key.datatype.encode(), *key.family.encode()])
+    dtype, count = DTYPES[key.datatype], key.elements
     if key.family == "small":
         array = _small(rng, key.datatype, count)
     else:
         some = edges(key.datatype, key.family)
         array = _random(rng, key, dtype)
-        places = np.concatenate((np.arange(count)[: some.size], np.arange(count)[some.size :][-some.size :]))
+        places = np.arange(0 if key.family == "usual" else count)
+        places = np.concatenate((places[: some.size], places[some.size :][-some.size :]))
         array[places] = np.resize(np.roll(some, -7 * key.turn), places.size)
     array.setflags(write=False)
     return array
@@ -152,7 +153,7 @@ def flat(key: Key) -> Array:
 
 def _random(rng: Any, key: Key, dtype: np.dtype[Any]) -> Array:
     """Mostly such numbers as tensors have, some of any bits."""
-    count = key.count
+    count = key.elements
     if dtype.kind == "O":
         return _strings(
             [b"%d" % number if number % 5 else f"é{number}".encode() for number in rng.integers(0, 10**6, count)]
@@ -164,7 +165,7 @@ def _random(rng: Any, key: Key, dtype: np.dtype[Any]) -> Array:
         return anything
     usual = (rng.standard_normal(count) * 10.0 ** rng.integers(-3, 5, count)).astype(dtype)
     with np.errstate(invalid="ignore"):
-        wild = (rng.random(count) < 0.1) & np.isfinite(anything)
+        wild = (rng.random(count) < (0 if key.family == "usual" else 0.1)) & np.isfinite(anything)
     usual[wild] = anything[wild]
     return usual
 

@@ -119,7 +119,8 @@ def test_json_requests(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch,
     take(way, monkeypatch)
     model = make(datatype)
     for count, shape in cases(way):
-        for key in turns(datatype, count)[:: 2 if datatype == "FP32" else 1]:  # FLT_MAX has no shorter digits here
+        keys = turns(datatype, count)[:: 2 if datatype == "FP32" else 1]  # FLT_MAX has no shorter digits here
+        for key in [*keys, Key(datatype, count, "usual")]:
             body = body_of(key, shape, json_text(key))
             if not count:
                 with pytest.raises(InvalidArgument, match=f"^Tensor x {TABLE[datatype][2]} data is empty.$"):
@@ -233,11 +234,11 @@ def test_other_names_of_fields(
     names = [field.replace("_", " ").title().replace(" ", "").replace("Flat", "flat")]
     names += ["flat_double"] if datatype == "FP64" else []
     for count in (1, 1024):
-        key = Key(datatype, count)
-        body = body_of(key, (count,), json_text(key))
-        for name in names:
-            got = model.over_http(body.replace(f'"{field}"', f'"{name}"')).inputs["x"]
-            assert_same(got, key, (count,))
+        for key in (Key(datatype, count), Key(datatype, count, "usual")):
+            body = body_of(key, (count,), json_text(key))
+            for name in names:
+                got = model.over_http(body.replace(f'"{field}"', f'"{name}"')).inputs["x"]
+                assert_same(got, key, (count,))
 
 
 @every_way
@@ -289,7 +290,7 @@ def layout_of(key: Key, shape: Shape, indent: int) -> str:
     tensor: dict[str, Any] = {"name": "y", "dtype": name}
     if shape:
         tensor["shape"] = [*shape]
-    if key.count:
+    if key.elements:
         tensor[field] = printed(key)
     said = {"status": {"code": 200, "msg": "OK", "status": "SUCCESS"}, "gtensors": {"tensors": [tensor]}}
     return json.dumps(said, indent=indent)

@@ -41,12 +41,13 @@ from dtype_cases import (
 from adapters.pb import message
 from adapters.tf_serving import KIND
 from adapters.tf_serving.client import HttpClient
+from adapters.tf_serving.options import TfServingOptions
 from adapters.tf_serving.proto_client import GrpcClient
 from gateway.canonical import InferRequest, InferResponse
 from gateway.errors import EncodingFailed, InvalidArgument, Unsupported
 from gateway.ports import Call, Description, ModelView, Resolve, UpstreamModel
 
-TYPED, CONTENT = (KIND.make(KIND.options(tensor_content=content)) for content in (False, True))
+TYPED, CONTENT = (KIND.make(TfServingOptions(tensor_content=content)) for content in (False, True))
 REST = TYPED.match("POST", "/v1/models/m:predict").endpoint
 ADDRESS = "/tensorflow.serving.PredictionService/Predict"
 Request, Response = message("tensorflow.serving.PredictRequest"), message("tensorflow.serving.PredictResponse")

@@ -23,6 +23,7 @@ from dtype_cases import (
 )
 
 from adapters import grps, json_cuts, open_inference, tf_serving
+from adapters.grps import message as grps_messages
 from adapters.grps import proto_message as grps_proto
 from adapters.grps import request as grps_request
 from adapters.open_inference import proto_request as v2_proto_request
@@ -83,18 +84,18 @@ def test_every_shortcut_of_the_dialects_can_be_switched_off_here() -> None:
 
 
 def v2_json(key: Key) -> bytes:
-    shape = f'"shape":[{key.count}],"datatype":"{key.datatype}"'
+    shape = f'"shape":[{key.elements}],"datatype":"{key.datatype}"'
     return f'{{"inputs":[{{"name":"pixel_values_of_images",{shape},"data":{json_text(key)}}}]}}'.encode()
 
 
 def v2_binary(key: Key) -> tuple[bytes, dict[str, str]]:
-    item = {"name": "pixel_values_of_images", "shape": [key.count], "datatype": key.datatype}
+    item = {"name": "pixel_values_of_images", "shape": [key.elements], "datatype": key.datatype}
     head = json.dumps({"inputs": [{**item, "parameters": {"binary_data_size": len(raw(key))}}]}).encode()
     return head + raw(key), {"inference-header-content-length": str(len(head))}
 
 
 def v2_message(key: Key) -> bytes:
-    item = {"name": "pixel_values_of_images", "shape": [key.count], "datatype": key.datatype}
+    item = {"name": "pixel_values_of_images", "shape": [key.elements], "datatype": key.datatype}
     return bytes(ModelInfer(model_name="m", inputs=[item], raw_input_contents=[raw(key)]).SerializeToString())
 
 
@@ -209,11 +210,28 @@ def test_long_arrays_are_cut_out_of_documents(
     model = make(datatype)
     documents = Count(monkeypatch, v2_request, "_read_request")
     cuts = Count(monkeypatch, json_cuts.Cuts, "numbers")
-    key = Key(datatype, 60_000, "small" if datatype == "FP64" else "text")  # exponents of three digits are not cut
+    key = Key(datatype, 60_000, "usual" if datatype == "FP64" else "text")  # exponents of three digits are not cut
     body = v2_json(key)
     assert len(body) > 256 << 10
     assert_same(model.decode(HTTP["v2"], body).inputs["pixel_values_of_images"], key, (60_000,))
     assert (documents.calls, cuts.calls) == (1, 1)
+
+
+@pytest.mark.parametrize("datatype", FLAT)
+def test_long_arrays_are_cut_out_of_messages(
+    datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
+) -> None:
+    """From 4 KiB on; not texts, and not half floats, which travel as others."""
+    model = make(datatype)
+    name = NAMES.get(datatype, datatype)
+    arrays = Count(monkeypatch, grps_messages, "flat_array")
+    for count in (1, 2048):
+        key = Key(datatype, count, "usual")
+        data = f'"shape":[{count}],"flat_{name.lower()}":{json_text(key)}'
+        body = f'{{"gtensors":{{"tensors":[{{"name":"pixel_values_of_images","dtype":"DT_{name}",{data}}}]}}}}'
+        got = model.decode(HTTP["grps"], body.encode()).inputs["pixel_values_of_images"]
+        assert_same(got, key, (count,))
+    assert arrays.calls == (2 if datatype in ("FP16", "BYTES") else 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -248,9 +266,13 @@ def test_rows_of_names_are_stacked(
     assert walks.calls == (4 if way == "plain" else 0)
 
 
+@pytest.mark.parametrize("way", ["as it runs", "plain"])
 @every_datatype
-def test_the_most_dimensions(datatype: str, make: Callable[[str], Model]) -> None:
+def test_the_most_dimensions(
+    way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
+) -> None:
     """NumPy's 64; rows are one of them."""
+    take(way, monkeypatch)
     model = make(datatype)
     key = Key(datatype, 1)
     for rank in (63, 64, 65):
@@ -431,6 +453,11 @@ def test_long_replies(dialect: str, datatype: str, make: Callable[[str], Model])
         if dialect == "v2":
             binary = InferRequest(view, {}, wire=Wire(frozenset({"y"}), ""))
             assert HTTP["v2"].is_long(answer, binary) == (count > most and datatype == "BYTES")
+    if dialect == "v2" and datatype != "BYTES":
+        for more in (0, 1):  # what is compressed is long sooner
+            array = np.zeros(4096 // DTYPES[datatype].itemsize + more, DTYPES[datatype])
+            packed = InferRequest(view, {}, wire=Wire(frozenset({"y"}), "gzip"))
+            assert HTTP["v2"].is_long(InferResponse({"y": array}), packed) == bool(more)
 
 
 def texts(count: int) -> Any:
