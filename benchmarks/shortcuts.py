@@ -156,6 +156,7 @@ def cases() -> Mapping[str, Request]:
         "v2_json_templates": json_few,
         "v2_binary_heads": Request("V2 binary, 16 floats", binary.path, binary.body(), binary.headers),
         "v2_grpc_templates": raw_few,
+        "v2_answer_templates": grpc("V2 gRPC, 16 floats, relayed to itself", INFER, relayed.SerializeToString()),
         "lone_arrays": Request("TensorFlow Serving JSON, 16 floats", TF_SERVING.path, TF_SERVING.request(few)),
         "array_cuts": v2("pair", "FP32", x=many[:, :50_000], xx=many[:, 50_000:100_000]),
         "stacked_columns": Request(

@@ -88,6 +88,12 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         where="adapters.open_inference.proto_request",
         saves="",
     ),
+    "v2_answer_templates": Shortcut(
+        when="an Open Inference server's answer over gRPC that differs from an earlier one in its raw contents alone",
+        plain="protobuf reads the message",
+        where="adapters.open_inference.proto_answers",
+        saves="",
+    ),
     "lone_arrays": Shortcut(
         when="a body of TensorFlow Serving's or grps' JSON that is one array between known words",
         plain="the document is read",

@@ -10,12 +10,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from adapters.open_inference.proto_template import KEY_BYTES, Common, Tensor, find_tensors, remember
+from adapters.open_inference.proto_template import Common, Store, Tensor, find_tensors
 from adapters.open_inference.proto_wire import RAW_OUTPUTS
 from gateway.canonical import InferResponse
 from gateway.ports import Buffer
+from gateway.shortcuts import is_taken
 
 _KIND: Final = "inference.ModelInferResponse"
+_IS_TAKEN: Final = is_taken("v2_answer_templates")
 
 
 class _Template(NamedTuple):
@@ -27,23 +29,19 @@ class Answers:
     """The templates."""
 
     def __init__(self) -> None:
-        # By size and beginning. Never stale: all that such a message says but its numbers is compared.
-        self._known: dict[tuple[int, bytes], _Template] = {}
+        self._known: Store[_Template] = Store()
 
     def read(self, body: Buffer) -> InferResponse | None:
         """The answer, if it has a template: its arrays are views of the body."""
-        known = self._known.get((len(body), bytes(body[:KEY_BYTES])))
+        known = self._known.find(body) if _IS_TAKEN else None
         if known is None:
             return None
-        for at, common in known.common:
-            if body[at : at + len(common)] != common:
-                return None
         return InferResponse({name: np.ndarray(shape, dtype, body, at) for name, shape, dtype, at in known.tensors})
 
     def learn(self, body: Buffer, answer: InferResponse) -> None:
         """Keep what is common to messages like this one, without an id, which was read as that answer."""
-        if answer.parameters or not answer.final:
+        if not _IS_TAKEN or answer.parameters or not answer.final:
             return
         found = find_tensors(body, _KIND, RAW_OUTPUTS, answer.outputs)
         if found is not None:
-            remember(self._known, body, _Template(*found))
+            self._known.keep(body, _Template(*found))

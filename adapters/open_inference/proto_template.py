@@ -14,7 +14,7 @@ be the very version that the message was checked against.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,10 @@ from adapters.wire_format import varint
 from gateway.canonical import InferRequest, ModelRef, OutputRequest, Tensors
 from gateway.ports import Buffer, Call, ModelView, Resolve
 
-KEY_BYTES: Final = 32
+_KEY_BYTES: Final = 16
+"""Less than stands before the data of any tensor: names, a datatype and tags take more."""
+_ALIKE: Final = 8
+"""Templates of one size and beginning: of models whose names begin alike."""
 _REMEMBERED: Final = 256
 _MOST_HEAD_BYTES: Final = 2 << 10
 _NUMBERS: Final = "iuf"
@@ -31,7 +34,6 @@ _NUMBERS: Final = "iuf"
 
 Common = tuple[tuple[int, bytes], ...]
 """Bytes that messages have in common, with the places where they stand."""
-T = TypeVar("T")
 
 
 class Tensor(NamedTuple):
@@ -41,6 +43,14 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     at: int
+
+
+class _HasCommon(Protocol):
+    @property
+    def common(self) -> Common: ...
+
+
+T = TypeVar("T", bound=_HasCommon)
 
 
 class Template(NamedTuple):
@@ -56,18 +66,15 @@ class Templates:
     """The templates of one method."""
 
     def __init__(self) -> None:
-        # By size and beginning. Stale when the model is another version: it is resolved each time, and compared.
-        self._known: dict[tuple[int, bytes], Template] = {}
+        # Stale when the model is another version: it is resolved each time, and compared.
+        self._known: Store[Template] = Store()
 
     def read(self, call: Call, resolve: Resolve, *, stream: bool) -> InferRequest | None:
         """The request, if it has a template. Raises what `resolve` does."""
         body = call.body
-        known = self._known.get((len(body), bytes(body[:KEY_BYTES])))
+        known = self._known.find(body)
         if known is None:
             return None
-        for at, common in known.common:
-            if body[at : at + len(common)] != common:
-                return None
         call.notes["id"] = ""
         view = resolve(known.ref)
         if view is not known.view:
@@ -82,7 +89,7 @@ class Templates:
             return
         found = find_tensors(body, kind, RAW_INPUTS, request.inputs)
         if found is not None:
-            remember(self._known, body, Template(*found, ref, request.view, request.outputs, request.wire))
+            self._known.keep(body, Template(*found, ref, request.view, request.outputs, request.wire))
 
 
 def find_tensors(body: Buffer, kind: str, tag: int, arrays: Tensors) -> tuple[Common, tuple[Tensor, ...]] | None:
@@ -103,11 +110,36 @@ def find_tensors(body: Buffer, kind: str, tag: int, arrays: Tensors) -> tuple[Co
     return common, tuple(tensors)
 
 
-def remember(known: dict[tuple[int, bytes], T], body: Buffer, template: T) -> None:
-    """Keep it for messages of this size which begin like this one. There is an end to what is kept."""
-    if len(known) >= _REMEMBERED:
-        known.clear()
-    known[len(body), bytes(body[:KEY_BYTES])] = template
+class Store(Generic[T]):
+    """Templates by the size of their messages and how these begin. There is an end to what is kept. Of itself nothing
+    is ever stale: all that a message says but its numbers is compared.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes], tuple[T, ...]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    def find(self, body: Buffer) -> T | None:
+        """The template of a message, if there is one."""
+        for known in self._known.get((len(body), bytes(body[:_KEY_BYTES])), ()):
+            for at, common in known.common:
+                if body[at : at + len(common)] != common:
+                    break
+            else:
+                return known
+        return None
+
+    def keep(self, body: Buffer, template: T) -> None:
+        """For messages like this one, in place of what was kept for them before."""
+        if len(template.common[0][1]) < _KEY_BYTES:
+            return
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        key = len(body), bytes(body[:_KEY_BYTES])
+        others = [each for each in self._known.get(key, ()) if each.common != template.common]
+        self._known[key] = (template, *others[: _ALIKE - 1])
 
 
 def _common(body: Buffer, head: bytes, sizes: Sequence[int], tag: bytes) -> Common | None:

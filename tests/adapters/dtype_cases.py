@@ -338,10 +338,8 @@ NEVER = 1 << 62
 PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
     "v2_json_templates": [(v2_request, "_HAS_TEMPLATES", False)],
     "v2_binary_heads": [(v2_request, "_HAS_HEADS", False)],
-    "v2_grpc_templates": [
-        (v2_proto_request, "_HAS_TEMPLATES", False),
-        (proto_answers.Answers, "read", lambda *_: None),
-    ],
+    "v2_grpc_templates": [(v2_proto_request, "_HAS_TEMPLATES", False)],
+    "v2_answer_templates": [(proto_answers, "_IS_TAKEN", False)],
     "lone_arrays": [(json_envelope, "_IS_TAKEN", False)],
     "array_cuts": [(json_cuts, "_long_arrays", None), (json_cuts, "_long_texts", None)],
     "stacked_columns": [(tf_predict_request, "_STACKS", False)],
