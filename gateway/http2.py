@@ -65,6 +65,8 @@ _BEGINNING_BYTES: Final = 16 << 10
 """So much is read before it is known whether there is a place for the rest, and of other things than data."""
 _TURN_FRAMES: Final = 64
 """After so many frames of one connection others have their turn; headers count by the kilobyte, too."""
+_MUCH_BYTES: Final = 8 << 10
+"""Frames of so much data do not count: what is read at once has few of them."""
 _MANY_FRAMES: Final = 32
 """After a read of so many, too: a loop may read from one connection many times before it looks at another."""
 JOINED_BYTES: Final = 32 << 10
@@ -285,6 +287,7 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             most, least, kind, flags, number = FRAME.unpack_from(scratch, at)
             size, number = most << 8 | least, number & MOST
             if kind == DATA and not flags & PADDED and self._block is None:
+                turn += size >= _MUCH_BYTES
                 at += FRAME_BYTES
                 if _TAKES_WHOLE and at + size <= have and self._take_lone(number, flags, scratch[at : at + size]):
                     at += size
