@@ -398,9 +398,6 @@ class RequestPipeline(Pipeline):
 
     def __init__(self, backend: RequestBackend, *others: Any) -> None:
         super().__init__(backend, *others)
-        self._once: Any = getattr(backend, "infer_once", None)
-        if self._once is not None and not self.decoupled and is_taken("single_coroutine"):
-            self.arun_once = self._arun_once
         self._alone: Any = getattr(backend, "infer_alone", None)
         if self._alone is not None and not self.decoupled:
             self.arun_alone = self._arun_alone
@@ -415,12 +412,6 @@ class RequestPipeline(Pipeline):
                 observe("infer", time.perf_counter() - begun)
                 yield self._all_finished(requests, outcomes, observe)
                 begun = time.perf_counter()
-
-    async def _arun_once(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
-        begun = time.perf_counter()
-        outcomes = await self._once(requests)
-        observe("infer", time.perf_counter() - begun)
-        return self._all_finished(requests, outcomes, observe)
 
     async def _arun_alone(self, request: InferRequest, observe: Observe) -> Outcome:
         begun = time.perf_counter()

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -40,6 +40,7 @@ from gateway.shortcuts import SHORTCUTS, VARIABLE
 PORTS: Final = (18050, 18060)
 """With all shortcuts, and without one: HTTP, and gRPC one above."""
 WORTH: Final = 0.03
+FEATURES: Final = "abcdefghij"
 CLASSIFY: Final = "/tensorflow.serving.PredictionService/Classify"
 EPILOG = """
 examples:
@@ -57,7 +58,7 @@ class Same:
 
 class Scores(Same):
     def infer(self, inputs, request):
-        return {"scores": inputs["a"] + inputs["b"]}
+        return {"scores": sum(inputs.values())}
 """
 
 
@@ -69,6 +70,8 @@ class Request:
     path: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    connections: int = 0
+    """0: as many as the command says."""
 
     @property
     def is_grpc(self) -> bool:
@@ -87,7 +90,10 @@ def configuration(port: int) -> dict[str, Any]:
         path = f"models.py:{name}"
         return {"backend": "python", "path": path, "inputs": specs(inputs), "outputs": specs(outputs)}
 
-    scores = python("Scores", "FP32", ["a", "b"], ["scores"])
+    flat = python("Same", "FP32", ["x", "xx"], ["y", "yy"])
+    for each in (*flat["inputs"], *flat["outputs"]):
+        each["shape"] = [-1]
+    scores = python("Scores", "FP32", FEATURES, ["scores"])
     upstream = {"dialect": "open_inference", "transport": "grpc", "address": f"{HOST}:{port + 1}", "model": "identity"}
     return {
         "listen": {"http": [{"bind": f"{HOST}:{port}"}], "grpc": [{"bind": f"{HOST}:{port + 1}"}]},
@@ -97,12 +103,15 @@ def configuration(port: int) -> dict[str, Any]:
             "relayed": {"backend": "remote", "upstream": upstream},
             "same": {**python("Same", "FP32", ["x"], ["y"]), "max_batch_size": 32},
             "pair": python("Same", "FP32", ["x", "xx"], ["y", "yy"]),
+            "flat": flat,
             "texts": python("Same", "BYTES", ["x"], ["y"]),
             "counts": python("Same", "INT64", ["x"], ["y"]),
             "scores": {
                 **scores,
                 "max_batch_size": 1024,
-                "signatures": {"classes": {"method": "classify", "inputs": {"a": "a", "b": "b"}, "scores": "scores"}},
+                "signatures": {
+                    "classes": {"method": "classify", "inputs": {name: name for name in FEATURES}, "scores": "scores"}
+                },
             },
         },
     }
@@ -129,7 +138,7 @@ def cases() -> Mapping[str, Request]:
     json_few = Request("V2 JSON, 16 floats", V2.path, V2.request(few))
     raw_few = grpc("V2 gRPC, 16 floats", INFER, infer_request(few))
     binary = binary_http.Case(16)
-    rows = [{"x": row.tolist(), "xx": row.tolist()} for row in rng.standard_normal((16, 8), np.float32)]
+    rows = [{"x": float(x), "xx": float(xx)} for x, xx in rng.standard_normal((256, 2), np.float32)]
     texts = np.array([[f"text {number} of many" for number in range(1_000)]], object)
     named = message("tensorflow.serving.PredictRequest")()
     named.model_spec.name = "counts"
@@ -141,8 +150,8 @@ def cases() -> Mapping[str, Request]:
     classify.model_spec.name, classify.model_spec.signature_name = "scores", "classes"
     for number in range(1_000):
         example = classify.input.example_list.examples.add()
-        for name in "ab":
-            example.features.feature[name].float_list.value.append(number / 8)
+        for name in FEATURES:
+            example.features.feature[name].float_list.value.extend([number / 8] * 4)
     relayed = message("inference.ModelInferRequest").FromString(infer_request(few))
     relayed.model_name = "relayed"
     same = Request("V2 JSON, 16 floats, a model in a thread", "/v2/models/same/infer", V2.request(few))
@@ -156,12 +165,11 @@ def cases() -> Mapping[str, Request]:
         "v2_json_templates": json_few,
         "v2_binary_heads": Request("V2 binary, 16 floats", binary.path, binary.body(), binary.headers),
         "v2_grpc_templates": raw_few,
-        "v2_answer_templates": grpc("V2 gRPC, 16 floats, relayed to itself", INFER, relayed.SerializeToString()),
         "lone_arrays": Request("TensorFlow Serving JSON, 16 floats", TF_SERVING.path, TF_SERVING.request(few)),
         "array_cuts": v2("pair", "FP32", x=many[:, :50_000], xx=many[:, 50_000:100_000]),
         "stacked_columns": Request(
-            "TensorFlow Serving JSON, 16 rows of two inputs",
-            "/v1/models/pair:predict",
+            "TensorFlow Serving JSON, 256 rows of two numbers",
+            "/v1/models/flat:predict",
             json.dumps({"instances": rows}).encode(),
         ),
         "message_cuts": grpc(f"{predict}600 KB of float_val", PREDICT, predict_request(many, content=False)),
@@ -169,30 +177,24 @@ def cases() -> Mapping[str, Request]:
         "native_numbers": Request("TensorFlow Serving JSON, 1,000 floats", TF_SERVING.path, TF_SERVING.request(some)),
         "native_texts": v2("texts", "BYTES", x=texts),
         "native_varints": grpc(f"{predict}1,000 of int64_val", PREDICT, named.SerializeToString()),
-        "native_examples": grpc(f"{predict}1,000 Examples", CLASSIFY, classify.SerializeToString()),
+        "native_examples": grpc(f"{predict}1,000 Examples of ten features", CLASSIFY, classify.SerializeToString()),
         "response_cache": Request("V2 JSON, 16 floats, answered before", "/v2/models/cached/infer", V2.request(few)),
-        "inline_runs": json_few,
+        "inline_runs": replace(json_few, what="V2 JSON, 16 floats, one caller", connections=1),
         "inline_dispatch": grpc("V2 gRPC, 16 floats, relayed to itself", INFER, relayed.SerializeToString()),
-        "single_coroutine": grpc("V2 gRPC, 16 floats, relayed to itself", INFER, relayed.SerializeToString()),
         "bare_runs": raw_few,
         "joined_runs": same,
         "bound_outputs": raw_few,
     }
 
 
-BESIDE: Final[Mapping[str, str]] = {"single_coroutine": "inline_dispatch"}
-"""Shortcuts that are only taken where another is not: that one is off on both sides."""
-
-
 def commands(shortcut: str, folder: Path) -> list[list[str]]:
     """How to start a gateway with all shortcuts, and one without this."""
     (folder / "models.py").write_text(MODELS)
     started = []
-    beside = BESIDE.get(shortcut, "")
-    for port, plain in zip(PORTS, (beside, f"{shortcut},{beside}"), strict=True):
+    for port, plain in zip(PORTS, ("", shortcut), strict=True):
         file = folder / f"{port}.yaml"
         file.write_text(yaml.safe_dump(configuration(port)))
-        environment = ["env", f"{VARIABLE}={plain.strip(',')}"]
+        environment = ["env", f"{VARIABLE}={plain}"]
         started.append([*environment, sys.executable, "-m", "gateway", "serve", str(file), "--log-level", "warning"])
     return started
 
@@ -220,7 +222,7 @@ def compare(shortcut: str, request: Request, options: argparse.Namespace) -> lis
         )
 
         def turn(server: Server, seconds: int) -> Round:
-            load = Load(seconds, options.connections, options.load_core)
+            load = Load(seconds, request.connections or options.connections, options.load_core)
             if request.is_grpc:
                 there = Server(server.name, server.port + 1, server.pid)
                 return h2load.press(there, request.path, file, 5 + len(found[0]), load)

@@ -654,9 +654,9 @@ class RequestBackend(LoadedModel, Protocol):
     """A computation on requests as they are, each with rows of its own. It runs on the loop.
 
     One that is not ready all the time has `is_ready()`, which says whether requests should come now, as any backend
-    may; one that is composed of other models has `parts`, their references. One of a unary model may have `infer_once`,
-    too, a coroutine for the only answers: three generators less on the way; and `infer_alone`, another for what becomes
-    of one request, which ends soon after the request's lifeline or deadline. Of more outputs than were asked for, the
+    may; one that is composed of other models has `parts`, their references. One of a unary model may have
+    `infer_alone`, too, a coroutine for what becomes of one request, which ends soon after the request's lifeline or
+    deadline. Of more outputs than were asked for, the
     pipeline picks those.
     """
 
@@ -766,8 +766,8 @@ class Executor(Protocol):
     def arun(
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
-        """The same on the event loop, for executors that run there. One of a unary model may have `arun_once`, too: a
-        coroutine for its only step; and `arun_alone`, one for the outcome of one request: see RequestBackend.
+        """The same on the event loop, for executors that run there. One of a unary model may have `arun_alone`, too: a
+        coroutine for the outcome of one request, see RequestBackend.
         """
         ...
 

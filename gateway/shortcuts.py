@@ -88,12 +88,6 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         where="adapters.open_inference.proto_request",
         saves="",
     ),
-    "v2_answer_templates": Shortcut(
-        when="an Open Inference server's answer over gRPC that differs from an earlier one in its raw contents alone",
-        plain="protobuf reads the message",
-        where="adapters.open_inference.proto_answers",
-        saves="",
-    ),
     "lone_arrays": Shortcut(
         when="a body of TensorFlow Serving's or grps' JSON that is one array between known words",
         plain="the document is read",
@@ -107,7 +101,7 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         saves="",
     ),
     "stacked_columns": Shortcut(
-        when="rows of several named inputs in TensorFlow Serving's JSON that have the same names",
+        when="rows of named inputs in TensorFlow Serving's JSON, all of the same names, of scalars or of long arrays",
         plain="the rows are walked value by value",
         where="adapters.tf_serving.predict_request",
         saves="",
@@ -165,12 +159,6 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
         when="a request that would run alone on an idle model of the event loop: in its caller's own steps",
         plain="the queue, a batch of one and a task",
         where="gateway.scheduler",
-        saves="",
-    ),
-    "single_coroutine": Shortcut(
-        when="a batch of a unary model of the event loop: one coroutine gives its outcomes",
-        plain="an asynchronous iterator of one step",
-        where="backends.pipeline",
         saves="",
     ),
     "bare_runs": Shortcut(

@@ -126,9 +126,6 @@ async def acompute(executor: Executor, batch: Batch) -> None:
     """`compute` for a model that runs on the loop."""
     requests = batch.requests
     try:
-        if (once := getattr(executor, "arun_once", None)) is not None:
-            batch.outcomes = _all_told(await once(requests, batch.observe), requests)
-            return
         async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
             async for responses in steps:
                 batch.outcomes = _all_told(responses, requests)

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from adapters.open_inference.client import parameters_of, spec_of, tensor_of
-from adapters.open_inference.proto_answers import Answers
 from adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
 from adapters.open_inference.proto_response import ERROR_METADATA
 from adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
@@ -60,7 +59,6 @@ class GrpcClient:
     def __init__(self, model: UpstreamModel) -> None:
         self._name = model.name
         self._version = "" if model.version is None else str(model.version)
-        self._answers = Answers()
         self._which = {"name": self._name, "version": self._version}
 
     def probe(self) -> Ask:
@@ -114,14 +112,7 @@ class GrpcClient:
         if reply.grpc_code:
             raise failure(reply.grpc_code, reply.message)
         body = whole(reply)
-        known = self._answers.read(body)
-        if known is not None:
-            return known
-        message, raw = _read(body)
-        response = _response(message, raw)
-        if raw and not message.id:
-            self._answers.learn(body, response)
-        return response
+        return _response(*_read(body))
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
         answer = parsed(_STREAM_RESPONSE, reply)

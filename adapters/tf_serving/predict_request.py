@@ -44,6 +44,7 @@ _ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
 _STACKS: Final = is_taken("stacked_columns")
 _AT_ONCE: Final = 1 << 16
 """Rows of which objects are made at a time."""
+_LONG_VALUE_BYTES: Final = 1 << 10
 _FEW: Final = 8
 """As many arrays may each look through the whole body; more would make the work quadratic."""
 
@@ -173,7 +174,8 @@ def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
         _refuse(root, "No values in 'instances' array")
     are_many = _STACKS and length(instances) > _AT_ONCE
     if is_map(instances[0]):
-        columns = _stacked_columns(instances, body, dtypes) if _STACKS and not are_many else None
+        pays = _STACKS and not are_many and _is_worth_stacking(instances, body, dtypes)
+        columns = _stacked_columns(instances, body, dtypes) if pays else None
         return columns or _walk_rows(instances, dtypes, _stacked_columns if are_many else None, _maps)
     if len(dtypes) != 1:
         raise InvalidArgument(_SEVERAL_ROWS)
@@ -182,6 +184,13 @@ def _rows(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors:
     if tensor is not None:
         return {name: tensor}
     return _walk_rows(instances, dtypes, _stacked_values if are_many else None, _values)
+
+
+def _is_worth_stacking(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> bool:
+    """Of scalars, and of long arrays: to make an array of each short one takes longer than to walk it."""
+    if len(body) >= _LONG_VALUE_BYTES * length(instances) * len(dtypes):
+        return True
+    return not any(isinstance(value, ARRAY) for _, value in members(instances[0]))
 
 
 def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:

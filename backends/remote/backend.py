@@ -114,10 +114,9 @@ class RemoteBackend:
                 async for answer in answers:
                     yield (answer,)
         else:
-            yield await self.infer_once(requests)
+            yield await self._outcomes(requests)
 
-    async def infer_once(self, requests: Sequence[InferRequest]) -> Sequence[InferResponse | GatewayError]:
-        """See RequestBackend."""
+    async def _outcomes(self, requests: Sequence[InferRequest]) -> Sequence[InferResponse | GatewayError]:
         if len(requests) == 1:
             return (await self.infer_alone(requests[0]),)
         if any(request.sequence is not None for request in requests):

@@ -18,7 +18,6 @@ from adapters import json_body, json_cuts, json_envelope, texts, varints
 from adapters.grps import number_text as grps_numbers
 from adapters.grps import proto_message as grps_proto
 from adapters.grps import request as grps_request
-from adapters.open_inference import proto_answers
 from adapters.open_inference import proto_client as v2_proto_client
 from adapters.open_inference import proto_request as v2_proto_request
 from adapters.open_inference import request as v2_request
@@ -339,7 +338,6 @@ PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
     "v2_json_templates": [(v2_request, "_HAS_TEMPLATES", False)],
     "v2_binary_heads": [(v2_request, "_HAS_HEADS", False)],
     "v2_grpc_templates": [(v2_proto_request, "_HAS_TEMPLATES", False)],
-    "v2_answer_templates": [(proto_answers, "_IS_TAKEN", False)],
     "lone_arrays": [(json_envelope, "_IS_TAKEN", False)],
     "array_cuts": [(json_cuts, "_long_arrays", None), (json_cuts, "_long_texts", None)],
     "stacked_columns": [(tf_predict_request, "_STACKS", False)],

@@ -107,10 +107,7 @@ class AsRequests(Generous):
     """The same of requests as they are."""
 
     async def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse]]:
-        yield await self.infer_once(requests)
-
-    async def infer_once(self, requests: Sequence[InferRequest]) -> Sequence[InferResponse]:
-        return [await self.infer_alone(request) for request in requests]
+        yield [await self.infer_alone(request) for request in requests]
 
     async def infer_alone(self, request: InferRequest) -> InferResponse:
         ((everything,),) = ((Generous.infer(self, request.inputs, (), (request,))),)
@@ -137,10 +134,6 @@ async def by_arun(executor: Any, requests: Sequence[InferRequest]) -> Sequence[A
     return list(outcomes)
 
 
-async def by_arun_once(executor: Any, requests: Sequence[InferRequest]) -> Sequence[Any]:
-    return list(await executor.arun_once(requests, nothing))
-
-
 async def by_arun_alone(executor: Any, requests: Sequence[InferRequest]) -> Sequence[Any]:
     return [await executor.arun_alone(request, nothing) for request in requests]
 
@@ -150,7 +143,6 @@ WAYS: dict[str, tuple[Any, Any]] = {
     "padded": (by_run, lambda: generous(sizes=(8,))),
     "on the loop": (by_arun, lambda: generous(runs_on="loop")),
     "requests as they are": (by_arun, lambda: generous(AsRequests)),
-    "requests at once": (by_arun_once, lambda: generous(AsRequests)),
     "in the caller's own steps": (by_arun_alone, lambda: generous(AsRequests)),
 }
 ASKED: list[list[tuple[str, ...]]] = [

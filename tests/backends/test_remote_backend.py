@@ -20,6 +20,7 @@ async def test_a_joint_answer_is_everybodys_rows_outputs_and_parameters() -> Non
         return InferResponse({"b": -tensors["x"], "a": tensors["x"]}, {"seen": True})
 
     backend._call = call
+    backend.decoupled = False
     view: Any = SimpleNamespace(name="m")
 
     def asked(number: int, *names: str) -> InferRequest:
@@ -28,7 +29,7 @@ async def test_a_joint_answer_is_everybodys_rows_outputs_and_parameters() -> Non
 
     requests = [asked(1), asked(2, "b"), asked(3, "b", "a")]
     alone = [await backend.infer_alone(request) for request in requests]
-    together = await backend.infer_once(requests)
+    (together,) = [outcomes async for outcomes in backend.infer_each(requests)]
 
     def told(answer: Any) -> Any:
         return {name: array.tolist() for name, array in answer.outputs.items()}, answer.parameters

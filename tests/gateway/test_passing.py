@@ -51,10 +51,12 @@ class Elsewhere:
         self.alone += x.tolist()
         return await self._answer(request, observe)
 
-    async def arun_once(self, requests: Sequence[InferRequest], observe: Observe) -> list[InferResponse | GatewayError]:
+    async def arun(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> AsyncIterator[list[InferResponse | GatewayError]]:
         (request,) = requests
         self.queued += request.inputs["x"].tolist()
-        return [await self._answer(request, observe)]
+        yield [await self._answer(request, observe)]
 
     async def _answer(self, request: InferRequest, observe: Observe) -> InferResponse | GatewayError:
         x = request.inputs["x"]
