@@ -38,6 +38,7 @@ def test_a_row_says_where_the_ways_part(name: str) -> None:
         importlib.import_module(module)
     assert row.when
     assert row.plain
+    assert row.saves
 
 
 @pytest.mark.parametrize(
