@@ -14,7 +14,7 @@ be the very version that the message was checked against.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -45,14 +45,6 @@ class Tensor(NamedTuple):
     at: int
 
 
-class _HasCommon(Protocol):
-    @property
-    def common(self) -> Common: ...
-
-
-T = TypeVar("T", bound=_HasCommon)
-
-
 class Template(NamedTuple):
     common: Common
     tensors: tuple[Tensor, ...]
@@ -67,7 +59,7 @@ class Templates:
 
     def __init__(self) -> None:
         # Stale when the model is another version: it is resolved each time, and compared.
-        self._known: Store[Template] = Store()
+        self._known = Store()
 
     def read(self, call: Call, resolve: Resolve, *, stream: bool) -> InferRequest | None:
         """The request, if it has a template. Raises what `resolve` does."""
@@ -110,18 +102,18 @@ def find_tensors(body: Buffer, kind: str, tag: int, arrays: Tensors) -> tuple[Co
     return common, tuple(tensors)
 
 
-class Store(Generic[T]):
+class Store:
     """Templates by the size of their messages and how these begin. There is an end to what is kept. Of itself nothing
     is ever stale: all that a message says but its numbers is compared.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, bytes], tuple[T, ...]] = {}
+        self._known: dict[tuple[int, bytes], tuple[Template, ...]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
 
-    def find(self, body: Buffer) -> T | None:
+    def find(self, body: Buffer) -> Template | None:
         """The template of a message, if there is one."""
         for known in self._known.get((len(body), bytes(body[:_KEY_BYTES])), ()):
             for at, common in known.common:
@@ -131,7 +123,7 @@ class Store(Generic[T]):
                 return known
         return None
 
-    def keep(self, body: Buffer, template: T) -> None:
+    def keep(self, body: Buffer, template: Template) -> None:
         """For messages like this one, in place of what was kept for them before."""
         if len(template.common[0][1]) < _KEY_BYTES:
             return
