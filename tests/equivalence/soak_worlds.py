@@ -21,8 +21,8 @@ from pathlib import Path
 
 import paths  # noqa: F401  (before what lies elsewhere)
 from bursts import bursts, tour
+from form import Ask
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 from questions import questions
 from rig import Difference, Rig, rig
 from worlds import make_world
@@ -84,11 +84,10 @@ class Soak:
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        @given(st.data())
-        def some(data: st.DataObject) -> None:
+        @given(bursts(pair.world))  # drawn whatever has been found: hypothesis wants the same draws of the same choices
+        def some(asks: list[Ask]) -> None:
             if self.differences and not self.arguments.go_on:
                 return
-            asks = data.draw(bursts(pair.world))
             self._try(lambda: pair.judge(asks) if self.arguments.go_on else pair.judge_burst(asks))
 
         some()
