@@ -80,7 +80,7 @@ class Connection(Http2[LaneRpc]):
         self.peer: Peer = SocketPeer(None)
         self._decoder = hpack.Decoder(metadata)
         # By the bytes of their blocks. Stale as soon as anything is done to the table, by whichever block: it is asked
-        # when a head is looked up, see _head. Handlers and limits stay the same as long as the port is there.
+        # when a head is looked up, see _take_block. Handlers and limits stay the same as long as the port is there.
         self._heads: dict[bytes, Head] = {}
         self._heads_at = 0
         self._last = 0
@@ -211,7 +211,8 @@ class Connection(Http2[LaneRpc]):
         if count + len(self._leaving) >= self._few_streams and self._is_full and number > self._last:
             self._turn_away(number, flags, block)
             return
-        head = self._head(block)
+        known = self._heads.get(block) if self._heads_at == self._decoder.changes else None
+        head = known or self._read_head(block)
         if number in self._early or self._has_parted:
             return  # of a call that is over, or that the client makes elsewhere
         if number <= self._last:
@@ -261,20 +262,16 @@ class Connection(Http2[LaneRpc]):
             rpc.ended = True
             self._take_end(rpc)
 
-    def _head(self, block: bytes) -> Head:
+    def _read_head(self, block: bytes) -> Head:
         """What a block says now: its bytes mean the same only as long as the table does. Raises BadBlock."""
-        decoder, heads = self._decoder, self._heads
+        decoder = self._decoder
         before = decoder.changes
-        if self._heads_at != before:
-            heads.clear()
-            self._heads_at = before
-        elif (head := heads.get(block)) is not None:
-            return head
         head = read_head(decoder.read(block), self.lane.handlers, self.lane.bounds.metadata)
+        if self._heads_at != decoder.changes or len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+            self._heads_at = decoder.changes
         if decoder.changes == before and len(block) <= _REMEMBERED_BYTES:
-            if len(heads) >= _MOST_HEADS:
-                heads.clear()
-            heads[block] = head
+            self._heads[block] = head
         return head
 
     def _turn_down(self, rpc: LaneRpc, head: Head) -> None:

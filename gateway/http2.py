@@ -300,7 +300,11 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
                 break
             at += FRAME_BYTES + size
             turn -= size >> 10
-            self._take_frame(kind, flags, number, bytes(scratch[at - size : at]))
+            data = bytes(scratch[at - size : at])
+            if kind == HEADERS and flags in _WHOLE and number and self._is_settled and self._block is None:
+                self._take_block(number, flags, data)
+            else:
+                self._take_frame(kind, flags, number, data)
         self._rest = bytes(scratch[at:have])
         if turn <= _TURN_FRAMES - _MANY_FRAMES:
             self._fall_behind()
@@ -401,9 +405,6 @@ class Http2(asyncio.BufferedProtocol, Generic[S]):
             self._taken = 0
 
     def _take_frame(self, kind: int, flags: int, number: int, data: bytes) -> None:
-        if kind == HEADERS and flags in _WHOLE and number and self._is_settled and self._block is None:
-            self._take_block(number, flags, data)
-            return
         if self._block is not None and kind != CONTINUATION:
             raise BadFrame("headers without an end")
         if kind != HEADERS:

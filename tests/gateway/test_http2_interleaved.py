@@ -206,7 +206,7 @@ def _deaf_to_refusals(self: Connection, number: int, flags: int, block: bytes) -
 
 
 FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "heads that outlive the table": ("_head", _filled),
+    "heads that outlive the table": ("_read_head", _filled),
     "refused headers that are not read": ("_turn_away", _deaf_to_refusals),
 }
 
