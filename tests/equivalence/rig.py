@@ -213,7 +213,7 @@ class Rig:
             if ask.spoil:
                 raise Unknown
             told = example_answers(ask, reply)
-            wrong = [each for each in told if each[1] != example_truth(models, ask, each[0])]
+            wrong = [each for each in told if not _are_equal(each[1], example_truth(models, ask, each[0]))]
             return f"{wrong[0][0]} is {wrong[0][1]}" if wrong else ""
         form = FORMS[ask.form]
         truth: Any = None
@@ -250,6 +250,13 @@ class Rig:
     def _family(self, model: Model) -> list[str]:
         behind = [model.behind] if model.behind else []
         return [model.name, *behind, *[step.model for step in model.steps]]
+
+
+def _are_equal(found: Any, truth: Any) -> bool:
+    """Lists of lists of numbers and labels; NaN is NaN."""
+    if isinstance(found, (list, tuple)) and isinstance(truth, (list, tuple)):
+        return len(found) == len(truth) and all(map(_are_equal, found, truth))
+    return bool(found == truth or (found != found and truth != truth))
 
 
 def _cut(text: str) -> str:
