@@ -1,5 +1,6 @@
 """A port for gRPC, as everything that looks at its bytes wants it."""
 
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 
@@ -21,3 +22,9 @@ async def toy(make_model: Callable[..., ModelView], lane: bool, caplog: pytest.L
         async with toy_port(make_model("toy", {}, {}, handle=Model()), lane=lane) as running:
             yield running
     assert not caplog.records
+
+
+@pytest.fixture
+def nothing_left() -> None:
+    """What earlier tests have let go of is gone, for one that counts what the whole process has taken."""
+    gc.collect()

@@ -35,6 +35,8 @@ from gateway.http2_frames import (
 from gateway.http_body import PROCESS, SMALL_BYTES, Body, Claims
 from gateway.traffic import Counts
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
 
 @pytest.fixture
 def lane() -> bool:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from gateway import grpc_connection
 from gateway.http_body import PROCESS
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
 CORPUS = [
     bytes.fromhex(line.partition("#")[0])
     for line in (Path(__file__).parent / "http2_corpus.txt").read_text().splitlines()

@@ -343,6 +343,7 @@ async def test_credentials_that_are_said_twice(name: str, house: House) -> None:
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+@pytest.mark.usefixtures("nothing_left")
 async def test_nothing_large_is_kept_of_strangers_over_grpc(house: House) -> None:
     """The same words as for a small message, before the large one has come."""
     method = "/inference.GRPCInferenceService/ModelInfer"
