@@ -50,7 +50,8 @@ def same(o: Any, given: Any, bonus: Any) -> Any:
     if x.dtype == object:
         y = np.empty(x.shape, object)
         for place in np.ndindex(x.shape):
-            parts = [array[place] for array in given if array is not None]
+            # Of another shape an array would come, whose memory join takes for text: addresses.
+            parts = [array.reshape(x.shape)[place] for array in given if array is not None]
             y[place] = b"%d:" % (o["bias"] + bonus) + b",".join(parts)
         return y
     y = x * x.dtype.type(o["scale"])
