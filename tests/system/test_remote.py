@@ -429,8 +429,7 @@ def test_what_happens_in_mid_stream_is_carried_on(dialect: str, transport: str, 
             leaving: Any = streamed(gateway, "talker", 5)
             assert number(next(leaving)) == 5
             leaving.close()
-            wait_until(seen.exists)
-            assert seen.read_text() == "cancelled\n"
+            wait_until(lambda: seen.exists() and seen.read_text() == "cancelled\n")
             lost = [*streamed(gateway, "talker", 9)]
             assert number(lost[0]) == 9
             assert [each.error_message for each in lost[1:]] == ["the connection to the upstream server broke"]
