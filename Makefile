@@ -8,7 +8,7 @@
 #                   page in Chromium (apt-get install chromium), gRPC's clients of Node, nghttp2 and Go (apt-get install nodejs npm
 #                   nghttp2-client curl golang-go golang-google-grpc-dev), and deploy/ before a real Prometheus, nginx and HAProxy (apt-get install prometheus nginx-light
 #                   haproxy; kubectl and root for all of it); eight minutes with its downloads
-# make schema rewrite config/schema.json   make proto  rewrite adapters/pb/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
+# make schema rewrite config/schema.json   make proto  rewrite adapters/protobuf/messages/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
 
 SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(name)),$(name))))
@@ -19,7 +19,7 @@ TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
 TOOLS := .tools-heavy
 NODE := .tools-node
-HELPERS := $(wildcard adapters/_*.cpp adapters/_*.hpp)
+HELPERS := $(wildcard adapters/_native/*.cpp adapters/_native/*.hpp)
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
@@ -40,7 +40,8 @@ test: $(VENV)/.test
 	exit $$status
 
 # More processes than cores: tests of the gateway wait, for sockets and for what must not come.
-QUICK := "tests/gateway/test_[a-f]*.py" "tests/gateway/test_g*.py" "tests/gateway/test_[h-q]*.py" "tests/gateway/test_[r-z]*.py" tests/adapters
+ROOMS := tests/gateway/transport tests/gateway/models tests/gateway/cli tests/gateway/engine tests/gateway/config
+QUICK := tests/gateway/transport "tests/gateway/models tests/gateway/cli" "tests/gateway/engine tests/gateway/config" "tests/gateway $(ROOMS:%=--ignore=%)" tests/adapters
 test-quick: $(VENV)/.test
 	@part=0; running=; for tests in $(QUICK); do \
 	$(PYTEST) --quick $$tests > .tests-quick-$$part.log 2>&1 & running="$$running $$!"; part=$$((part + 1)); done; \
@@ -78,7 +79,7 @@ bench: $(VENV)/.run
 
 soak: $(VENV)/.test
 	$(VENV)/bin/python tests/system/soak.py --big
-	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/test_row_isolation.py
+	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/engine/test_row_isolation.py
 	$(VENV)/bin/python tests/equivalence/soak_worlds.py --minutes 60
 
 soak-long: $(VENV)/.test
@@ -92,12 +93,12 @@ schema: $(VENV)/.run
 	$(VENV)/bin/tensorgate schema > config/schema.json
 
 proto: $(VENV)/.test
-	$(VENV)/bin/python -m grpc_tools.protoc -Iproto --include_imports --descriptor_set_out=adapters/pb/descriptors.binpb proto/*.proto
+	$(VENV)/bin/python -m grpc_tools.protoc -Iproto --include_imports --descriptor_set_out=adapters/protobuf/messages/descriptors.binpb proto/*.proto
 
 clients: $(CLIENTS)/.installed
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(TOOLS) $(NODE) build *.egg-info adapters/*.so
+	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(TOOLS) $(NODE) build *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }

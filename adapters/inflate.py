@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.errors import BodyTooLarge
-from gateway.ports import Buffer
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.errors import BodyTooLarge
 
 _GIVEN_BYTES: Final = 64 << 10
 """What is left of them is copied for every piece."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 import orjson
 from google.protobuf.message import DecodeError
 
-from adapters.pb import message
-from gateway import errors
-from gateway.errors import Code, GatewayError, ModelFailed
-from gateway.ports import Buffer, Reply
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.contract import errors
+from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.errors import Code, GatewayError, ModelFailed
 
 _KINDS: Final[Mapping[Code, Callable[[str], GatewayError]]] = {
     Code.CANCELLED: errors.Cancelled,
@@ -43,7 +43,7 @@ _CODES: Final[Mapping[int, Code]] = {
     504: Code.DEADLINE_EXCEEDED,
 }
 """HTTP status -> code; whatever else is no success is internal. 502 is a proxy's."""
-_MOST_TEXT: Final = 4096
+_MAX_TEXT: Final = 4096
 
 
 def failure(code: Code, text: str) -> GatewayError:
@@ -64,8 +64,8 @@ def http_text(reply: Reply) -> str:
     except (ValueError, KeyError, TypeError):
         said = None
     if isinstance(said, str) and said:
-        return said[:_MOST_TEXT]
-    return bytes(body[:_MOST_TEXT]).decode("utf-8", "replace").strip() or f"HTTP status {reply.http_status}"
+        return said[:_MAX_TEXT]
+    return bytes(body[:_MAX_TEXT]).decode("utf-8", "replace").strip() or f"HTTP status {reply.http_status}"
 
 
 def parsed(kind: str, reply: Reply) -> Any:

@@ -4,11 +4,11 @@ A new backend is one module and one line here.
 """
 
 BACKENDS = {
-    "ensemble": "backends.ensemble:KIND",
-    "onnx": "backends.onnx_runtime:KIND",
-    "remote": "backends.remote:KIND",
-    "python": "backends.python_model:KIND",
-    "tensorflow": "backends.saved_model:KIND",
-    "torch": "backends.torch_model:KIND",
-    "triton_python": "backends.triton_python:KIND",
+    "ensemble": "tensorgate.backends.ensemble.backend:KIND",
+    "onnx": "tensorgate.backends.onnx.backend:KIND",
+    "remote": "tensorgate.backends.remote:KIND",
+    "python": "tensorgate.backends.python.backend:KIND",
+    "tensorflow": "tensorgate.backends.saved_model:KIND",
+    "torch": "tensorgate.backends.torch_model:KIND",
+    "triton_python": "tensorgate.backends.triton_python:KIND",
 }

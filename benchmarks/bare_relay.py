@@ -18,7 +18,7 @@ import uvloop
 
 from benchmarks.grpc_bytes import SIZES, serve
 from benchmarks.grpc_wires import INFER
-from gateway.app import tune_process
+from tensorgate.gateway.app import tune_process
 
 FRAMES = ("grpc.http2.max_frame_size", 1 << 20)
 

@@ -22,7 +22,7 @@ SIZES = (16, 150_528, 1_505_280)  # 64 bytes, 600 KB (an image of 3 x 224 x 224)
 LENGTH = "Inference-Header-Content-Length"
 EPILOG = """
 contenders:
-  gateway  python -m gateway serve benchmarks/identity.yaml
+  gateway  python -m tensorgate serve benchmarks/identity.yaml
   echo     aiohttp + uvloop + mallopt: reads the body, writes the body
   control  a second echo: how far its ratio is from 1 is how far to trust the other
 

@@ -22,7 +22,7 @@ from benchmarks.servers import Failed, Server, check_port, running
 from benchmarks.wrk import Load, Round, find_wrk, press
 
 CONFIGURATION = Path(__file__).parent / "identity.yaml"
-GATEWAY = [sys.executable, "-m", "gateway", "serve", str(CONFIGURATION)]
+GATEWAY = [sys.executable, "-m", "tensorgate", "serve", str(CONFIGURATION)]
 PORT = 18000
 """Where identity.yaml listens; other contenders take higher ones."""
 

@@ -4,7 +4,7 @@
     python -m benchmarks.digits --megabytes 0.3 3 --rounds 31
 
 Arrays of numbers as clients print them, from bytes on the host to FP32 on the device. "CPU": the gateway's own scanner
-(`adapters._numbers`), one thread, and one copy of what it made. "GPU": one copy of the bytes, parsed there, see
+(`adapters._native._numbers`), one thread, and one copy of what it made. "GPU": one copy of the bytes, parsed there, see
 digits_cuda. Each of them once with ordinary memory on the host and once with pinned memory, which for the scanner means
 one copy more on the host; all four take turns. Before a clock runs, all must have made the very bits that json.loads
 and NumPy make.
@@ -34,9 +34,9 @@ from benchmarks.digits_cuda import Parser, to_device
 from benchmarks.table import table
 
 try:
-    from adapters import _numbers
-    from backends.device import cuda_devices
-    from gateway.app import tune_process
+    from tensorgate.adapters._native import _numbers
+    from tensorgate.backends.execution.device import cuda_devices
+    from tensorgate.gateway.app import tune_process
 except ImportError as error:
     print(f"FAILED: {error}; pip install -e . builds the scanner, and installs what the gateway itself needs")
     raise SystemExit(2) from None

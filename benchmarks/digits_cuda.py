@@ -31,9 +31,9 @@ THREADS: Final = 256
 WORD: Final = 32
 """Bytes that a thread of `mark` looks at."""
 LEVELS: Final = 32
-MOST_BYTES: Final = 1 << 30
+MAX_BYTES: Final = 1 << 30
 _REFUSED, _DOUBTFUL, _FIRST = 0, 1, 2
-_LEAST_TEN, _MOST_TEN = -65, 38
+_MIN_TEN, _MAX_TEN = -65, 38
 _HEAD: Final = re.compile(rb"[\[ \t\n\r]*")
 _NUMBER: Final = re.compile(rb"[-+.0-9eE]+")
 
@@ -45,10 +45,10 @@ __device__ inline unsigned int rounded(double value) {
     return bits;
 }
 """
-_TENS: Final = ", ".join(f"1e{power}" for power in range(_LEAST_TEN, _MOST_TEN + 1))
+_TENS: Final = ", ".join(f"1e{power}" for power in range(_MIN_TEN, _MAX_TEN + 1))
 _CONSTANTS: Final = f"""
 enum {{ WORD = {WORD}, LEVELS = {LEVELS}, REFUSED = {_REFUSED}, DOUBTFUL = {_DOUBTFUL}, FIRST = {_FIRST},
-       LEAST_TEN = {_LEAST_TEN}, MOST_TEN = {_MOST_TEN} }};
+       MIN_TEN = {_MIN_TEN}, MAX_TEN = {_MAX_TEN} }};
 __device__ const double TENS[] = {{{_TENS}}};
 """
 _KERNELS: Final = """
@@ -151,9 +151,9 @@ __device__ inline const unsigned char* read_number(const unsigned char* p, unsig
         sure = true;
     } else if (digits.whole <= 1ull << 53 && ten >= -22 && ten <= 22) {
         const double whole = (double)digits.whole;
-        bits = rounded(ten < 0 ? whole / TENS[-ten - LEAST_TEN] : whole * TENS[ten - LEAST_TEN]);
-    } else if (sure && ten >= LEAST_TEN && ten <= MOST_TEN) {
-        const double about = (double)digits.whole * TENS[ten - LEAST_TEN];
+        bits = rounded(ten < 0 ? whole / TENS[-ten - MIN_TEN] : whole * TENS[ten - MIN_TEN]);
+    } else if (sure && ten >= MIN_TEN && ten <= MAX_TEN) {
+        const double about = (double)digits.whole * TENS[ten - MIN_TEN];
         bits = rounded(about * (1 - 0x1p-50));
         sure = bits == rounded(about * (1 + 0x1p-50));
     } else {
@@ -255,7 +255,7 @@ class Parser:
         xp = self._xp
         head = _HEAD.match(body)
         depth = head.group().count(b"[") if head else 0
-        if not head or not 0 < depth <= LEVELS or body.nbytes >= MOST_BYTES:
+        if not head or not 0 < depth <= LEVELS or body.nbytes >= MAX_BYTES:
             return None
         bytes_, words = np.uint32(body.nbytes), body.nbytes // WORD + 1
         text = xp.empty(words * WORD, np.uint8)

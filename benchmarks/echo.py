@@ -10,7 +10,7 @@ import argparse
 import uvloop
 from aiohttp import web
 
-from gateway.app import tune_process
+from tensorgate.gateway.app import tune_process
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 MAX_BODY_BYTES = 64 << 20

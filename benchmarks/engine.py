@@ -30,19 +30,19 @@ import numpy as np
 from benchmarks import networks
 from benchmarks.engine_room import Plan, Pressed, ask, loaded, press
 from benchmarks.table import table
-from gateway.app import tune_process
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.model import Model
+from tensorgate.gateway.app import tune_process
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
+from tensorgate.gateway.engine.model import Model
 
-MOST_ADDED_US = 60.0
-LEAST_RATIO = 0.9
+MAX_ADDED_US = 60.0
+MIN_RATIO = 0.9
 TASKS = 64
 OPTIONS = {"intra_op_threads": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model and the most rows of a batch. `counts`: the ratio must reach LEAST_RATIO."""
+    """A model and the most rows of a batch. `counts`: the ratio must reach MIN_RATIO."""
 
     name: str
     make: Callable[[Path], Path]
@@ -169,7 +169,7 @@ def line(case: Case, rounds: Sequence[Round]) -> tuple[tuple[str, ...], bool]:
     added = median([each.engine_us - each.direct_us for each in rounds])
     ratio = median([each.pressed.rows_per_s * each.batch_us / 1e6 / case.batch for each in rounds])
     batch_us = median([each.batch_us for each in rounds])
-    reached = (added <= MOST_ADDED_US or case.name != "tiny") and (ratio >= LEAST_RATIO or not case.counts)
+    reached = (added <= MAX_ADDED_US or case.name != "tiny") and (ratio >= MIN_RATIO or not case.counts)
     figures = (
         case.name,
         str(case.batch),
@@ -206,8 +206,8 @@ async def _main(options: argparse.Namespace) -> bool:
                 lines.append(line(case, turns))
     print(table(HEAD, [figures for figures, _ in lines]))
     print(
-        f"must be reached: at most {MOST_ADDED_US:.0f} us added for tiny; "
-        f"a ratio of {LEAST_RATIO} for ranker and resnet50 with batches of 32"
+        f"must be reached: at most {MAX_ADDED_US:.0f} us added for tiny; "
+        f"a ratio of {MIN_RATIO} for ranker and resnet50 with batches of 32"
     )
     return all(reached for _, reached in lines)
 

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backends import BACKENDS, pipeline
-from gateway.canonical import InferRequest, TensorSpec
-from gateway.metrics import Metrics
-from gateway.model import Model, ModelPlan
-from gateway.ports import BackendKind, ModelSource, Op, Traffic
-from gateway.waiting import LevelPolicy, QueuePolicy
+from tensorgate.backends import BACKENDS
+from tensorgate.backends.execution import pipeline
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.execution import Traffic
+from tensorgate.gateway.contract.operator import Op
+from tensorgate.gateway.contract.tensor import TensorSpec
+from tensorgate.gateway.engine.model import Model, ModelSpec
+from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
+from tensorgate.gateway.monitoring.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ async def loaded(plan: Plan) -> AsyncIterator[Model]:
     )
     computation = await asyncio.to_thread(pipeline.load, kind, source, 1, plan.preprocess, ())
     meter = Metrics(lambda: ()).meter("benchmark", 1)
-    model = Model("benchmark", 1, (1,), computation, ModelPlan(_policy(plan)), meter)
+    model = Model("benchmark", 1, (1,), computation, ModelSpec(_policy(plan)), meter)
     try:
         await model.warm_up()
         yield model

@@ -32,16 +32,16 @@ import numpy as np
 from benchmarks.table import table
 
 try:
-    from backends.device import cuda_devices
     from benchmarks import pixels
     from benchmarks.engine_room import Plan, Pressed, ask, latencies, loaded, press
     from benchmarks.raw import CUDA, Raw, open_raw
-    from gateway.canonical import DTYPES, TensorSpec
+    from tensorgate.backends.execution.device import cuda_devices
+    from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 except ImportError as error:
     raise SystemExit(f"failed: {error}; pip install -e . installs what the gateway itself needs") from None
 
-LEAST_RATIO = 0.95
-LEAST_BANDWIDTH = 0.8
+MIN_RATIO = 0.95
+MIN_BANDWIDTH = 0.8
 SWITCH_S = 0.5e-3  # as the server has it
 WHOLE_TASKS = 4
 ROWS_PER_PLACE = 3
@@ -175,7 +175,7 @@ async def _compare(setting: Setting, backend: str, network: Network, batch: int)
                 f"{ratio:.2f}",
                 _copies(setting, f"{name} {batch} {how}", pressed[1:]),
                 f"{median([turn.cpu_us_per_row for turn in pressed[1:]]):.1f}",
-                setting.report.mark(f"{name}, batch {batch}, {how}: rows/s against raw", ratio, LEAST_RATIO),
+                setting.report.mark(f"{name}, batch {batch}, {how}: rows/s against raw", ratio, MIN_RATIO),
             )
         )
     return lines
@@ -267,7 +267,7 @@ async def images(setting: Setting) -> None:
     for datatype in ("FP32", "FP16"):
         own, copy = pixels.bandwidth(setting.xp, count, size, datatype, setting.rounds, times)
         mark = setting.report.mark(
-            f"preprocessing to {datatype}: bandwidth against a copy's", own / copy, LEAST_BANDWIDTH
+            f"preprocessing to {datatype}: bandwidth against a copy's", own / copy, MIN_BANDWIDTH
         )
         lines.append(
             (

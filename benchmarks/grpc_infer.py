@@ -33,7 +33,7 @@ from benchmarks.wrk import Load, Round
 SIZES = (16, 150_528)  # a row of features, an image of 3 x 224 x 224
 EPILOG = """
 contenders:
-  gateway  python -m gateway serve benchmarks/identity.yaml
+  gateway  python -m tensorgate serve benchmarks/identity.yaml
   bare     grpc.aio + uvloop + upb + NumPy: parses, makes the array, writes the answer; no checks, no model
   control  a second bare: how far its ratio is from 1 is how far to trust the others
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 INFER_REQUEST = message("inference.ModelInferRequest")
 INFER_RESPONSE = message("inference.ModelInferResponse")

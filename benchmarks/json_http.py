@@ -21,7 +21,7 @@ from benchmarks.wires import WIRES, Wire
 SIZES = (16, 1_000, 150_528)  # a row of features, an embedding, an image of 3 x 224 x 224
 EPILOG = """
 contenders:
-  gateway      python -m gateway serve benchmarks/identity.yaml
+  gateway      python -m tensorgate serve benchmarks/identity.yaml
   bare         aiohttp + uvloop + orjson + NumPy: parses, makes the array, writes the answer; no checks, no model
   precomputed  the same, but the answer's text was made beforehand
   control      a second bare: how far its ratio is from 1 is how far to trust the others

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import pybase64
 
-from adapters.pb import message
 from benchmarks.grpc_wires import INFER, PREDICT, infer_request, predict_request
 from benchmarks.wires import GRPS, TF_SERVING, V2, grps_ndarray_request
+from tensorgate.adapters.protobuf.messages import message
 
 REGRESS = "/tensorflow.serving.PredictionService/Regress"
 IMAGE = 150_528

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gateway.__main__ import main
+from tensorgate.gateway.cli.main import main
 
 LEVELS = ("off", "metrics", "log", "traced")
 MODELS = Path(__file__).parent / "identity.yaml"
@@ -37,16 +37,18 @@ def configuration(level: str, port: int, folder: Path) -> dict[str, Any]:
 
 def count_nothing() -> None:
     """What a gateway without metrics would cost: there is no such gateway."""
-    from gateway import meter, metrics, series
+    from tensorgate.gateway.engine import scheduler_metrics as meter
+    from tensorgate.gateway.monitoring import metrics
+    from tensorgate.gateway.telemetry import histogram as series
 
     def nothing(*args: Any) -> None:
         """In place of what counts."""
 
     def has_run(
-        self: meter.Meter, request: Any, rows: int, outcome: Any, took: tuple[float, float], *args: Any
+        self: meter.SchedulerMetrics, request: Any, rows: int, outcome: Any, took: tuple[float, float], *args: Any
     ) -> None:
-        if (trail := request.lifeline.trail) is not None:  # the access log is told all the same
-            trail.ran(rows, rows, took[0], took[0], sum(took))
+        if (call_record := request.cancellation.call_record) is not None:  # the access log is told all the same
+            call_record.ran(rows, rows, took[0], took[0], sum(took))
 
     def gathered(self: series.Gathered, bounds: tuple[float, ...]) -> None:
         self._histogram = series.Histogram(bounds)
@@ -55,7 +57,7 @@ def count_nothing() -> None:
 
     series.Gathered.__init__ = gathered  # type: ignore[method-assign]
     metrics.Stages.observe = nothing  # type: ignore[method-assign, assignment]
-    meter.Meter.ran_inline = has_run  # type: ignore[method-assign, assignment]
+    meter.SchedulerMetrics.ran_inline = has_run  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from backends.ops import OPS
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.ports import Op
+from tensorgate.backends.ops import OPS
+from tensorgate.gateway.contract.operator import Op
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
@@ -32,7 +32,7 @@ def steps(datatype: str) -> tuple[Op, ...]:
         module, _, name = OPS[step["op"]].partition(":")
         kind = getattr(importlib.import_module(module), name)
         made.append(kind.make(kind.options(**step)))
-    fusion = importlib.import_module("backends.ops.fusion")
+    fusion = importlib.import_module("tensorgate.backends.ops.fusion")
     spec = TensorSpec("x", DTYPES["UINT8"], (-1, -1, -1, 3))
     return tuple(fusion.fuse(made, {"x": spec}))
 

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backends.device import cuda_devices
-from backends.ops.cast import KIND as CAST
-from backends.ops.fusion import fuse
-from backends.ops.normalize import KIND as NORMALIZE
-from backends.ops.scale import KIND as SCALE
-from backends.ops.transpose import KIND as TRANSPOSE
-from gateway.app import tune_process
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.ports import Op
+from tensorgate.backends.execution.device import cuda_devices
+from tensorgate.backends.ops.cast import KIND as CAST
+from tensorgate.backends.ops.fusion import fuse
+from tensorgate.backends.ops.normalize import KIND as NORMALIZE
+from tensorgate.backends.ops.scale import KIND as SCALE
+from tensorgate.backends.ops.transpose import KIND as TRANSPOSE
+from tensorgate.gateway.app import tune_process
+from tensorgate.gateway.contract.operator import Op
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHAPE = (224, 224, 3)

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--awake", action="store_true", help="keep the cores from sleeping between calls")
     options = parser.parse_args(arguments)
     port = int(yaml.safe_load(CONFIGURATION.read_text())["listen"]["grpc"][0]["bind"].rpartition(":")[2])
-    serve = [sys.executable, "-m", "gateway", "serve"]
+    serve = [sys.executable, "-m", "tensorgate", "serve"]
     try:
         with ExitStack() as stack:
             file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "relay.yaml"

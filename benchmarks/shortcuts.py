@@ -1,9 +1,9 @@
 """What each shortcut of the gateway saves: the same request to a gateway with all of them, and to one without one.
 
-The rows are those of gateway/shortcuts.py, each with the kind of request that it was made for. Both gateways have the
-same models and one core, in turns; wrk or h2load press from another. `saves` is the processor time that the server
-would need more per request without the shortcut, in parts of what it needs with it: the median over rounds. `slower` is
-the same of requests per second. Answers are compared first, byte for byte.
+The rows are those of gateway/contract/shortcuts.py, each with the kind of request that it was made for. Both gateways
+have the same models and one core, in turns; wrk or h2load press from another. `saves` is the processor time that the
+server would need more per request without the shortcut, in parts of what it needs with it: the median over rounds.
+`slower` is the same of requests per second. Answers are compared first, byte for byte.
 
 A shortcut that saves less than 3 % of the request that it is made for is not worth its lines.
 """
@@ -26,7 +26,6 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from adapters.pb import message
 from benchmarks import binary_http, h2load, report, wrk
 from benchmarks.contest import check_cores
 from benchmarks.grpc_infer import _ask as ask_grpc
@@ -35,7 +34,8 @@ from benchmarks.servers import HOST, ROOT, Failed, Server, check_port, running
 from benchmarks.table import table
 from benchmarks.wires import TF_SERVING, V2
 from benchmarks.wrk import Load, Round
-from gateway.shortcuts import SHORTCUTS, VARIABLE
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.contract.shortcuts import SHORTCUTS, VARIABLE
 
 PORTS: Final = (18050, 18060)
 """With all shortcuts, and without one: HTTP, and gRPC one above."""
@@ -195,7 +195,7 @@ def commands(shortcut: str, folder: Path) -> list[list[str]]:
         file = folder / f"{port}.yaml"
         file.write_text(yaml.safe_dump(configuration(port)))
         environment = ["env", f"{VARIABLE}={plain}"]
-        started.append([*environment, sys.executable, "-m", "gateway", "serve", str(file), "--log-level", "warning"])
+        started.append([*environment, sys.executable, "-m", "tensorgate", "serve", str(file), "--log-level", "warning"])
     return started
 
 

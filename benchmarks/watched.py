@@ -20,8 +20,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gateway import __main__ as command
-from gateway.app import App
+from tensorgate.gateway.app import App
+from tensorgate.gateway.cli import main as command
 
 TICK_S = 1e-3
 
@@ -35,7 +35,7 @@ class Stalls:
     over_2_ms: int = 0
 
 
-class Meter:
+class SchedulerMetrics:
     """Ticks on the running loop."""
 
     def __init__(self, file: Path) -> None:
@@ -76,7 +76,7 @@ def main() -> int:
     start = App.start
 
     async def watched(app: App) -> None:
-        meter = Meter(file)
+        meter = SchedulerMetrics(file)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, meter.tell)
         await start(app)
 

@@ -20,22 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from adapters import CLIENTS, DIALECTS
-from adapters import pb as descriptors
-from adapters.open_inference.model_override import translate
-from adapters.triton_repository import read_model
-from backends import BACKENDS, cuda_memory, user_ops
-from backends import pipeline as pipelines
-from backends.failures import free_pools, on_lost_device
-from backends.fitting import make_ops
-from backends.gpu import read_gpu
-from backends.ops import OPS
-from gateway.access_log import AccessLog, LogFile
-from gateway.admin import AdminKey
-from gateway.canonical import NOTHING, ModelRef
-from gateway.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
-from gateway.changes import Changes, changes
-from gateway.config import (
+from tensorgate.adapters import CLIENTS, DIALECTS
+from tensorgate.adapters.importers.triton_repository import read_model
+from tensorgate.adapters.open_inference.model_override import translate
+from tensorgate.adapters.protobuf import messages as descriptors
+from tensorgate.backends import BACKENDS
+from tensorgate.backends.execution import cuda_memory
+from tensorgate.backends.execution import pipeline as pipelines
+from tensorgate.backends.execution.failures import free_pools, on_lost_device
+from tensorgate.backends.execution.gpu import read_gpu
+from tensorgate.backends.execution.spec_inference import make_ops
+from tensorgate.backends.ops import OPS
+from tensorgate.backends.python import user_ops
+from tensorgate.gateway.config import (
     Config,
     ConfigError,
     Listener,
@@ -46,12 +43,43 @@ from gateway.config import (
     load_text,
     model_validator,
 )
-from gateway.gate import gate_of
-from gateway.gpu_metrics import gpu_families, gpus_of
-from gateway.grpc_exchange import Bounds
-from gateway.grpc_server import GrpcListener
-from gateway.http_exchange import Exchange
-from gateway.http_server import (
+from tensorgate.gateway.contract.backend import Gpu, ModelSource
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Dialect, Resolve
+from tensorgate.gateway.contract.execution import Computation
+from tensorgate.gateway.contract.questions import ServerDescription
+from tensorgate.gateway.contract.registries import Registries
+from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.contract.upstream import Await, MakeClient
+from tensorgate.gateway.engine.response_cache import ResponseCache
+from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.models.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
+from tensorgate.gateway.models.changes import Changes, changes
+from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
+from tensorgate.gateway.models.model_folder import folder_reader
+from tensorgate.gateway.models.reload import ReloadActions, Reloads
+from tensorgate.gateway.models.repository import Repository
+from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
+from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
+from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.observer import Observer
+from tensorgate.gateway.monitoring.process_metrics import ProcessMetrics
+from tensorgate.gateway.monitoring.spans import Spans
+from tensorgate.gateway.monitoring.tf_serving_metrics import TfServingMetrics
+from tensorgate.gateway.monitoring.time_series import TimeSeries
+from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
+from tensorgate.gateway.page import SHELLS, pages
+from tensorgate.gateway.page.status import Status
+from tensorgate.gateway.routing.route import Route
+from tensorgate.gateway.routing.router import Router
+from tensorgate.gateway.security.admin import AdminKey
+from tensorgate.gateway.security.authorizer import gate_of
+from tensorgate.gateway.service import Service
+from tensorgate.gateway.telemetry.tracing import TraceFile, Tracing
+from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_port import GrpcListener
+from tensorgate.gateway.transport.http_exchange import Exchange
+from tensorgate.gateway.transport.http_server import (
     HttpLimits,
     HttpListener,
     Page,
@@ -61,29 +89,8 @@ from gateway.http_server import (
     read_only,
     tf_serving_metrics_page,
 )
-from gateway.loader import Hooks, LoadComputation, LoadReport
-from gateway.metrics import Metrics
-from gateway.model_folder import folder_reader
-from gateway.monitor import Monitor
-from gateway.observer import Observer
-from gateway.overview import Overview
-from gateway.page import SHELLS, pages
-from gateway.patience import Patience
-from gateway.ports import Await, Computation, Dialect, Gpu, MakeClient, ModelSource, ModelView, Registries, Resolve
-from gateway.questions import ServerDescription
-from gateway.reload import Reloads, Steps
-from gateway.repository import Repository
-from gateway.response_cache import ResponseCache
-from gateway.route import Route
-from gateway.router import Router
-from gateway.service import Service
-from gateway.shared_memory import SharedMemory
-from gateway.sockets import bind
-from gateway.spans import Spans
-from gateway.tf_serving_metrics import TfServingMetrics
-from gateway.tracing import TraceFile, Tracing
-from gateway.triton_metrics import TritonMetrics
-from gateway.vitals import Vitals
+from tensorgate.gateway.transport.sockets import bind
+from tensorgate.gateway.transport.timeouts import ClientTimeouts
 
 NAME: Final = "tensorgate"
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
@@ -177,7 +184,7 @@ def _repository(
     metrics: Metrics,
     cache: ResponseCache | None = None,
 ) -> Repository:
-    hooks = Hooks(
+    hooks = RepositoryDeps(
         load,
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
@@ -249,7 +256,7 @@ class App:
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         self.observer = _observer(config)
-        self.vitals = Vitals(version(), lambda: self.service.ready, self.observer)
+        self.vitals = ProcessMetrics(version(), lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, lambda: self.reloads.collect()]
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
@@ -261,14 +268,16 @@ class App:
         self._validate = model_validator(kinds)
         models = catalog(config, kinds, say, self._validate)
         self.repository = _repository(config, kinds, models, self._validate, self._load_model, self.metrics, cache)
-        steps = Steps(read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over)
+        steps = ReloadActions(
+            read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
+        )
         self.reloads = Reloads(config, models, self.repository, steps)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
         memory = _shared_memory(config)
         description = ServerDescription(NAME, version(), _told_to_callers(config), memory.works)
-        self.monitor = Monitor(self.metrics, self._gpus)
+        self.monitor = TimeSeries(self.metrics, self._gpus)
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
@@ -278,7 +287,7 @@ class App:
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, version())
-        self.overview = Overview(self.service, self.repository, self.metrics, self.monitor, about, titles)
+        self.overview = Status(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._following: asyncio.Future[None] | None = None
         self._watching: asyncio.Future[None] | None = None
@@ -504,7 +513,7 @@ class App:
             dialects,
             pages,
             _limits(self.config),
-            patience=self._patience(),
+            timeouts=self._timeouts(),
             names=(wanted.title, wanted.bind) if isinstance(wanted, Listener) else (),
             tls=wanted.tls.files() if wanted.tls else None,
             auth=wanted.auth or "",
@@ -519,9 +528,9 @@ class App:
         host, port = sock.getsockname()[:2]
         self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
 
-    def _patience(self) -> Patience:
+    def _timeouts(self) -> ClientTimeouts:
         times = self.config.limits.timeouts
-        return Patience(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
+        return ClientTimeouts(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
 
     async def _listen_grpc(self, listener: Listener) -> None:
         limits = self.config.limits
@@ -536,7 +545,7 @@ class App:
             tls=listener.tls.files() if listener.tls else None,
             auth=listener.auth or "",
             request_ids=self.config.request_ids,
-            patience=self._patience(),
+            timeouts=self._timeouts(),
         )
         try:
             port = await server.start(listener.host, listener.port)
@@ -626,7 +635,7 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def try_loading(config: Config, kinds: Registries) -> list[tuple[str, str]]:
+def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
     """Load every model and give it back; what went wrong, each with the model's name."""
 
     kinds = config.extended(kinds)
@@ -685,7 +694,7 @@ def told(report: LoadReport) -> str:
     return f"  loaded {name} on {report.device} in {report.seconds:.2f} s{warmed}"
 
 
-def keep_what_is_there() -> None:
+def freeze_gc() -> None:
     """Modules, tables and configuration live as long as the process. Python's collector of cycles would look at all of
     them again and again, and the event loop stand still meanwhile, for 50 ms. Models, which come and go, come later.
     """

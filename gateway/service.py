@@ -30,10 +30,11 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
-from gateway.admin import AdminKey
-from gateway.canonical import InferRequest, InferResponse, ModelRef
-from gateway.config import Config
-from gateway.errors import (
+from tensorgate.gateway.config import Config
+from tensorgate.gateway.contract.call import Call, MustOffload, Reply
+from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferResponse, ModelRef
+from tensorgate.gateway.contract.dialect import Endpoint, Resolve
+from tensorgate.gateway.contract.errors import (
     Code,
     GatewayError,
     Internal,
@@ -45,15 +46,7 @@ from gateway.errors import (
     Unauthenticated,
     Unknown,
 )
-from gateway.gate import Gate
-from gateway.job import Answered
-from gateway.logs import Logs
-from gateway.metrics import Calls, Metrics
-from gateway.monitor import Monitor
-from gateway.observer import Observer
-from gateway.passing import Passing
-from gateway.ports import Answers, Call, Endpoint, NeedsThread, Reply, Resolve
-from gateway.questions import (
+from tensorgate.gateway.contract.questions import (
     IndexEntry,
     InferTogether,
     LoadModel,
@@ -80,13 +73,21 @@ from gateway.questions import (
     UnregisterRegion,
     VersionStatus,
 )
-from gateway.repository import Repository
-from gateway.route import Route
-from gateway.router import Resolution, Router
-from gateway.shadow import Copy, Shadow
-from gateway.shared_memory import SharedMemory
-from gateway.tracing import Tracing
-from gateway.trail import Trail
+from tensorgate.gateway.engine.inline_dispatch import InlineCall
+from tensorgate.gateway.engine.pending_request import CompletedResponse
+from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.models.repository import Repository
+from tensorgate.gateway.monitoring.metrics import Calls, Metrics
+from tensorgate.gateway.monitoring.observer import Observer
+from tensorgate.gateway.monitoring.time_series import TimeSeries
+from tensorgate.gateway.routing.route import Route
+from tensorgate.gateway.routing.router import Resolution, Router
+from tensorgate.gateway.routing.shadow import Copy, Shadow
+from tensorgate.gateway.security.admin import AdminKey
+from tensorgate.gateway.security.authorizer import Gate
+from tensorgate.gateway.telemetry.call_record import CallRecord
+from tensorgate.gateway.telemetry.logs import Logs
+from tensorgate.gateway.telemetry.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +120,9 @@ class Service:
         description: ServerDescription,
         tracing: Tracing | None = None,
         memory: SharedMemory | None = None,
-        monitor: Monitor | None = None,
+        monitor: TimeSeries | None = None,
     ) -> None:
-        self._monitor = monitor or Monitor(metrics)
+        self._monitor = monitor or TimeSeries(metrics)
         self._memory = memory or SharedMemory()
         self._config = config
         self._repository = repository
@@ -194,7 +195,7 @@ class Service:
         kind = ""
         observer = self.observer
         if observer is not None:
-            call.trail = observer.begin(endpoint, call, begun) if observer.has_spans else Trail()
+            call.call_record = observer.begin(endpoint, call, begun) if observer.has_spans else CallRecord()
         resolve = self._router.resolver(call)
         try:
             self._enter(endpoint, call)
@@ -255,10 +256,10 @@ class Service:
         """What is looked up, or done, for a question that is no inference of one model."""
         if type(question) is InferTogether:
             for request in question.requests:
-                request.lifeline.request_id = call.request_id
-                if call.trail is not None:
-                    call.trail.view = request.view
-                    request.lifeline.trail = call.trail
+                request.cancellation.request_id = call.request_id
+                if call.call_record is not None:
+                    call.call_record.view = request.view
+                    request.cancellation.call_record = call.call_record
         answer = self._answers[type(question)](question)
         if isawaitable(answer):
             answer = await answer
@@ -293,9 +294,9 @@ class Service:
         if accepted is not None:
             accepted(request)
         answer = None
-        if type(answers) is Answered:  # the usual way of small requests, spared an iteration
+        if type(answers) is CompletedResponse:  # the usual way of small requests, spared an iteration
             answer = answers.take()
-        elif type(answers) is Passing:
+        elif type(answers) is InlineCall:
             answer = await answers.take()
         if answer is not None:
             answered = await self._send_answer(endpoint, call, answer, request, calls, send)
@@ -391,8 +392,8 @@ class Service:
         else:
             reply = endpoint.encode(answer, request)
         calls.encoded(time.perf_counter() - begun)
-        if call.trail is not None:
-            call.trail.replied(reply, begun)
+        if call.call_record is not None:
+            call.call_record.replied(reply, begun)
         await send(reply)
         return begun
 
@@ -402,7 +403,7 @@ class Service:
             return None
         try:
             return endpoint.decode(call, resolve)
-        except NeedsThread:
+        except MustOffload:
             return None
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
@@ -425,19 +426,19 @@ class Service:
 
     def _submit(self, endpoint: Endpoint, call: Call, request: InferRequest) -> Answers:
         view = request.view
-        trail = call.trail
-        if trail is not None:
-            trail.submitted(view)
-            request.lifeline.trail = trail
+        call_record = call.call_record
+        if call_record is not None:
+            call_record.submitted(view)
+            request.cancellation.call_record = call_record
         if call.request_id:
-            request.lifeline.request_id = call.request_id
+            request.cancellation.request_id = call.request_id
         if not view.decoupled:
             return view.handle.submit(request, awaited=True)
         if endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
         answers = view.handle.submit(request, awaited=True)
         takes_one = endpoint.stream == "single" or (endpoint.stream == "server" and not request.stream)
-        return OnlyAnswer(answers, view.name) if takes_one else answers
+        return SingleResponse(answers, view.name) if takes_one else answers
 
     async def _infer_together(self, question: InferTogether) -> tuple[InferResponse, ...]:
         """Submit all requests, then wait for each; whatever ends the waiting, nobody waits for the rest."""
@@ -537,8 +538,8 @@ class Service:
 
 def _seen(call: Call, reply: Reply) -> Reply:
     """A reply that is about to be sent."""
-    if call.trail is not None:
-        call.trail.replied(reply)
+    if call.call_record is not None:
+        call.call_record.replied(reply)
     return reply
 
 
@@ -561,7 +562,7 @@ def _hurried(request: InferRequest, seconds: float) -> InferRequest:
     return replace(request, deadline=until if request.deadline is None else min(request.deadline, until))
 
 
-class OnlyAnswer(AsyncIterator[InferResponse]):
+class SingleResponse(AsyncIterator[InferResponse]):
     """The answers of a decoupled model to a call that can carry exactly one. One without outputs, as some models end
     with, does not count.
 

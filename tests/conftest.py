@@ -9,9 +9,10 @@ import pytest
 from hypothesis import settings
 from waiting import Clock
 
-from gateway.canonical import DTYPES, InferRequest, ModelRef, Signature, TensorSpec
-from gateway.errors import ModelNotFound
-from gateway.ports import Answers, ModelView, Resolve
+from tensorgate.gateway.contract.canonical import Answers, InferRequest, ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import ModelNotFound
+from tensorgate.gateway.contract.tensor import DTYPES, Signature, TensorSpec
 
 QUICK_EXAMPLES = 5
 

@@ -19,7 +19,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 DEMO = Path(__file__).parents[1] / "config" / "demo"
 SHOWN = (0, 2, 3, 5, 7, 9)

@@ -20,7 +20,7 @@ from deployment import CONFIG, DASHBOARDS, DEPLOY, burst, documents, on_free_por
 from serving import HOST, ROOT, Gateway, Series, running, started
 from waiting import wait_until
 
-from gateway.__main__ import main
+from tensorgate.gateway.cli.main import main
 
 IMAGES = ("Dockerfile", "Dockerfile.cuda")
 KUBERNETES = DEPLOY / "kubernetes"
@@ -192,7 +192,7 @@ def test_a_stop_is_heard_before_anything_listens(tmp_path: Path) -> None:
     """Process 1 of a container would not hear it without a handler of its own, and wait for the kill."""
     file = tmp_path / "gateway.yaml"
     os.mkfifo(file)
-    process = subprocess.Popen([sys.executable, "-m", "gateway", "serve", file], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "tensorgate", "serve", file], cwd=ROOT)
     with file.open("w"):  # it has opened the other end, and reads
         process.terminate()
         assert process.wait(30) == 0

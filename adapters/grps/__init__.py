@@ -24,9 +24,9 @@ client.py    the other side, over HTTP; documents.py finds the ends of a stream'
 proto_client.py   the other side, over gRPC
 """
 
-from adapters.grps.options import GrpsMapping, GrpsOptions
-from adapters.grps.routes import make
-from gateway.ports import DialectKind
+from tensorgate.adapters.grps.options import GrpsMapping, GrpsOptions
+from tensorgate.adapters.grps.routes import make
+from tensorgate.gateway.contract.dialect import DialectKind
 
 KIND = DialectKind(options=GrpsOptions, make=make, model_options=GrpsMapping)
 

@@ -9,12 +9,14 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
-from adapters.grps.documents import Documents
-from adapters.grps.tensors import BY_FIELD, NUMBERS, Tensor, array_of, row_of
-from adapters.upstream import broken, failure, http_failure, whole
-from gateway.canonical import BYTES, DTYPES, Array, InferRequest, InferResponse, Tensors, datatype_of
-from gateway.errors import Code, EncodingFailed, GatewayError, InvalidArgument
-from gateway.ports import Ask, Description, Reply, UpstreamModel
+from tensorgate.adapters.grps.documents import Documents
+from tensorgate.adapters.grps.tensors import BY_FIELD, NUMBERS, Tensor, array_of, row_of
+from tensorgate.adapters.upstream import broken, failure, http_failure, whole
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import Code, EncodingFailed, GatewayError, InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, datatype_of
+from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _ROOT: Final = "/grps/v1"
 _HEADERS: Final = {"Content-Type": "application/json"}

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adapters.grps.errors import TABLE, row_of, text_of
-from adapters.grps.options import GrpsReply, mapping_of
-from adapters.grps.request import from_bytes
-from adapters.grps.streaming import Asks
-from gateway.canonical import BYTES, InferRequest, InferResponse, ModelRef
-from gateway.errors import EncodingFailed, GatewayError
-from gateway.ports import Call, ModelView, Reply, Resolve
+from tensorgate.adapters.grps.errors import TABLE, row_of, text_of
+from tensorgate.adapters.grps.options import GrpsReply, mapping_of
+from tensorgate.adapters.grps.request import from_bytes
+from tensorgate.adapters.grps.streaming import Asks
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import EncodingFailed, GatewayError
+from tensorgate.gateway.contract.tensor import BYTES
 
 _TEXT: Final = "text/plain"
 _BYTES: Final = "application/octet-stream"

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.grps.fields import FLOAT_MAX
-from adapters.grps.tensors import BY_FIELD, Array
-from adapters.json_body import scan
-from gateway.canonical import DTYPES
-from gateway.ports import Buffer
+from tensorgate.adapters.grps.fields import FLOAT_MAX
+from tensorgate.adapters.grps.tensors import BY_FIELD, Array
+from tensorgate.adapters.json.body import scan
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.tensor import DTYPES
 
-LEAST_BYTES: Final = 4 << 10
+MIN_BYTES: Final = 4 << 10
 """Smaller bodies are read as quickly as they are."""
 
 _SECRET: Final = secrets.token_hex(16)

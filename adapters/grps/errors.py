@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from adapters.grps.printing import BYTES_TYPE, JSON, envelope
-from adapters.grps.tensors import dtype_name
-from gateway import errors as kind
-from gateway.errors import Code, GatewayError
-from gateway.ports import Call, Reply
+from tensorgate.adapters.grps.printing import BYTES_TYPE, JSON, envelope
+from tensorgate.adapters.grps.tensors import dtype_name
+from tensorgate.gateway.contract import errors as kind
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.errors import Code, GatewayError
 
 
 class BadRequest(kind.InvalidArgument):

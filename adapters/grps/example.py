@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 import numpy as np
 
-from adapters.grps.number_text import compact
-from adapters.grps.tensors import Array, row_of
-from gateway.canonical import BYTES
-from gateway.ports import ModelView, Sample
+from tensorgate.adapters.grps.number_text import compact
+from tensorgate.adapters.grps.tensors import Array, row_of
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.dialect import Sample
+from tensorgate.gateway.contract.tensor import BYTES
 
 _LONGEST: Final = 16_000  # characters that one still pastes into a shell
 

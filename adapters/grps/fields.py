@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from adapters.json_body import ARRAY, OBJECT, members
-from gateway.canonical import DTYPES
+from tensorgate.adapters.json.body import ARRAY, OBJECT, members
+from tensorgate.gateway.contract.tensor import DTYPES
 
 Read: TypeAlias = Callable[[Any], Any]
 Schema: TypeAlias = Mapping[str, tuple[str, Read]]

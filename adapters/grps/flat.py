@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.grps.fields import FLOAT_MAX, floating, integer_within, list_of, refuse, shown
-from adapters.grps.tensors import Array
-from adapters.json_body import Ragged, WrongLeaf, rectangle
-from gateway.canonical import BYTES, DTYPES
+from tensorgate.adapters.grps.fields import FLOAT_MAX, floating, integer_within, list_of, refuse, shown
+from tensorgate.adapters.grps.tensors import Array
+from tensorgate.adapters.json.body import Ragged, WrongLeaf, rectangle
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
 _FLOAT32: Final = DTYPES["FP32"]
 _FLOAT64: Final = DTYPES["FP64"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from adapters.grps.cut import mark_of
-from adapters.grps.fields import (
+from tensorgate.adapters.grps.cut import mark_of
+from tensorgate.adapters.grps.fields import (
     FLOAT_MAX,
     Read,
     Schema,
@@ -26,10 +26,10 @@ from adapters.grps.fields import (
     read_fields,
     string,
 )
-from adapters.grps.flat import flat_array
-from adapters.grps.tensors import BY_FIELD, MAX_DIMENSIONS, NUMBERS, Array, Tensor
-from gateway.canonical import DTYPES, NOTHING
-from gateway.errors import InvalidArgument
+from tensorgate.adapters.grps.flat import flat_array
+from tensorgate.adapters.grps.tensors import BY_FIELD, MAX_DIMENSIONS, NUMBERS, Array, Tensor
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import DTYPES, NOTHING
 
 DATA_FIELDS: Final = frozenset(("bin_data", "str_data", "gtensors", "ndarray", "gmap"))
 """The arms of the message's oneof."""
@@ -47,7 +47,7 @@ def _schema(**fields: Read) -> dict[str, tuple[str, Read]]:
 
 _INT32: Final = DTYPES["INT32"]
 _DIMENSION: Final = integer_within(DTYPES["UINT32"])
-_MOST_TENSORS: Final = 4096  # no model has as many inputs; each costs microseconds to read
+_MAX_TENSORS: Final = 4096  # no model has as many inputs; each costs microseconds to read
 _STATUS_FLAGS: Final = {"UNKNOWN": 0, "SUCCESS": 1, "FAILURE": 2}
 _TENSOR: Final = _schema(
     name=string, dtype=enum(NUMBERS), shape=list_of(_DIMENSION, MAX_DIMENSIONS), **dict.fromkeys(BY_FIELD, array)
@@ -66,7 +66,7 @@ _READERS: Final[Mapping[str, Read]] = {
     "model": string,
     "bin_data": base64_bytes,
     "str_data": string,
-    "gtensors": object_of(_schema(tensors=list_of(object_of(_TENSOR), _MOST_TENSORS))),
+    "gtensors": object_of(_schema(tensors=list_of(object_of(_TENSOR), _MAX_TENSORS))),
     "ndarray": object_of({}),
     "gmap": object_of(_MAPS),
 }

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import yaml
 
-from adapters.grps.errors import BadRequest, UnsupportedMediaType
-from adapters.grps.request import JSON_TYPE, content_type
-from adapters.json_body import OBJECT, read
-from gateway.ports import Call, Resolve
-from gateway.questions import ModelConfiguration, ServerDescription
+from tensorgate.adapters.grps.errors import BadRequest, UnsupportedMediaType
+from tensorgate.adapters.grps.request import JSON_TYPE, content_type
+from tensorgate.adapters.json.body import OBJECT, read
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.questions import ModelConfiguration, ServerDescription
 
 Plain = Mapping[str, Any]
 

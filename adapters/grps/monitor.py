@@ -7,8 +7,9 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from gateway.ports import Call, Reply, Resolve
-from gateway.questions import MonitorSeries, Points
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.questions import MonitorSeries, Points
 
 _MARK: Final = "*"
 """The names of all numbers that are the server's own begin with it."""

@@ -14,14 +14,14 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import orjson
 
-from adapters.grps.tensors import Array
-from gateway.canonical import DTYPES
-from gateway.ports import Buffer
-from gateway.shortcuts import require
+from tensorgate.adapters.grps.tensors import Array
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.shortcuts import require
+from tensorgate.gateway.contract.tensor import DTYPES
 
 try:
     require("native_numbers")
-    from adapters._numbers import format_nested
+    from tensorgate.adapters._native._numbers import format_nested
 except ImportError:  # built where there is a compiler; or it is of an older source
     _format_nested = None
 else:
@@ -40,11 +40,11 @@ _KINDS: Final[Mapping[np.dtype[Any], _Kind]] = {
 }
 """The dtypes of grps' numbers, as the compiled helper calls them."""
 
-_LEAST_PLAIN, _LEAST_EXPONENT = 1e-4, 1e16
+_MIN_PLAIN, _MIN_EXPONENT = 1e-4, 1e16
 """Between these Python writes no exponent."""
 _FIRST_SHORTENED: Final = 1e13
 """From here on orjson does, for 32-bit floats."""
-_MOST_REWRITTEN: Final = 4096
+_MAX_REWRITTEN: Final = 4096
 
 
 def joined(array: Array, seams: tuple[bytes, ...], *, widened: bool = False) -> Buffer:
@@ -120,10 +120,10 @@ def _written_otherwise(array: Array) -> Array:
     third of a microsecond, so very many stay as they are, equal numbers.
     """
     size = np.abs(array)
-    odd = (size < _LEAST_PLAIN) & (size > 0)
+    odd = (size < _MIN_PLAIN) & (size > 0)
     if array.dtype == np.float32:
-        odd |= (size >= _FIRST_SHORTENED) & (size < _LEAST_EXPONENT)
-    if np.count_nonzero(odd) > _MOST_REWRITTEN:
+        odd |= (size >= _FIRST_SHORTENED) & (size < _MIN_EXPONENT)
+    if np.count_nonzero(odd) > _MAX_REWRITTEN:
         odd[:] = False
     return odd | ~np.isfinite(array)
 

@@ -7,7 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gateway.ports import ModelView, Options
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.options import Options
 
 PREFIX: Final = "/grps/v1"
 MapName: TypeAlias = Literal["s_s", "s_b", "s_i32", "s_i64", "s_f", "s_d"]

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from adapters.grps.number_text import joined
-from adapters.texts import PIECE
-from gateway.ports import Buffer
+from tensorgate.adapters.grps.number_text import joined
+from tensorgate.adapters.json.texts import PIECE
+from tensorgate.gateway.contract.call import Buffer
 
 JSON: Final = "application/json;charset=utf-8"
 BYTES_TYPE: Final = "application/octet-stream"

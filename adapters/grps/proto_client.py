@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from adapters.grps.client import failed, model_name, named, not_last
-from adapters.grps.errors import Undecodable
-from adapters.grps.proto_message import GrpsMessage, gtensors, read_message
-from adapters.upstream import broken, failure, whole
-from gateway.canonical import InferRequest, InferResponse, Tensors
-from gateway.errors import InvalidArgument
-from gateway.ports import Ask, Description, Reply, UpstreamModel
+from tensorgate.adapters.grps.client import failed, model_name, named, not_last
+from tensorgate.adapters.grps.errors import Undecodable
+from tensorgate.adapters.grps.proto_message import GrpsMessage, gtensors, read_message
+from tensorgate.adapters.upstream import broken, failure, whole
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import Tensors
+from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _SERVICE: Final = "/grps.protos.v1.GrpsService/"
 _SUCCESS: Final = 200

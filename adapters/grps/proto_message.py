@@ -8,16 +8,16 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from adapters.grps.errors import Undecodable
-from adapters.grps.options import MapName
-from adapters.grps.tensors import BY_FIELD, Array, Tensor, row_of
-from adapters.pb import message
-from adapters.varints import encode
-from adapters.wire_format import fields, varint
-from gateway.canonical import BYTES, DTYPES, Tensors, datatype_of
-from gateway.errors import EncodingFailed, InvalidArgument
-from gateway.ports import Buffer
-from gateway.shortcuts import is_taken
+from tensorgate.adapters.grps.errors import Undecodable
+from tensorgate.adapters.grps.options import MapName
+from tensorgate.adapters.grps.tensors import BY_FIELD, Array, Tensor, row_of
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.varints import encode
+from tensorgate.adapters.protobuf.wire_format import fields, varint
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Tensors, datatype_of
 
 GrpsMessage: Final = message("grps.protos.v1.GrpsMessage")
 _Tensor: Final = message("grps.protos.v1.GenericTensor")

@@ -10,17 +10,18 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from adapters.grps import proto_message
-from adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, Row, row_of, text_of
-from adapters.grps.metadata import model_text, server_text
-from adapters.grps.options import GrpsOptions
-from adapters.grps.proto_message import read_message, status
-from adapters.grps.request import of_message
-from adapters.grps.response import ReplyForm, filled, given, is_lone, single, utf8
-from gateway.canonical import InferRequest, InferResponse
-from gateway.errors import Code, GatewayError
-from gateway.ports import Call, Endpoint, Reply, Resolve, is_long_as_bytes
-from gateway.questions import ModelConfiguration, ServerLive, ServerMetadata, ServerReady, SetOnline
+from tensorgate.adapters.grps import proto_message
+from tensorgate.adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, Row, row_of, text_of
+from tensorgate.adapters.grps.metadata import model_text, server_text
+from tensorgate.adapters.grps.options import GrpsOptions
+from tensorgate.adapters.grps.proto_message import read_message, status
+from tensorgate.adapters.grps.request import of_message
+from tensorgate.adapters.grps.response import ReplyForm, filled, given, is_lone, single, utf8
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.dialect import Endpoint, Resolve, is_long_as_bytes
+from tensorgate.gateway.contract.errors import Code, GatewayError
+from tensorgate.gateway.contract.questions import ModelConfiguration, ServerLive, ServerMetadata, ServerReady, SetOnline
 
 SERVICE: Final = "/grps.protos.v1.GrpsService/"
 

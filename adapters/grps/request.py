@@ -15,16 +15,16 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from adapters.grps.cut import LEAST_BYTES, cut
-from adapters.grps.errors import BadHead, BadRequest
-from adapters.grps.fields import known_members, shown
-from adapters.grps.message import MESSAGE, message
-from adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
-from adapters.grps.printing import BYTES_TYPE
-from adapters.grps.response import Kind, reply_form
-from adapters.grps.streaming import Asks
-from adapters.grps.tensors import Array, Tensor, array_of
-from adapters.json_body import (
+from tensorgate.adapters.grps.cut import MIN_BYTES, cut
+from tensorgate.adapters.grps.errors import BadHead, BadRequest
+from tensorgate.adapters.grps.fields import known_members, shown
+from tensorgate.adapters.grps.message import MESSAGE, message
+from tensorgate.adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
+from tensorgate.adapters.grps.printing import BYTES_TYPE
+from tensorgate.adapters.grps.response import Kind, reply_form
+from tensorgate.adapters.grps.streaming import Asks
+from tensorgate.adapters.grps.tensors import Array, Tensor, array_of
+from tensorgate.adapters.json.body import (
     ARRAY,
     MAX_DIMENSIONS,
     OBJECT,
@@ -35,10 +35,12 @@ from adapters.json_body import (
     read,
     rectangle,
 )
-from adapters.json_envelope import Envelope, lone_array
-from gateway.canonical import BYTES, DTYPES, NOTHING, InferRequest, ModelRef, Tensors, TensorSpec
-from gateway.errors import GatewayError, InvalidArgument, UnknownInput
-from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Call, ModelView, Resolve
+from tensorgate.adapters.json.envelope import Envelope, lone_array
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, UnknownInput
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Tensors, TensorSpec
 
 JSON_TYPE: Final = "application/json"
 
@@ -73,7 +75,7 @@ def content_type(call: Call) -> str | None:
 
 
 def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
-    call.check_quick(QUICK_TENSOR_BYTES)
+    call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
     opened = _ENVELOPE.open(call.body)
     array = None if opened is None else lone_array(call.body, opened, _FLOAT32, _max_depth(call))
     if opened is None or array is None:
@@ -96,10 +98,10 @@ def _decode_document(call: Call, resolve: Resolve, stream: bool) -> InferRequest
 
 def _document(call: Call) -> tuple[dict[str, Any], bytes, Mapping[str, Array]]:
     """The members of the body's object, the text that they were read from, and the arrays that were cut out of it."""
-    if len(call.body) >= LEAST_BYTES:
+    if len(call.body) >= MIN_BYTES:
         body, arrays = cut(call.body)
-        if len(body) > QUICK_JSON_BYTES:
-            call.check_quick(QUICK_JSON_BYTES)
+        if len(body) > INLINE_DECODE_MAX_JSON_BYTES:
+            call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
         if arrays:
             with contextlib.suppress(GatewayError):  # which says where it is wrong, in a text that nobody has sent
                 return json_object(body, call), body, arrays

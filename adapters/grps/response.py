@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from adapters.grps.number_text import joined
-from adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
-from adapters.grps.printing import (
+from tensorgate.adapters.grps.number_text import joined
+from tensorgate.adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
+from tensorgate.adapters.grps.printing import (
     BYTES_TYPE,
     JSON,
     Printed,
@@ -31,11 +31,12 @@ from adapters.grps.printing import (
     strings,
     success,
 )
-from adapters.grps.printing import text as printed_text
-from adapters.grps.tensors import Array, row_of
-from gateway.canonical import BYTES, DTYPES, InferRequest, InferResponse, OutputRequest, Tensors, datatype_of
-from gateway.errors import EncodingFailed, UnknownOutput
-from gateway.ports import ModelView, Reply
+from tensorgate.adapters.grps.printing import text as printed_text
+from tensorgate.adapters.grps.tensors import Array, row_of
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
+from tensorgate.gateway.contract.errors import EncodingFailed, UnknownOutput
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Tensors, datatype_of
 
 Form: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]
 Kind: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]

@@ -8,19 +8,20 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
-from adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error, encode_unreadable
-from adapters.grps.example import sample
-from adapters.grps.metadata import decode_model, model_text, server_text
-from adapters.grps.monitor import decode_series, encode_series
-from adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl
-from adapters.grps.proto_routes import grpc_endpoints
-from adapters.grps.request import decode_predict
-from adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
-from adapters.grps.streaming import STREAMING, asks_for_stream
-from gateway.errors import MethodNotAllowed, RouteNotFound
-from gateway.ports import Call, Dialect, Endpoint, Match, Resolve
-from gateway.questions import ServerLive, ServerMetadata, ServerReady, SetOnline
+from tensorgate.adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
+from tensorgate.adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error, encode_unreadable
+from tensorgate.adapters.grps.example import sample
+from tensorgate.adapters.grps.metadata import decode_model, model_text, server_text
+from tensorgate.adapters.grps.monitor import decode_series, encode_series
+from tensorgate.adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl
+from tensorgate.adapters.grps.proto_routes import grpc_endpoints
+from tensorgate.adapters.grps.request import decode_predict
+from tensorgate.adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
+from tensorgate.adapters.grps.streaming import STREAMING, asks_for_stream
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
+from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
+from tensorgate.gateway.contract.questions import ServerLive, ServerMetadata, ServerReady, SetOnline
 
 _BOTH: Final = ("GET", "POST")
 _POST: Final = ("POST",)

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters.grps.options import StreamingControl
-from adapters.json_body import OBJECT, read
-from gateway.errors import GatewayError
-from gateway.ports import Call
+from tensorgate.adapters.grps.options import StreamingControl
+from tensorgate.adapters.json.body import OBJECT, read
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.errors import GatewayError
 
 STREAMING = "streaming"
 """The argument of an address whose query asks for a stream."""

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from gateway.canonical import DTYPES
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import DTYPES
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -9,13 +9,14 @@ are the other side. Source: the Open Inference Protocol; where it is silent, Tri
 
 from __future__ import annotations
 
-from adapters.open_inference.example import sample
-from adapters.open_inference.model_config import OpenInferenceModelOptions
-from adapters.open_inference.proto_routes import GRPC_ENDPOINTS
-from adapters.open_inference.request import MAX_JSON_DEPTH
-from adapters.open_inference.routes import match
-from adapters.open_inference.wire import HEADER_LENGTH
-from gateway.ports import Dialect, DialectKind, Options
+from tensorgate.adapters.open_inference.example import sample
+from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
+from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
+from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
+from tensorgate.adapters.open_inference.routes import match
+from tensorgate.adapters.open_inference.wire import HEADER_LENGTH
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind
+from tensorgate.gateway.contract.options import Options
 
 
 class OpenInferenceOptions(Options):

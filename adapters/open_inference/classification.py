@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from adapters.texts import PIECE
-from gateway.canonical import BYTES, Array, TopK
+from tensorgate.adapters.json.texts import PIECE
+from tensorgate.gateway.contract.canonical import TopK
+from tensorgate.gateway.contract.tensor import BYTES, Array
 
 _FLOAT: Final = b"%f:%d%b"
 _INTEGER: Final = b"%d:%d%b"

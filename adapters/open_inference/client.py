@@ -14,25 +14,17 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
-from adapters import json_body
-from adapters.open_inference import raw
-from adapters.open_inference.generate_client import decode_event, encode_generate
-from adapters.open_inference.inputs import elements_of
-from adapters.open_inference.wire import HEADER_LENGTH
-from adapters.upstream import broken, http_failure, whole
-from gateway.canonical import (
-    BYTES,
-    DTYPES,
-    Array,
-    InferRequest,
-    InferResponse,
-    ParameterValue,
-    Tensors,
-    TensorSpec,
-    datatype_of,
-)
-from gateway.errors import GatewayError, ModelFailed
-from gateway.ports import Ask, Buffer, Description, Reply, UpstreamModel
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.open_inference import raw
+from tensorgate.adapters.open_inference.generate_client import decode_event, encode_generate
+from tensorgate.adapters.open_inference.inputs import elements_of
+from tensorgate.adapters.open_inference.wire import HEADER_LENGTH
+from tensorgate.adapters.upstream import broken, http_failure, whole
+from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, ParameterValue, Tensors, TensorSpec, datatype_of
+from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _BINARY: Final = {"binary_data": True}
 _ANSWER: Final = "inference response"

@@ -11,10 +11,10 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from adapters.inflate import inflate
-from adapters.open_inference.errors import UnsupportedCoding
-from gateway.errors import InvalidArgument
-from gateway.ports import Buffer, Call
+from tensorgate.adapters.inflate import inflate
+from tensorgate.adapters.open_inference.errors import UnsupportedCoding
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 _WINDOW_BITS: Final[Mapping[str, int]] = MappingProxyType({"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS})
 _LEVEL: Final = zlib.Z_BEST_SPEED

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gateway import errors
-from gateway.errors import Code, GatewayError
-from gateway.ports import Call, Reply
+from tensorgate.gateway.contract import errors
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.errors import Code, GatewayError
 
 JSON_HEADERS: Final = MappingProxyType({"Content-Type": "application/json"})
 """Of every JSON body, right or wrong: KServe's client shows an error only under exactly this type."""

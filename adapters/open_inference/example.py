@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 import orjson
 
-from adapters.open_inference.response import json_text
-from gateway.canonical import datatype_of
-from gateway.errors import EncodingFailed
-from gateway.ports import ModelView, Sample
+from tensorgate.adapters.open_inference.response import json_text
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.dialect import Sample
+from tensorgate.gateway.contract.errors import EncodingFailed
+from tensorgate.gateway.contract.tensor import datatype_of
 
 
 def sample(view: ModelView) -> Sample | None:

@@ -14,18 +14,20 @@ from typing import Any, Final
 
 import orjson
 
-from adapters import json_body
-from adapters.json_body import ARRAY, OBJECT
-from adapters.open_inference.compression import plain_body
-from adapters.open_inference.errors import JSON_HEADERS, encode_error
-from adapters.open_inference.inputs import Declared, Inputs
-from adapters.open_inference.members import text
-from adapters.open_inference.parameters import custom_parameter
-from adapters.open_inference.request import check_against, max_depth, ref_of
-from adapters.open_inference.response import dumps, json_text
-from gateway.canonical import Array, InferRequest, InferResponse, ParameterValue, TensorSpec
-from gateway.errors import GatewayError, InvalidArgument
-from gateway.ports import QUICK_JSON_BYTES, Call, ModelView, Reply, Resolve
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.body import ARRAY, OBJECT
+from tensorgate.adapters.open_inference.compression import plain_body
+from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
+from tensorgate.adapters.open_inference.inputs import Declared, Inputs
+from tensorgate.adapters.open_inference.members import text
+from tensorgate.adapters.open_inference.parameters import custom_parameter
+from tensorgate.adapters.open_inference.request import check_against, max_depth, ref_of
+from tensorgate.adapters.open_inference.response import dumps, json_text
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
+from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, Resolve
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
+from tensorgate.gateway.contract.tensor import Array, ParameterValue, TensorSpec
 
 SSE_HEADERS: Final = MappingProxyType({"Content-Type": "text/event-stream; charset=utf-8"})
 NO_EVENTS: Final = Reply(b"", 200, SSE_HEADERS)
@@ -33,7 +35,7 @@ NO_EVENTS: Final = Reply(b"", 200, SSE_HEADERS)
 
 _ID: Final = "id"
 _PARAMETERS: Final = "parameters"
-_MOST_MEMBERS: Final = 4096
+_MAX_MEMBERS: Final = 4096
 """Each is read by itself, for microseconds; no model knows as many names."""
 
 
@@ -47,7 +49,7 @@ def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> In
     Raises ModelNotFound, MalformedJson, InvalidArgument and its kinds, Unsupported, BodyTooLarge.
     """
     view = resolve(ref_of(call))
-    call.check_quick(QUICK_JSON_BYTES)
+    call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
     document = json_body.read(bytes(plain_body(call, call.max_body_bytes)), max_depth(call))
     if not isinstance(document, OBJECT):
         raise InvalidArgument("attempt to get members for non-object")
@@ -102,8 +104,8 @@ class _Reader:
 
 
 def _members(value: Any) -> list[tuple[str, Any]]:
-    if len(value) > _MOST_MEMBERS:
-        raise InvalidArgument(f"more than {_MOST_MEMBERS} members in an object")
+    if len(value) > _MAX_MEMBERS:
+        raise InvalidArgument(f"more than {_MAX_MEMBERS} members in an object")
     return json_body.members(value)
 
 

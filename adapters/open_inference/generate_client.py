@@ -15,14 +15,16 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from adapters import json_body
-from adapters.open_inference.events import Events
-from adapters.open_inference.generate import filled_shape
-from adapters.open_inference.response import dumps, json_text
-from adapters.upstream import broken, http_failure, whole
-from gateway.canonical import BYTES, Array, InferRequest, InferResponse, ParameterValue, Tensors, TensorSpec
-from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed
-from gateway.ports import Ask, Description, Reply
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.open_inference.events import Events
+from tensorgate.adapters.open_inference.generate import filled_shape
+from tensorgate.adapters.open_inference.response import dumps, json_text
+from tensorgate.adapters.upstream import broken, http_failure, whole
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, ModelFailed
+from tensorgate.gateway.contract.tensor import BYTES, Array, ParameterValue, Tensors, TensorSpec
+from tensorgate.gateway.contract.upstream import Ask, Description
 
 _HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 _ABOUT: Final = frozenset({"id", "model_name", "model_version"})

@@ -12,14 +12,15 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from adapters import json_body
-from adapters.json_cuts import Cuts
-from adapters.open_inference import raw
-from adapters.open_inference.errors import shape_text, with_id
-from adapters.open_inference.members import array, fields_of, member, text, unsigned
-from gateway.canonical import BYTES, DTYPES, Array, datatype_of
-from gateway.errors import GatewayError, InvalidArgument
-from gateway.ports import Call, Memory, NeedsThread
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.cuts import Cuts
+from tensorgate.adapters.open_inference import raw
+from tensorgate.adapters.open_inference.errors import shape_text, with_id
+from tensorgate.adapters.open_inference.members import array, fields_of, member, text, unsigned
+from tensorgate.gateway.contract.call import Call, MustOffload
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
+from tensorgate.gateway.contract.memory import Memory
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
 
 _INT64_MAX: Final = 2**63 - 1
 _EMPTY: Final = memoryview(b"")
@@ -70,7 +71,7 @@ class Inputs:
     def read(self, items: Any, tail: memoryview = _EMPTY) -> None:
         """A JSON array of inputs, and the binary data behind the JSON -> `arrays`, by name.
 
-        Raises InvalidArgument, RegionNotFound, RegionRange, NeedsThread.
+        Raises InvalidArgument, RegionNotFound, RegionRange, MustOffload.
         """
         self._tail = tail
         for item in items:
@@ -135,7 +136,7 @@ class Inputs:
         """Shared memory -> array: a view, on the GPU if the memory is there. Others may change it at any time.
 
         What is looked at more than once must not change: BYTES are copied before they are read, and so are integers of
-        four bytes and more, which a model takes for counts, shapes and indices. Raises NeedsThread on the event loop
+        four bytes and more, which a model takes for counts, shapes and indices. Raises MustOffload on the event loop
         if there is much to copy.
         """
         name, dtype, shape, count = declared
@@ -180,7 +181,7 @@ class Inputs:
         """Count what is copied out of shared memory."""
         self._copied += size
         if self._copied > _QUICK_BYTES and not self._call.in_thread:
-            raise NeedsThread
+            raise MustOffload
 
     def _from_member(self, item: Any, declared: Declared) -> Array:
         """Of an empty tensor, data is not looked at."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from adapters.json_body import ARRAY, OBJECT
-from gateway.errors import InvalidArgument
+from tensorgate.adapters.json.body import ARRAY, OBJECT
+from tensorgate.gateway.contract.errors import InvalidArgument
 
-_MOST_TENSORS: Final = 4096
+_MAX_TENSORS: Final = 4096
 
 
 def fields_of(value: Any) -> list[str]:
@@ -51,6 +51,6 @@ def array(value: Any, what: str) -> Any:
 
 def short_array(value: Any, what: str) -> Any:
     """An array whose elements are read one by one, each for microseconds; no model has as many tensors as the bound."""
-    if len(array(value, what)) > _MOST_TENSORS:
-        raise InvalidArgument(f"{what}: more than {_MOST_TENSORS} elements")
+    if len(array(value, what)) > _MAX_TENSORS:
+        raise InvalidArgument(f"{what}: more than {_MAX_TENSORS} elements")
     return value

@@ -18,12 +18,15 @@ import orjson
 from google.protobuf import json_format
 from pydantic import ConfigDict, Field, field_validator
 
-from adapters.open_inference.errors import JSON_HEADERS
-from adapters.open_inference.request import ref_of
-from adapters.pb import message
-from gateway.canonical import BYTES, TensorSpec
-from gateway.ports import Call, ModelView, Options, Reply, Resolve
-from gateway.questions import ModelMetadata
+from tensorgate.adapters.open_inference.errors import JSON_HEADERS
+from tensorgate.adapters.open_inference.request import ref_of
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.questions import ModelMetadata
+from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
 
 _UNKNOWN_KEY: Final = re.compile(r'has no field named "([^"]*)" at "ModelConfig\.?([^"]*)"')
 _PLATFORMS: Final[Mapping[str, tuple[str, str, str]]] = {

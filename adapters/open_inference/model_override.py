@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from adapters.instance_groups import together
+from tensorgate.adapters.instance_groups import together
 
 _BACKENDS: Final = {"onnxruntime": "onnx", "onnxruntime_onnx": "onnx", "python": "python"}
 _STRING: Final = "TYPE_STRING"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from adapters.json_body import OBJECT
-from adapters.open_inference.members import boolean, text, unsigned
-from gateway.canonical import ParameterValue, Sequence
-from gateway.errors import InvalidArgument, Unsupported
+from tensorgate.adapters.json.body import OBJECT
+from tensorgate.adapters.open_inference.members import boolean, text, unsigned
+from tensorgate.gateway.contract.canonical import Sequence
+from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
+from tensorgate.gateway.contract.tensor import ParameterValue
 
 _INT64_MAX: Final = 2**63 - 1
 _MAX_SEQUENCE_ID: Final = 128

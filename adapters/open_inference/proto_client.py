@@ -12,17 +12,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.open_inference.client import parameters_of, spec_of, tensor_of
-from adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
-from adapters.open_inference.proto_response import ERROR_METADATA
-from adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
-from adapters.open_inference.raw import raw_of
-from adapters.pb import message
-from adapters.upstream import broken, failure, parsed, whole
-from adapters.wire_format import parse, varint
-from gateway.canonical import DTYPES, InferRequest, InferResponse, ParameterValue, Tensors, datatype_of
-from gateway.errors import Code, InvalidArgument, ModelFailed
-from gateway.ports import Ask, Buffer, Description, Reply, UpstreamModel
+from tensorgate.adapters.open_inference.client import parameters_of, spec_of, tensor_of
+from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
+from tensorgate.adapters.open_inference.proto_response import ERROR_METADATA
+from tensorgate.adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
+from tensorgate.adapters.open_inference.raw import raw_of
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import parse, varint
+from tensorgate.adapters.upstream import broken, failure, parsed, whole
+from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import Code, InvalidArgument, ModelFailed
+from tensorgate.gateway.contract.tensor import DTYPES, ParameterValue, Tensors, datatype_of
+from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _REQUEST: Final = message("inference.ModelInferRequest")

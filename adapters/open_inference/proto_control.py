@@ -12,16 +12,17 @@ from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict
 
-from adapters.open_inference.model_config import triton_config
-from adapters.open_inference.proto_request import version_ref
-from adapters.open_inference.response import extensions
-from adapters.open_inference.statistics import plain_statistics
-from adapters.pb import message
-from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
-from gateway.canonical import TensorSpec
-from gateway.errors import InvalidArgument, Unsupported
-from gateway.ports import Call, Decode, Encode, ModelView, Reply, Resolve
-from gateway.questions import (
+from tensorgate.adapters.open_inference.model_config import triton_config
+from tensorgate.adapters.open_inference.proto_request import version_ref
+from tensorgate.adapters.open_inference.response import extensions
+from tensorgate.adapters.open_inference.statistics import plain_statistics
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.dialect import Decode, Encode, Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
+from tensorgate.gateway.contract.questions import (
     IndexEntry,
     LoadModel,
     LogSettings,
@@ -42,6 +43,7 @@ from gateway.questions import (
     UnloadModel,
     UnregisterRegion,
 )
+from tensorgate.gateway.contract.tensor import TensorSpec
 
 _REPOSITORY_NAME: Final = "'repository_name' specification is not supported"
 _LOG_TYPES: Final[Mapping[str, tuple[str, str]]] = {
@@ -57,7 +59,7 @@ _LOG_TYPES: Final[Mapping[str, tuple[str, str]]] = {
 
 def _asked(method: str, call: Call) -> Any:
     """The request message of a method. Raises InvalidArgument."""
-    if len(call.body) > MOST_HEAD_BYTES:
+    if len(call.body) > MAX_HEAD_BYTES:
         raise too_large()
     return parse(f"inference.{method}Request", call.body)
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters import texts
-from adapters.open_inference.errors import shape_text
-from adapters.open_inference.inputs import MAX_RANK, Declared, Inputs, elements_of
-from adapters.open_inference.proto_parameters import region_of
-from gateway.canonical import BYTES, DTYPES, Array, datatype_of
-from gateway.errors import InvalidArgument
-from gateway.ports import Buffer, Call
+from tensorgate.adapters.json import texts
+from tensorgate.adapters.open_inference.errors import shape_text
+from tensorgate.adapters.open_inference.inputs import MAX_RANK, Declared, Inputs, elements_of
+from tensorgate.adapters.open_inference.proto_parameters import region_of
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
 
 _NO_DATATYPE: Final = np.dtype("V1")
 """Stands for a datatype that does not exist: no model declares it, so the mismatch is told in its turn."""

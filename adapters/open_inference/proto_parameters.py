@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from adapters.open_inference.parameters import sequence_id_text
-from gateway.canonical import ParameterValue
-from gateway.errors import InvalidArgument
+from tensorgate.adapters.open_inference.parameters import sequence_id_text
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import ParameterValue
 
 EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 """Asks a stream to say when a decoupled model has said everything. Some send it with every call."""

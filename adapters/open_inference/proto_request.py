@@ -10,22 +10,25 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from adapters.open_inference.parameters import sequence_of
-from adapters.open_inference.proto_inputs import MessageInputs
-from adapters.open_inference.proto_parameters import EMPTY_FINAL, read_parameters, region_of, top_k_of
-from adapters.open_inference.proto_template import Templates
-from adapters.open_inference.proto_wire import split
-from adapters.open_inference.request import LONGEST_REMEMBERED, check_against, model_ref
-from adapters.open_inference.shared_memory import destination
-from adapters.open_inference.wire import StreamWire
-from adapters.wire_format import MOST_HEAD_BYTES, parse
-from gateway.canonical import NOTHING, Destination, InferRequest, ModelRef, OutputRequest
-from gateway.errors import InvalidArgument, ModelDecoupled, UnknownOutput
-from gateway.ports import Buffer, Call, Memory, Resolve
-from gateway.shortcuts import is_taken
+from tensorgate.adapters.open_inference.parameters import sequence_of
+from tensorgate.adapters.open_inference.proto_inputs import MessageInputs
+from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, read_parameters, region_of, top_k_of
+from tensorgate.adapters.open_inference.proto_template import Templates
+from tensorgate.adapters.open_inference.proto_wire import split
+from tensorgate.adapters.open_inference.request import LONGEST_REMEMBERED, check_against, model_ref
+from tensorgate.adapters.open_inference.shared_memory import destination
+from tensorgate.adapters.open_inference.wire import StreamWire
+from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.canonical import Destination, InferRequest, ModelRef, OutputRequest
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument, ModelDecoupled, UnknownOutput
+from tensorgate.gateway.contract.memory import Memory
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import NOTHING
 
 KIND: Final = "inference.ModelInferRequest"
-WALKED_BYTES: Final = 4 << 10 if is_taken("message_cuts") else MOST_HEAD_BYTES
+WALKED_BYTES: Final = 4 << 10 if is_taken("message_cuts") else MAX_HEAD_BYTES
 """Smaller messages are cheaper to copy than to walk."""
 _NO_VERSION: Final = ("", "-1")
 _HAS_TEMPLATES: Final = is_taken("v2_grpc_templates")

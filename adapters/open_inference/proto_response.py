@@ -14,17 +14,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.open_inference.errors import encode_error
-from adapters.open_inference.proto_parameters import FIELD_OF, FINAL
-from adapters.open_inference.proto_wire import RAW_OUTPUTS
-from adapters.open_inference.raw import raw_of
-from adapters.open_inference.response import wire_outputs
-from adapters.open_inference.wire import StreamWire
-from adapters.pb import message
-from adapters.wire_format import varint
-from gateway.canonical import BYTES, NOTHING, InferRequest, InferResponse, ParameterValue, datatype_of
-from gateway.errors import DeadlineExceeded, EncodingFailed, GatewayError
-from gateway.ports import Buffer, Call, Reply
+from tensorgate.adapters.open_inference.errors import encode_error
+from tensorgate.adapters.open_inference.proto_parameters import FIELD_OF, FINAL
+from tensorgate.adapters.open_inference.proto_wire import RAW_OUTPUTS
+from tensorgate.adapters.open_inference.raw import raw_of
+from tensorgate.adapters.open_inference.response import wire_outputs
+from tensorgate.adapters.open_inference.wire import StreamWire
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import varint
+from tensorgate.gateway.contract.call import Buffer, Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import DeadlineExceeded, EncodingFailed, GatewayError
+from tensorgate.gateway.contract.tensor import BYTES, NOTHING, ParameterValue, datatype_of
 
 ERROR_METADATA: Final = "triton_grpc_error"
 """Metadata of a caller that wants a model's error to end its stream, as a status."""
@@ -34,7 +35,7 @@ _STREAM_RESPONSE: Final = message("inference.ModelStreamInferResponse")
 _ID: Final = b"\x1a"
 _RAW_OUTPUT: Final = bytes([RAW_OUTPUTS])
 _IN_STREAM: Final = b"\x12"
-_MOST_BYTES: Final = 2**31 - 1
+_MAX_BYTES: Final = 2**31 - 1
 
 
 def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
@@ -97,7 +98,7 @@ def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -
         data = b"" if name in into else raw_of(array)
         contents += _RAW_OUTPUT, varint(len(data)), data
     fields += contents
-    if sum(map(len, contents)) > _MOST_BYTES:
+    if sum(map(len, contents)) > _MAX_BYTES:
         raise _too_large()
     return fields
 
@@ -107,7 +108,7 @@ def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -
 def _before_lone(model: str, version: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """All of an answer with one numeric output, and nothing to say beside it, but that output's data."""
     size = math.prod(shape) * dtype.itemsize
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise _too_large()
     return _opening(model, version) + _output(name, datatype_of(dtype), shape) + _RAW_OUTPUT + varint(size)
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from adapters.open_inference import proto_control as control
-from adapters.open_inference import proto_request, proto_response
-from adapters.open_inference.errors import encode_error
-from adapters.open_inference.settings import encode_trace_error
-from adapters.open_inference.statistics import encode_statistics_error
-from gateway.ports import Decode, Encode, Endpoint, is_long_as_bytes
+from tensorgate.adapters.open_inference import proto_control as control
+from tensorgate.adapters.open_inference import proto_request, proto_response
+from tensorgate.adapters.open_inference.errors import encode_error
+from tensorgate.adapters.open_inference.settings import encode_trace_error
+from tensorgate.adapters.open_inference.statistics import encode_statistics_error
+from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint, is_long_as_bytes
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _ENDPOINTS: Final[dict[str, Endpoint]] = {}

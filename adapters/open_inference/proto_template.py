@@ -18,17 +18,19 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from adapters.open_inference.proto_wire import RAW_INPUTS, cut_out
-from adapters.wire_format import varint
-from gateway.canonical import InferRequest, ModelRef, OutputRequest, Tensors
-from gateway.ports import Buffer, Call, ModelView, Resolve
+from tensorgate.adapters.open_inference.proto_wire import RAW_INPUTS, cut_out
+from tensorgate.adapters.protobuf.wire_format import varint
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.tensor import Tensors
 
 _KEY_BYTES: Final = 16
 """Less than stands before the data of any tensor: names, a datatype and tags take more."""
 _ALIKE: Final = 8
 """Templates of one size and beginning: of models whose names begin alike."""
 _REMEMBERED: Final = 256
-_MOST_HEAD_BYTES: Final = 2 << 10
+_MAX_HEAD_BYTES: Final = 2 << 10
 _NUMBERS: Final = "iuf"
 """Kinds of dtypes of which any bytes are right."""
 
@@ -138,7 +140,7 @@ def _common(body: Buffer, head: bytes, sizes: Sequence[int], tag: bytes) -> Comm
     """What stands before each piece of data, in a message that is this head and then, under that tag, data of these
     sizes; None if that is not their order.
     """
-    if len(head) > _MOST_HEAD_BYTES or body[: len(head)] != head:
+    if len(head) > _MAX_HEAD_BYTES or body[: len(head)] != head:
         return None
     common: list[tuple[int, bytes]] = []
     at, before = 0, head

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, too_large
-from gateway.ports import Buffer
+from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTES, fields, too_large
+from tensorgate.gateway.contract.call import Buffer
 
 RAW_INPUTS: Final = 7 << 3 | 2
 RAW_OUTPUTS: Final = 6 << 3 | 2
@@ -28,7 +28,7 @@ def split(body: Buffer, kind: str) -> tuple[bytes, list[memoryview]]:
     for a message that has much of what no tensor is made of.
     """
     message, raw = cut_out(body, kind, RAW_INPUTS)
-    if len(message) > MOST_HEAD_BYTES:
+    if len(message) > MAX_HEAD_BYTES:
         _check_head(message, kind)
     return message, raw
 
@@ -53,7 +53,7 @@ def _check_head(body: bytes, kind: str) -> None:
     elements cost upb so much time, in which nobody else is served, and more memory than they have bytes.
     """
     contents = 0
-    room = MOST_ELEMENTS
+    room = MAX_ELEMENTS
     for tag, _, data, end in fields(body, 0, len(body), kind):
         if tag != _INPUTS:
             continue
@@ -61,5 +61,5 @@ def _check_head(body: bytes, kind: str) -> None:
             if inside == _CONTENTS:
                 contents += last - first
                 room -= sum([1 for _ in fields(body, first, last, kind, room)])
-    if len(body) - contents > MOST_HEAD_BYTES:
+    if len(body) - contents > MAX_HEAD_BYTES:
         raise too_large()

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters import texts
-from gateway.canonical import BYTES, Array
-from gateway.errors import GatewayError, InvalidArgument
-from gateway.ports import Buffer
+from tensorgate.adapters.json import texts
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES, Array
 
 _CHEAP_TO_COPY_BYTES: Final = 2 << 10
 """Smaller than this, a view is more work than a copy."""

@@ -8,13 +8,14 @@ from typing import Any, Final
 import orjson
 import pybase64
 
-from adapters import json_body
-from adapters.json_body import OBJECT
-from adapters.open_inference.errors import JSON_HEADERS
-from adapters.open_inference.members import boolean, fields_of, text
-from gateway.errors import InvalidArgument, Unsupported
-from gateway.ports import Call, Reply, Resolve
-from gateway.questions import IndexEntry, LoadModel, RepositoryIndex, UnloadModel
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.body import OBJECT
+from tensorgate.adapters.open_inference.errors import JSON_HEADERS
+from tensorgate.adapters.open_inference.members import boolean, fields_of, text
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
+from tensorgate.gateway.contract.questions import IndexEntry, LoadModel, RepositoryIndex, UnloadModel
 
 _FILE: Final = "file:"
 

@@ -15,28 +15,20 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from adapters import json_body
-from adapters.json_cuts import Cuts, NotAsNumbers, cut
-from adapters.open_inference.compression import best_coding, plain_body
-from adapters.open_inference.errors import with_id
-from adapters.open_inference.inputs import Declared, Inputs
-from adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
-from adapters.open_inference.parameters import read_parameters, sequence_of
-from adapters.open_inference.shared_memory import destination
-from adapters.open_inference.template import Heads, Templates
-from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
-from gateway.canonical import (
-    BYTES,
-    NOTHING,
-    Array,
-    Destination,
-    InferRequest,
-    ModelRef,
-    OutputRequest,
-    TensorSpec,
-    check_inputs,
-)
-from gateway.errors import (
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.cuts import Cuts, NotAsNumbers, cut
+from tensorgate.adapters.open_inference.compression import best_coding, plain_body
+from tensorgate.adapters.open_inference.errors import with_id
+from tensorgate.adapters.open_inference.inputs import Declared, Inputs
+from tensorgate.adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
+from tensorgate.adapters.open_inference.parameters import read_parameters, sequence_of
+from tensorgate.adapters.open_inference.shared_memory import destination
+from tensorgate.adapters.open_inference.template import Heads, Templates
+from tensorgate.adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.canonical import Destination, InferRequest, ModelRef, ModelView, OutputRequest
+from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
+from tensorgate.gateway.contract.errors import (
     BodyTooLarge,
     GatewayError,
     InvalidArgument,
@@ -44,9 +36,17 @@ from gateway.errors import (
     ModelDecoupled,
     UnknownOutput,
 )
-from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, Memory, ModelView, Resolve
-from gateway.questions import ModelList, ModelMetadata, ModelReady, ServerLive, ServerMetadata, ServerReady
-from gateway.shortcuts import is_taken
+from tensorgate.gateway.contract.memory import Memory
+from tensorgate.gateway.contract.questions import (
+    ModelList,
+    ModelMetadata,
+    ModelReady,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+)
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, TensorSpec, check_inputs
 
 MAX_JSON_DEPTH: Final = 100
 _INT64_MAX: Final = 2**63 - 1
@@ -137,25 +137,25 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     """An infer request -> tensors, checked against what the model declares: dtypes, shapes and batch size.
 
     Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound,
-    BodyTooLarge; NeedsThread.
+    BodyTooLarge; MustOffload.
     """
     view = resolve(ref_of(call))
     if view.decoupled:
         raise ModelDecoupled(view.name)
     header = call.headers.get(_HEADER_LENGTH)
     if header is None:
-        call.check_quick(QUICK_TENSOR_BYTES)
+        call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
         return _json_request(call, view, plain_body(call, call.max_body_bytes))
     if "content-encoding" in call.headers:
-        call.check_quick(0)
+        call.check_inline(0)
     message = memoryview(plain_body(call, call.max_binary_bytes))
     size = _header_length(header, len(message))
     if not size:
         return _raw_request(call, view, message)
     if size > call.max_body_bytes:
         raise BodyTooLarge(call.max_body_bytes)
-    if size > QUICK_JSON_BYTES:
-        call.check_quick(QUICK_JSON_BYTES)
+    if size > INLINE_DECODE_MAX_JSON_BYTES:
+        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
     return _binary_request(call, view, bytes(message[:size]), message[size:])
 
 
@@ -165,7 +165,7 @@ def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
     depth = max_depth(call)
     known = _templates.read(view, accepted, depth, body) if _HAS_TEMPLATES else None
     if known is None:
-        call.check_quick(QUICK_JSON_BYTES)
+        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
         whole = body if type(body) is bytes else bytes(body)
         request = _infer_request(call, view, whole, _EMPTY)
         if _HAS_TEMPLATES:

@@ -14,17 +14,19 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from adapters.json_body import float32_text
-from adapters.open_inference.classification import class_texts
-from adapters.open_inference.compression import deflated
-from adapters.open_inference.errors import JSON_HEADERS
-from adapters.open_inference.raw import raw_of
-from adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
-from adapters.texts import json_strings, pieces
-from gateway.canonical import BYTES, DTYPES, NOTHING, Array, InferRequest, InferResponse, TensorSpec, datatype_of
-from gateway.errors import EncodingFailed
-from gateway.ports import Buffer, ModelView, Reply, is_long_as_bytes, is_long_as_text
-from gateway.questions import ModelMetadata, ModelReady, ServerDescription
+from tensorgate.adapters.json.body import float32_text
+from tensorgate.adapters.json.texts import json_strings, pieces
+from tensorgate.adapters.open_inference.classification import class_texts
+from tensorgate.adapters.open_inference.compression import deflated
+from tensorgate.adapters.open_inference.errors import JSON_HEADERS
+from tensorgate.adapters.open_inference.raw import raw_of
+from tensorgate.adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
+from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
+from tensorgate.gateway.contract.dialect import is_long_as_bytes, is_long_as_text
+from tensorgate.gateway.contract.errors import EncodingFailed
+from tensorgate.gateway.contract.questions import ModelMetadata, ModelReady, ServerDescription
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, TensorSpec, datatype_of
 
 EXTENSIONS: Final = (
     "classification",

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import unquote
 
-from adapters.open_inference import (
+from tensorgate.adapters.open_inference import (
     generate,
     model_config,
     repository,
@@ -23,12 +23,13 @@ from adapters.open_inference import (
     shared_memory,
     statistics,
 )
-from adapters.open_inference.errors import encode_error
-from adapters.open_inference.settings import encode_trace_error
-from adapters.open_inference.statistics import encode_statistics_error
-from gateway.canonical import NOTHING
-from gateway.errors import MethodNotAllowed, RouteNotFound
-from gateway.ports import Call, Decode, Encode, EncodeError, Endpoint, Match, Reply, Resolve
+from tensorgate.adapters.open_inference.errors import encode_error
+from tensorgate.adapters.open_inference.settings import encode_trace_error
+from tensorgate.adapters.open_inference.statistics import encode_statistics_error
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Decode, Encode, EncodeError, Endpoint, Match, Resolve
+from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
+from tensorgate.gateway.contract.tensor import NOTHING
 
 
 def _row(

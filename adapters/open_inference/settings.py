@@ -11,16 +11,17 @@ from typing import Any, Final
 
 import orjson
 
-from adapters import json_body
-from adapters.json_body import ARRAY, OBJECT
-from adapters.open_inference.errors import JSON_HEADERS, encode_error
-from adapters.open_inference.request import max_depth
-from gateway.errors import GatewayError, InvalidArgument, ModelNotFound, Unsupported
-from gateway.ports import Call, Reply, Resolve
-from gateway.questions import LogSettings, TraceSettings
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.body import ARRAY, OBJECT
+from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
+from tensorgate.adapters.open_inference.request import max_depth
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelNotFound, Unsupported
+from tensorgate.gateway.contract.questions import LogSettings, TraceSettings
 
 _NUMBERS: Final = ("trace_rate", "trace_count", "log_frequency")
-_MOST_LEVELS: Final = 16
+_MAX_LEVELS: Final = 16
 _LOG_TYPES: Final[Mapping[str, tuple[type[Any], str]]] = {
     "log_info": (bool, "attempt to access JSON non-boolean as boolean"),
     "log_warning": (bool, "attempt to access JSON non-boolean as boolean"),
@@ -65,8 +66,8 @@ def _levels(value: Any) -> tuple[str, ...] | None:
         return None
     if not isinstance(value, ARRAY):
         raise InvalidArgument("attempt to access JSON non-array as array")
-    if len(value) > _MOST_LEVELS:
-        raise InvalidArgument(f"Unable to parse 'trace_level': more than {_MOST_LEVELS} levels")
+    if len(value) > _MAX_LEVELS:
+        raise InvalidArgument(f"Unable to parse 'trace_level': more than {_MAX_LEVELS} levels")
     return tuple([_text(level) for level in value])
 
 

@@ -11,14 +11,17 @@ from typing import Any, Final
 import orjson
 import pybase64
 
-from adapters import json_body
-from adapters.open_inference.errors import JSON_HEADERS
-from adapters.open_inference.members import fields_of, text, unsigned
-from adapters.open_inference.raw import raw_of
-from gateway.canonical import Array, Destination
-from gateway.errors import InvalidArgument
-from gateway.ports import Call, Memory, Reply, Resolve
-from gateway.questions import MemoryKind, Region, RegionStatus, RegisterRegion, UnregisterRegion
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.open_inference.errors import JSON_HEADERS
+from tensorgate.adapters.open_inference.members import fields_of, text, unsigned
+from tensorgate.adapters.open_inference.raw import raw_of
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import Destination
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.memory import Memory
+from tensorgate.gateway.contract.questions import MemoryKind, Region, RegionStatus, RegisterRegion, UnregisterRegion
+from tensorgate.gateway.contract.tensor import Array
 
 _MAX_DEPTH: Final = 100
 _REQUEST: Final = "Shared memory register request"

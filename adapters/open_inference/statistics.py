@@ -7,11 +7,12 @@ from typing import Any
 
 import orjson
 
-from adapters.open_inference.errors import JSON_HEADERS, encode_error
-from adapters.open_inference.request import ref_of
-from gateway.errors import GatewayError, InvalidArgument, ModelNotFound
-from gateway.ports import Call, Reply, Resolve
-from gateway.questions import Duration, ModelStatistics, Statistics
+from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
+from tensorgate.adapters.open_inference.request import ref_of
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelNotFound
+from tensorgate.gateway.contract.questions import Duration, ModelStatistics, Statistics
 
 
 def decode_statistics(call: Call, resolve: Resolve) -> ModelStatistics:

@@ -18,11 +18,12 @@ from typing import Any, Final, NamedTuple
 
 import simdjson
 
-from adapters import json_body
-from adapters.open_inference.raw import numbers_of
-from gateway.canonical import BYTES, Array, InferRequest, OutputRequest
-from gateway.errors import MalformedJson
-from gateway.ports import Buffer, ModelView
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.open_inference.raw import numbers_of
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.canonical import InferRequest, ModelView, OutputRequest
+from tensorgate.gateway.contract.errors import MalformedJson
+from tensorgate.gateway.contract.tensor import BYTES, Array
 
 _KEY: Final = b'"data":'
 _MARKS: Final = (-7.0625, 9.125)

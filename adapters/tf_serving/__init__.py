@@ -43,12 +43,12 @@ original's INTERNAL has no text), and what a request may become by repeated valu
 Examples at most; where a model takes features, an integer fits a narrower input if it lies in its range.
 """
 
-from adapters.tf_serving.errors import html_page
-from adapters.tf_serving.example import sample
-from adapters.tf_serving.options import TfServingOptions
-from adapters.tf_serving.proto_routes import grpc_endpoints
-from adapters.tf_serving.routes import match, match_cross_origin
-from gateway.ports import Dialect, DialectKind
+from tensorgate.adapters.tf_serving.errors import html_page
+from tensorgate.adapters.tf_serving.example import sample
+from tensorgate.adapters.tf_serving.options import TfServingOptions
+from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
+from tensorgate.adapters.tf_serving.routes import match, match_cross_origin
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 
 
 def _make(options: TfServingOptions) -> Dialect:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
-from adapters.json_body import ARRAY
-from adapters.tf_serving.classify_regress import (
+from tensorgate.adapters.json.body import ARRAY
+from tensorgate.adapters.tf_serving.classify_regress import (
     Classified,
     Verb,
     classified,
@@ -18,17 +18,18 @@ from adapters.tf_serving.classify_regress import (
     regressed,
     signature_for,
 )
-from adapters.tf_serving.errors import JSON_HEADERS
-from adapters.tf_serving.example_json import JsonExamples, read_example
-from adapters.tf_serving.json_text import quote, show
-from adapters.tf_serving.model_ref import resolve_model
-from adapters.tf_serving.number_text import number_rows, number_texts
-from adapters.tf_serving.request_body import plain_body, read_object
-from gateway.canonical import InferRequest, InferResponse
-from gateway.errors import InvalidArgument
-from gateway.ports import QUICK_JSON_BYTES, Call, Decode, Reply, Resolve
+from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
+from tensorgate.adapters.tf_serving.example_json import JsonExamples, read_example
+from tensorgate.adapters.tf_serving.json_text import quote, show
+from tensorgate.adapters.tf_serving.model_ref import resolve_model
+from tensorgate.adapters.tf_serving.number_text import number_rows, number_texts
+from tensorgate.adapters.tf_serving.request_body import plain_body, read_object
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, Decode, Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument
 
-_MOST_EXAMPLES: Final = 1 << 20
+_MAX_EXAMPLES: Final = 1 << 20
 """An empty one has three bytes here, and 64 as an object."""
 
 
@@ -36,7 +37,7 @@ def decoder(verb: Verb) -> Decode:
     """The decode of a verb."""
 
     def decode(call: Call, resolve: Resolve) -> InferRequest:
-        call.check_quick(QUICK_JSON_BYTES)
+        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
         name, examples = _read(read_object(call, bytes(plain_body(call))))
         view = resolve_model(call, resolve)
         return infer_request(view, [signature_for(view, name, verb)], examples, call.deadline)
@@ -57,8 +58,8 @@ def _read(root: Any) -> tuple[str, JsonExamples]:
         _refuse(root, "Expecting 'examples' value to be an list/array")
     if not len(examples):
         _refuse(root, "'examples' value is an empty array")
-    if len(examples) > _MOST_EXAMPLES:
-        raise InvalidArgument(f"'examples' has more than {_MOST_EXAMPLES} elements")
+    if len(examples) > _MAX_EXAMPLES:
+        raise InvalidArgument(f"'examples' has more than {_MAX_EXAMPLES} elements")
     return name, JsonExamples([read_example(example) for example in examples], context)
 
 

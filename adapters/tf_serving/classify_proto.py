@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
-from adapters.pb import message
-from adapters.tf_serving.classify_regress import (
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.tf_serving.classify_regress import (
     Asked,
     Verb,
     check_signature,
@@ -19,14 +19,16 @@ from adapters.tf_serving.classify_regress import (
     regressed,
     signature_for,
 )
-from adapters.tf_serving.example_proto import SMALL_BYTES, read_request
-from adapters.tf_serving.example_tensors import Examples
-from adapters.tf_serving.proto_spec import effective_spec, resolve_request, resolve_spec, signature_name
-from adapters.tf_serving.result_messages import classification_result, field, regression_result
-from gateway.canonical import InferRequest, InferResponse, Signature
-from gateway.errors import InvalidArgument, Unsupported
-from gateway.ports import Call, Decode, NeedsThread, Reply, Resolve
-from gateway.questions import InferTogether
+from tensorgate.adapters.tf_serving.example_proto import SMALL_BYTES, read_request
+from tensorgate.adapters.tf_serving.example_tensors import Examples
+from tensorgate.adapters.tf_serving.proto_spec import effective_spec, resolve_request, resolve_spec, signature_name
+from tensorgate.adapters.tf_serving.result_messages import classification_result, field, regression_result
+from tensorgate.gateway.contract.call import Call, MustOffload, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.dialect import Decode, Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
+from tensorgate.gateway.contract.questions import InferTogether
+from tensorgate.gateway.contract.tensor import Signature
 
 _PACKAGE: Final = "tensorflow.serving."
 _KINDS: Final[dict[Verb, str]] = {
@@ -61,7 +63,7 @@ def decoder(verb: Verb) -> Decode:
     """The decode of Classify or Regress."""
 
     def decode(call: Call, resolve: Resolve) -> InferRequest:
-        """Raises InvalidArgument, LabelNotFound, ModelNotFound, NeedsThread."""
+        """Raises InvalidArgument, LabelNotFound, ModelNotFound, MustOffload."""
         request, examples = _read(call, _KINDS[verb])
         view = resolve_request(request, resolve)
         call.notes["model"] = view.name
@@ -72,7 +74,7 @@ def decoder(verb: Verb) -> Decode:
 
 
 def decode_multi(call: Call, resolve: Resolve) -> InferTogether:
-    """Raises InvalidArgument, Unsupported, LabelNotFound, ModelNotFound, NeedsThread."""
+    """Raises InvalidArgument, Unsupported, LabelNotFound, ModelNotFound, MustOffload."""
     message, examples = _read(call, _MULTI)
     view = resolve_spec(message.tasks[0].model_spec if message.tasks else _ModelSpec(), resolve)
     asked = _tasks(message.tasks, view.signatures)
@@ -89,7 +91,7 @@ def decode_multi(call: Call, resolve: Resolve) -> InferTogether:
 
 def _read(call: Call, kind: str) -> tuple[Any, Examples]:
     if not call.in_thread and len(call.body) > SMALL_BYTES:
-        raise NeedsThread
+        raise MustOffload
     return read_request(kind, call.body)
 
 

@@ -12,21 +12,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from google.protobuf import text_format
 
-from adapters.tf_serving.example_tensors import Examples, model_inputs
-from adapters.tf_serving.signature_def import ENUM_NAMES, signature_def
-from adapters.tf_serving.tensors import Tensor
-from gateway.canonical import (
-    BYTES,
-    DEFAULT_SIGNATURE,
-    DTYPES,
-    InferRequest,
-    InferResponse,
-    OutputRequest,
-    Signature,
-    datatype_of,
-)
-from gateway.errors import EncodingFailed, InvalidArgument
-from gateway.ports import ModelView
+from tensorgate.adapters.tf_serving.example_tensors import Examples, model_inputs
+from tensorgate.adapters.tf_serving.signature_def import ENUM_NAMES, signature_def
+from tensorgate.adapters.tf_serving.tensors import Tensor
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, DTYPES, Signature, datatype_of
 
 Verb: TypeAlias = Literal["classify", "regress"]
 

@@ -15,12 +15,14 @@ import numpy as np
 import orjson
 import pybase64
 
-from adapters.tf_serving.proto_types import BY_NUMBER, DATA_TYPES
-from adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON
-from adapters.upstream import broken, http_failure, whole
-from gateway.canonical import BYTES, DEFAULT_SIGNATURE, Array, InferRequest, InferResponse, Tensors, TensorSpec
-from gateway.errors import EncodingFailed, ModelFailed, SignatureNotFound
-from gateway.ports import Ask, Description, Reply, UpstreamModel
+from tensorgate.adapters.tf_serving.proto_types import BY_NUMBER, DATA_TYPES
+from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON
+from tensorgate.adapters.upstream import broken, http_failure, whole
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import EncodingFailed, ModelFailed, SignatureNotFound
+from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _HEADERS: Final = {"Content-Type": "application/json"}
 

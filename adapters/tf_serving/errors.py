@@ -7,10 +7,10 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
-from adapters.tf_serving.json_text import quote, utf8
-from gateway import errors
-from gateway.errors import Code, GatewayError, MalformedJson, ModelNotFound
-from gateway.ports import Call, Reply
+from tensorgate.adapters.tf_serving.json_text import quote, utf8
+from tensorgate.gateway.contract import errors
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.errors import Code, GatewayError, MalformedJson, ModelNotFound
 
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
 EMPTY_HEADERS: Final = {"Content-Type": "text/html; charset=ISO-8859-1"}

@@ -9,10 +9,11 @@ from urllib.parse import quote
 import numpy as np
 import pybase64
 
-from adapters.tf_serving.number_text import number_texts
-from adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
-from gateway.canonical import BYTES, DEFAULT_SIGNATURE
-from gateway.ports import ModelView, Sample
+from tensorgate.adapters.tf_serving.number_text import number_texts
+from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.dialect import Sample
+from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE
 
 
 def sample(view: ModelView) -> Sample | None:

@@ -13,13 +13,13 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from adapters.json_body import ARRAY, OBJECT, OutOfRange, as_double, length, members, numbers
-from adapters.pb import message
-from adapters.tf_serving.example_tensors import KIND_DTYPES, Column, Feature, Kind, merge
-from adapters.tf_serving.json_text import utf8
-from adapters.tf_serving.tensors import decode_base64, is_base64, json_type
-from gateway.canonical import DTYPES
-from gateway.errors import InvalidArgument
+from tensorgate.adapters.json.body import ARRAY, OBJECT, OutOfRange, as_double, length, members, numbers
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.tf_serving.example_tensors import KIND_DTYPES, Column, Feature, Kind, merge
+from tensorgate.adapters.tf_serving.json_text import utf8
+from tensorgate.adapters.tf_serving.tensors import decode_base64, is_base64, json_type
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import DTYPES
 
 Value: TypeAlias = Any
 """A feature's values: a float, int or bytes; a list of these, an array of many numbers, or None for no kind."""
@@ -29,7 +29,7 @@ _KINDS: Final[dict[type, Kind]] = {float: "float", int: "int64", bool: "int64", 
 _FEW: Final = 32
 """More numbers than that are kept as an array."""
 _CHUNK: Final = 1 << 16
-_MOST_FEATURES: Final = 1 << 20
+_MAX_FEATURES: Final = 1 << 20
 """Of one Example: each costs a microsecond."""
 _INT64: Final = np.iinfo(np.int64)
 _UINT64: Final = np.iinfo(np.uint64)
@@ -62,8 +62,8 @@ def read_example(value: Any) -> dict[str, Value]:
     """An object of JSON -> the values of each feature; of repeated features the last counts. Raises InvalidArgument."""
     if not isinstance(value, OBJECT):
         raise InvalidArgument(f"Example must be JSON object but got JSON {json_type(value)}")
-    if len(value) > _MOST_FEATURES:
-        raise InvalidArgument(f"Example has more than {_MOST_FEATURES} features")
+    if len(value) > _MAX_FEATURES:
+        raise InvalidArgument(f"Example has more than {_MAX_FEATURES} features")
     return {name: _read(name, content) for name, content in members(value)}
 
 

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from adapters.pb import message
-from adapters.texts import array_of
-from adapters.tf_serving.example_tensors import (
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTES, fields, parse, too_large
+from tensorgate.adapters.tf_serving.example_tensors import (
     KIND_DTYPES,
     Column,
     Examples,
@@ -26,16 +27,15 @@ from adapters.tf_serving.example_tensors import (
     merge,
     model_inputs,
 )
-from adapters.tf_serving.tensors import Tensor
-from adapters.wire_format import MOST_ELEMENTS, MOST_HEAD_BYTES, fields, parse, too_large
-from gateway.canonical import Signature, Tensors
-from gateway.errors import InvalidArgument
-from gateway.ports import Buffer, NeedsThread
-from gateway.shortcuts import require
+from tensorgate.adapters.tf_serving.tensors import Tensor
+from tensorgate.gateway.contract.call import Buffer, MustOffload
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.shortcuts import require
+from tensorgate.gateway.contract.tensor import Signature, Tensors
 
 try:
     require("native_examples")
-    from adapters import _examples
+    from tensorgate.adapters._native import _examples
 except ImportError:  # built where there is a compiler
     _native_read = None
 else:
@@ -166,7 +166,7 @@ def _plain(body: Buffer, lists: list[_List]) -> PlainExamples | None:
     if _native_read is None or len(lists) != 1 or lists[0].choice != _FIRST:
         return None
     ((_, at, end),) = lists
-    found = _native_read(body, at, end, (), MOST_ELEMENTS)
+    found = _native_read(body, at, end, (), MAX_ELEMENTS)
     return PlainExamples(body, at, end, found[1]) if found is not None and found[2] == end else None
 
 
@@ -194,7 +194,7 @@ def _feature(feature: Any) -> Feature | None:
 
 def inputs_of(signature: Signature, inputs: Tensors, *, in_thread: bool) -> Tensors:
     """Predict's inputs by the caller's names -> by the model's. Where the signature has features they are a tensor of
-    serialized Examples, which is parsed. Raises InvalidArgument, NeedsThread.
+    serialized Examples, which is parsed. Raises InvalidArgument, MustOffload.
     """
     if signature.features is None:
         return {signature.inputs[name].name: tensor for name, tensor in inputs.items()}
@@ -204,14 +204,14 @@ def inputs_of(signature: Signature, inputs: Tensors, *, in_thread: bool) -> Tens
 def example_inputs(signature: Signature, serialized: Tensor, *, in_thread: bool) -> Tensors:
     """Serialized Examples, host BYTES, -> inputs by the model's names, for a signature with features.
 
-    Raises InvalidArgument, and NeedsThread on the event loop where they are many.
+    Raises InvalidArgument, and MustOffload on the event loop where they are many.
     """
     if serialized.ndim != 1:
         shape = ",".join(map(str, serialized.shape))
         raise InvalidArgument(f"Expected serialized to be a vector, got shape: [{shape}]")
     texts = serialized.tolist()
     if not in_thread and sum(map(len, texts)) > SMALL_BYTES:
-        raise NeedsThread
+        raise MustOffload
     return model_inputs(signature, SerializedExamples(texts))
 
 
@@ -226,7 +226,7 @@ def _parse(place: str, text: bytes) -> Any:
 
 def _check_structure(text: bytes) -> None:
     """Refuse an Example that has more features, or strings in them, than is sane. Raises InvalidArgument."""
-    strings = MOST_ELEMENTS
+    strings = MAX_ELEMENTS
     for entry in _inside(text, [(0, len(text))], _FIRST, _FIRST):  # Example.features, Features.feature
         for lists in _inside(text, [entry], _SECOND, _FIRST):  # an entry's Feature, Feature.bytes_list
             strings -= sum([1 for _ in fields(text, *lists, _KIND, strings)])
@@ -277,7 +277,7 @@ def _split(kind: str, body: Buffer) -> tuple[bytes, list[_List]]:
             lists += [_List(choice, first, last) for choice, _, first, last in inside if choice in (_FIRST, _SECOND)]
     head.append(view[kept:])
     text = b"".join(head)
-    if len(text) > MOST_HEAD_BYTES:
+    if len(text) > MAX_HEAD_BYTES:
         raise too_large()
     return text, lists
 
@@ -310,10 +310,10 @@ class _Found(NamedTuple):
     contexts: list[bytes]
 
     def add(self, body: Buffer, at: int, end: int, kind: str) -> None:
-        for tag, _, data, stop in fields(body, at, end, kind, MOST_ELEMENTS):
+        for tag, _, data, stop in fields(body, at, end, kind, MAX_ELEMENTS):
             if tag == _FIRST:
                 self.examples.append(bytes(body[data:stop]))
             elif tag == _SECOND:
                 self.contexts.append(bytes(body[data:stop]))
-        if len(self.examples) > MOST_ELEMENTS:
-            raise InvalidArgument(f"failed to parse the request: it has more than {MOST_ELEMENTS} Examples")
+        if len(self.examples) > MAX_ELEMENTS:
+            raise InvalidArgument(f"failed to parse the request: it has more than {MAX_ELEMENTS} Examples")

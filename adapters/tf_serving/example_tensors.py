@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlia
 
 import numpy as np
 
-from adapters.tf_serving.tensors import TYPE_NAMES, Shape, Tensor
-from gateway.canonical import BYTES, DTYPES, Signature, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
+from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, Shape, Tensor
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Signature, Tensors, TensorSpec
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
@@ -28,7 +28,7 @@ _FEW: Final = 32
 """Fewer values of a feature than that are quicker taken one by one."""
 _AT_ONCE: Final = 1 << 13
 """Numbers that are gathered in a few tenths of a millisecond."""
-_MOST_ELEMENTS: Final = 1 << 28
+_MAX_ELEMENTS: Final = 1 << 28
 """Of one input, and bytes of one where the model reads Examples: a context makes more of a request than it brings."""
 
 
@@ -78,8 +78,8 @@ def merge(context: bytes, examples: list[bytes]) -> list[bytes]:
     """
     if not context:
         return examples
-    if len(context) * len(examples) > _MOST_ELEMENTS:
-        raise InvalidArgument(f"The context has more than {_MOST_ELEMENTS} bytes in all Examples")
+    if len(context) * len(examples) > _MAX_ELEMENTS:
+        raise InvalidArgument(f"The context has more than {_MAX_ELEMENTS} bytes in all Examples")
     return [context + example for example in examples]
 
 
@@ -153,8 +153,8 @@ def _check_kind(name: str, index: int, kind: Kind, expected: Kind) -> None:
 
 
 def _check_elements(name: str, count: int) -> None:
-    if count > _MOST_ELEMENTS:
-        raise InvalidArgument(f"Feature: {name} has more than {_MOST_ELEMENTS} values in all Examples")
+    if count > _MAX_ELEMENTS:
+        raise InvalidArgument(f"Feature: {name} has more than {_MAX_ELEMENTS} values in all Examples")
 
 
 def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Shape:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.json_body import STRING, read
-from gateway.errors import MalformedJson
+from tensorgate.adapters.json.body import STRING, read
+from tensorgate.gateway.contract.errors import MalformedJson
 
 BAND: Final = 900
 """Levels of a band."""

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.json_body import object_of, read
-from gateway.errors import MalformedJson
-from gateway.ports import Buffer
+from tensorgate.adapters.json.body import object_of, read
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.errors import MalformedJson
 
 _WHITE_SPACE: Final = re.compile(r"\ufeff?[ \t\n\r]*")
 TOO_DEEP: Final = "nesting deeper"

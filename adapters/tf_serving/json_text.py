@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from adapters.json_body import ARRAY, OBJECT, members
+from tensorgate.adapters.json.body import ARRAY, OBJECT, members
 
 INDENT: Final = "    "
 

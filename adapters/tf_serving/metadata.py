@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 
-from adapters.tf_serving.errors import JSON_HEADERS
-from adapters.tf_serving.model_ref import model_ref, resolve_model
-from adapters.tf_serving.signature_def import signature_def
-from gateway.canonical import ModelRef
-from gateway.ports import Call, ModelView, Reply, Resolve
-from gateway.questions import ModelMetadata, ModelStatus, VersionStatus
+from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
+from tensorgate.adapters.tf_serving.model_ref import model_ref, resolve_model
+from tensorgate.adapters.tf_serving.signature_def import signature_def
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus, VersionStatus
 
 _METADATA: Final = """\
 {{

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.canonical import ModelRef
-from gateway.errors import LabelNotFound, ModelNotFound
-from gateway.ports import Call, ModelView, Resolve
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import LabelNotFound, ModelNotFound
 
 
 def model_ref(call: Call) -> ModelRef:

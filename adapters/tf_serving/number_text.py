@@ -11,12 +11,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from gateway.canonical import DTYPES
-from gateway.shortcuts import require
+from tensorgate.gateway.contract.shortcuts import require
+from tensorgate.gateway.contract.tensor import DTYPES
 
 try:
     require("native_numbers")
-    from adapters import _numbers
+    from tensorgate.adapters._native import _numbers
 except ImportError:  # built where there is a compiler
     _format_rows = None
 else:

@@ -2,7 +2,7 @@
 
 from pydantic import ConfigDict, Field
 
-from gateway.ports import Options
+from tensorgate.gateway.contract.options import Options
 
 
 class TfServingOptions(Options):

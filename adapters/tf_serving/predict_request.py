@@ -15,14 +15,14 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
-from adapters.json_body import ARRAY, length, members
-from adapters.json_envelope import Envelope, lone_array
-from adapters.tf_serving.example_proto import inputs_of
-from adapters.tf_serving.json_text import show
-from adapters.tf_serving.model_ref import resolve_model
-from adapters.tf_serving.request_body import max_depth, plain_body, read_object
-from adapters.tf_serving.signatures import outputs_of, signature_of
-from adapters.tf_serving.tensors import (
+from tensorgate.adapters.json.body import ARRAY, length, members
+from tensorgate.adapters.json.envelope import Envelope, lone_array
+from tensorgate.adapters.tf_serving.example_proto import inputs_of
+from tensorgate.adapters.tf_serving.json_text import show
+from tensorgate.adapters.tf_serving.model_ref import resolve_model
+from tensorgate.adapters.tf_serving.request_body import max_depth, plain_body, read_object
+from tensorgate.adapters.tf_serving.signatures import outputs_of, signature_of
+from tensorgate.adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
     RankTooLarge,
@@ -34,10 +34,12 @@ from adapters.tf_serving.tensors import (
     read_tensor,
     walk,
 )
-from gateway.canonical import BYTES, DEFAULT_SIGNATURE, InferRequest, Signature, Tensors
-from gateway.errors import GatewayError, InvalidArgument, Unsupported
-from gateway.ports import QUICK_JSON_BYTES, QUICK_TENSOR_BYTES, Buffer, Call, ModelView, Resolve
-from gateway.shortcuts import is_taken
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.canonical import InferRequest, ModelView
+from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, Unsupported
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, Signature, Tensors
 
 _ROWS: Final = "instances"
 _ENVELOPE: Final = Envelope("signature_name", _ROWS, "inputs")
@@ -68,15 +70,15 @@ class Asked:
 
 
 def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
-    """JSON body -> request, with inputs by the model's names and of the dtypes it declares. Raises NeedsThread beside
+    """JSON body -> request, with inputs by the model's names and of the dtypes it declares. Raises MustOffload beside
     what the contract says.
     """
-    call.check_quick(QUICK_TENSOR_BYTES)
+    call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
     body = plain_body(call)
     request = _lone_tensor(call, resolve, body)
     if request is not None:
         return request
-    call.check_quick(QUICK_JSON_BYTES)
+    call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
     return _document(call, resolve, bytes(body))
 
 
@@ -97,7 +99,7 @@ def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | N
     if len(dtypes) != 1 or not (dtype in READ_AS_THEY_ARE or dtype == BYTES):
         return None
     if dtype == BYTES:
-        call.check_quick(QUICK_JSON_BYTES)
+        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
     tensor = lone_array(body, opened, dtype, max_depth(call))
     return None if tensor is None else _request(call, view, signature, {name: tensor}, opened.key == _ROWS)
 

@@ -12,15 +12,16 @@ from typing import Final
 
 import pybase64
 
-from adapters.texts import json_strings
-from adapters.tf_serving.errors import JSON_HEADERS
-from adapters.tf_serving.json_text import INDENT, quote
-from adapters.tf_serving.number_text import number_rows, number_texts
-from adapters.tf_serving.predict_request import Asked
-from adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON, Tensor
-from gateway.canonical import BYTES, InferRequest, InferResponse
-from gateway.errors import EncodingFailed
-from gateway.ports import Reply
+from tensorgate.adapters.json.texts import json_strings
+from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
+from tensorgate.adapters.tf_serving.json_text import INDENT, quote
+from tensorgate.adapters.tf_serving.number_text import number_rows, number_texts
+from tensorgate.adapters.tf_serving.predict_request import Asked
+from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON, Tensor
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import EncodingFailed
+from tensorgate.gateway.contract.tensor import BYTES
 
 _BASE64_SUFFIX: Final = "_bytes"
 _OPEN: Final = '{\n    "predictions": ['

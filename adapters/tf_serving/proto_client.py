@@ -10,26 +10,19 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from adapters.pb import message
-from adapters.tf_serving.proto_tensors import TensorReader
-from adapters.tf_serving.proto_types import BY_DTYPE, BY_NUMBER
-from adapters.tf_serving.proto_wire import OUTPUTS, Cut, Unusual, split
-from adapters.tf_serving.tensor_message import tensor_parts
-from adapters.upstream import broken, failure, parsed, whole
-from adapters.wire_format import varint
-from gateway.canonical import (
-    DEFAULT_SIGNATURE,
-    NOTHING,
-    Array,
-    InferRequest,
-    InferResponse,
-    Tensors,
-    TensorSpec,
-    datatype_of,
-)
-from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed, SignatureNotFound
-from gateway.ports import Ask, Buffer, Call, Description, Reply, UpstreamModel
-from gateway.shortcuts import is_taken
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import varint
+from tensorgate.adapters.tf_serving.proto_tensors import TensorReader
+from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE, BY_NUMBER
+from tensorgate.adapters.tf_serving.proto_wire import OUTPUTS, Cut, Unusual, split
+from tensorgate.adapters.tf_serving.tensor_message import tensor_parts
+from tensorgate.adapters.upstream import broken, failure, parsed, whole
+from tensorgate.gateway.contract.call import Buffer, Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, ModelFailed, SignatureNotFound
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE, NOTHING, Array, Tensors, TensorSpec, datatype_of
+from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _PREDICT: Final = "/tensorflow.serving.PredictionService/Predict"
 _METADATA: Final = "/tensorflow.serving.PredictionService/GetModelMetadata"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from adapters.pb import enum, message
-from adapters.tf_serving.proto_spec import effective_spec, read_small, ref_of, resolve_spec
-from adapters.tf_serving.signature_def import signature_def
-from gateway.canonical import ModelRef
-from gateway.errors import Code, InvalidArgument
-from gateway.ports import Call, ModelView, Reply, Resolve
-from gateway.questions import ModelMetadata, ModelStatus, VersionStatus
+from tensorgate.adapters.protobuf.messages import enum, message
+from tensorgate.adapters.tf_serving.proto_spec import effective_spec, read_small, ref_of, resolve_spec
+from tensorgate.adapters.tf_serving.signature_def import signature_def
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import Code, InvalidArgument
+from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus, VersionStatus
 
 _SIGNATURES: Final = "signature_def"
 _METADATA_RESPONSE: Final = message("tensorflow.serving.GetModelMetadataResponse")

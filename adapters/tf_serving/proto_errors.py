@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapters.tf_serving.errors import answer_of, no_versions
-from gateway.errors import Code, GatewayError, ModelNotFound, SignatureNotFound
-from gateway.ports import Call, Reply
+from tensorgate.adapters.tf_serving.errors import answer_of, no_versions
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.errors import Code, GatewayError, ModelNotFound, SignatureNotFound
 
-_MOST_DETAIL_BYTES: Final = 1024
+_MAX_DETAIL_BYTES: Final = 1024
 
 
 def encode_error(error: GatewayError, call: Call) -> Reply:
@@ -34,7 +34,7 @@ def encode_status_error(error: GatewayError, call: Call) -> Reply:
 def failed(code: Code, text: str) -> Reply:
     """A status with its text, cut as the original cuts it."""
     details = text.encode("utf-8", "replace")
-    text = details[:_MOST_DETAIL_BYTES].decode("utf-8", "ignore")
-    if len(details) > _MOST_DETAIL_BYTES:
+    text = details[:_MAX_DETAIL_BYTES].decode("utf-8", "ignore")
+    if len(details) > _MAX_DETAIL_BYTES:
         text += "...TRUNCATED"
     return Reply(b"", grpc_code=code, message=text)

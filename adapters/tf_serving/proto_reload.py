@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from adapters.pb import message
-from adapters.tf_serving.proto_spec import read_small
-from gateway.errors import InvalidArgument
-from gateway.ports import Call, Reply, Resolve
-from gateway.questions import ReloadModels, WantedModel
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.tf_serving.proto_spec import read_small
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.questions import ReloadModels, WantedModel
 
 _RESPONSE: Final = message("tensorflow.serving.ReloadConfigResponse")
 _REQUEST_COUNTS: Final = ("/tensorflow/serving/request_count", ":tensorflow:serving:request_count")

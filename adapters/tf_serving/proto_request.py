@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from adapters.tf_serving.example_proto import example_inputs
-from adapters.tf_serving.proto_spec import resolve_request, signature_name
-from adapters.tf_serving.proto_tensors import Given, TensorReader
-from adapters.tf_serving.proto_types import BY_DTYPE, type_name
-from adapters.tf_serving.proto_wire import KIND, Cut, Unusual, split
-from adapters.tf_serving.signature_def import feed_name
-from adapters.tf_serving.signatures import outputs_of, signature_of
-from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
-from gateway.canonical import NOTHING, InferRequest, OutputRequest, Signature, Tensors
-from gateway.errors import InvalidArgument
-from gateway.ports import Buffer, Call, Resolve
-from gateway.shortcuts import is_taken
+from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
+from tensorgate.adapters.tf_serving.example_proto import example_inputs
+from tensorgate.adapters.tf_serving.proto_spec import resolve_request, signature_name
+from tensorgate.adapters.tf_serving.proto_tensors import Given, TensorReader
+from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE, type_name
+from tensorgate.adapters.tf_serving.proto_wire import KIND, Cut, Unusual, split
+from tensorgate.adapters.tf_serving.signature_def import feed_name
+from tensorgate.adapters.tf_serving.signatures import outputs_of, signature_of
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.canonical import InferRequest, OutputRequest
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import NOTHING, Signature, Tensors
 
-_WALKED_BYTES: Final = 1 << 10 if is_taken("message_cuts") else MOST_HEAD_BYTES
+_WALKED_BYTES: Final = 1 << 10 if is_taken("message_cuts") else MAX_HEAD_BYTES
 """Smaller messages are cheaper to read by protobuf alone."""
 
 
@@ -35,7 +37,7 @@ class Wanted(NamedTuple):
 
 
 def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
-    """Raises InvalidArgument, LabelNotFound, ModelNotFound, SignatureNotFound, NeedsThread."""
+    """Raises InvalidArgument, LabelNotFound, ModelNotFound, SignatureNotFound, MustOffload."""
     if len(call.body) < _WALKED_BYTES:
         return _request(call, resolve, parse(KIND, call.body), NOTHING)
     try:
@@ -48,7 +50,7 @@ def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
 
 def _parse_whole(body: Buffer) -> Any:
     """A message that only protobuf can read."""
-    if len(body) > MOST_HEAD_BYTES:
+    if len(body) > MAX_HEAD_BYTES:
         raise too_large()
     return parse(KIND, body)
 

@@ -12,20 +12,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.tf_serving.proto_request import Wanted
-from adapters.tf_serving.proto_spec import effective_spec
-from adapters.tf_serving.tensor_message import is_memory, tensor_parts
-from adapters.wire_format import varint
-from gateway.canonical import InferRequest, InferResponse, Tensors
-from gateway.errors import EncodingFailed
-from gateway.ports import Buffer, Encode, Reply
-from gateway.shortcuts import is_taken
+from tensorgate.adapters.protobuf.wire_format import varint
+from tensorgate.adapters.tf_serving.proto_request import Wanted
+from tensorgate.adapters.tf_serving.proto_spec import effective_spec
+from tensorgate.adapters.tf_serving.tensor_message import is_memory, tensor_parts
+from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.dialect import Encode
+from tensorgate.gateway.contract.errors import EncodingFailed
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import Tensors
 
 _OUTPUTS: Final = b"\x0a"
 _MODEL_SPEC: Final = b"\x12"
 _KEY: Final = b"\x0a"
 _VALUE: Final = b"\x12"
-_MOST_BYTES: Final = 2**31 - 1
+_MAX_BYTES: Final = 2**31 - 1
 _SMALL_BYTES: Final = 2 << 10
 _HAS_FRAMES: Final = is_taken("predict_frames")
 
@@ -44,7 +46,7 @@ def predict_encoder(*, content: bool) -> Encode:
             if around is not None:
                 return Reply([around[0], array.tobytes(), around[1]])
         parts = _parts(outputs, spec, content=content)
-        if sum(map(len, parts)) > _MOST_BYTES:
+        if sum(map(len, parts)) > _MAX_BYTES:
             raise EncodingFailed("The response is larger than the 2 GiB that a message can have")
         return Reply(parts)
 

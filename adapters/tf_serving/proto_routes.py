@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from adapters.tf_serving import classify_proto as classify
-from adapters.tf_serving import proto_control as control
-from adapters.tf_serving.proto_errors import encode_error, encode_predict_error, encode_status_error
-from adapters.tf_serving.proto_reload import decode_reload, encode_reload
-from adapters.tf_serving.proto_request import decode_predict
-from adapters.tf_serving.proto_response import predict_encoder
-from gateway.ports import Decode, Encode, Endpoint, is_long_as_bytes
+from tensorgate.adapters.tf_serving import classify_proto as classify
+from tensorgate.adapters.tf_serving import proto_control as control
+from tensorgate.adapters.tf_serving.proto_errors import encode_error, encode_predict_error, encode_status_error
+from tensorgate.adapters.tf_serving.proto_reload import decode_reload, encode_reload
+from tensorgate.adapters.tf_serving.proto_request import decode_predict
+from tensorgate.adapters.tf_serving.proto_response import predict_encoder
+from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint, is_long_as_bytes
 
 _PREDICTION: Final = "/tensorflow.serving.PredictionService/"
 PREDICT: Final = _PREDICTION + "Predict"

@@ -8,12 +8,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from adapters.pb import message
-from adapters.tf_serving.model_ref import view_of
-from adapters.wire_format import MOST_HEAD_BYTES, parse, too_large
-from gateway.canonical import DEFAULT_SIGNATURE, ModelRef
-from gateway.errors import InvalidArgument
-from gateway.ports import Buffer, ModelView, Resolve
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
+from tensorgate.adapters.tf_serving.model_ref import view_of
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE
 
 _PACKAGE: Final = "tensorflow.serving."
 _SPEC: Final = message(_PACKAGE + "ModelSpec")
@@ -21,7 +23,7 @@ _SPEC: Final = message(_PACKAGE + "ModelSpec")
 
 def read_small(kind: str, body: Buffer) -> Any:
     """Bytes -> the message of that name, which is one of tensorflow.serving and has no data. Raises InvalidArgument."""
-    if len(body) > MOST_HEAD_BYTES:
+    if len(body) > MAX_HEAD_BYTES:
         raise too_large()
     return parse(_PACKAGE + kind, body)
 

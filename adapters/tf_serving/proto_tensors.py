@@ -13,15 +13,15 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from adapters import varints
-from adapters.texts import array_of
-from adapters.tf_serving.proto_types import BY_NUMBER, FOREIGN_BYTES, WIDTHS, WireType
-from adapters.tf_serving.proto_wire import NOTHING_CUT, Cut, Unusual
-from adapters.tf_serving.tensors import MAX_RANK, Shape, Tensor
-from adapters.wire_format import LENGTH_BYTES, MOST_ELEMENTS
-from gateway.canonical import BYTES
-from gateway.errors import InvalidArgument
-from gateway.ports import Call, NeedsThread
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.protobuf import varints
+from tensorgate.adapters.protobuf.wire_format import LENGTH_BYTES, MAX_ELEMENTS
+from tensorgate.adapters.tf_serving.proto_types import BY_NUMBER, FOREIGN_BYTES, WIDTHS, WireType
+from tensorgate.adapters.tf_serving.proto_wire import NOTHING_CUT, Cut, Unusual
+from tensorgate.adapters.tf_serving.tensors import MAX_RANK, Shape, Tensor
+from tensorgate.gateway.contract.call import Call, MustOffload
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES
 
 _INT64_MAX: Final = 2**63 - 1
 _REPEATED_SHARE: Final = 16
@@ -140,10 +140,10 @@ def _from_content(name: str, content: memoryview, wire: WireType, count: int) ->
 
 def _strings(name: str, content: memoryview, count: int, *, in_thread: bool) -> Tensor:
     """The lengths of all strings, then their bytes."""
-    if count > MOST_ELEMENTS or count > len(content):
+    if count > MAX_ELEMENTS or count > len(content):
         _refuse(name)
     if count > _QUICK_STRINGS and not in_thread:
-        raise NeedsThread
+        raise MustOffload
     digits = np.frombuffer(content[: count * LENGTH_BYTES], np.uint8)
     ends = np.flatnonzero(digits < 0x80)[:count]
     lengths = varints.decode(content[: ends[-1] + 1]) if len(ends) == count else None

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from adapters.pb import enum, message
-from gateway.canonical import DTYPES
+from tensorgate.adapters.protobuf.messages import enum, message
+from tensorgate.gateway.contract.tensor import DTYPES
 
 DATA_TYPES: Final = enum("tensorflow.DataType")
 _FIELDS: Final = message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapters import varints
-from adapters.tf_serving.proto_types import CONTENT, STRINGS, WIDTHS
-from adapters.varints import Integers
-from adapters.wire_format import (
+from tensorgate.adapters.protobuf import varints
+from tensorgate.adapters.protobuf.varints import Integers
+from tensorgate.adapters.protobuf.wire_format import (
     LENGTH_BYTES,
-    MOST_ELEMENTS,
-    MOST_FIELDS,
-    MOST_HEAD_BYTES,
+    MAX_ELEMENTS,
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
     fields,
     malformed,
     read_varint,
     too_large,
     varint,
 )
-from gateway.errors import InvalidArgument
-from gateway.ports import Buffer, NeedsThread
+from tensorgate.adapters.tf_serving.proto_types import CONTENT, STRINGS, WIDTHS
+from tensorgate.gateway.contract.call import Buffer, MustOffload
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 KIND: Final = "tensorflow.serving.PredictRequest"
 INPUTS: Final = 2 << 3 | 2
@@ -33,7 +33,7 @@ OUTPUTS: Final = 1 << 3 | 2
 _KEY: Final = 1 << 3 | 2
 _VALUE: Final = 2 << 3 | 2
 _CUT: Final = frozenset({number << 3 | 2 for number in (CONTENT, *WIDTHS)})
-_STRINGS_STAY_BYTES: Final = MOST_HEAD_BYTES
+_STRINGS_STAY_BYTES: Final = MAX_HEAD_BYTES
 """In messages of this size and less, strings are left to protobuf, which is faster with many."""
 _QUICK_BYTES: Final = 1 << 18
 """As many bytes of varints are read on the event loop."""
@@ -67,7 +67,7 @@ def split(body: Buffer, *, in_thread: bool, tensors: int = INPUTS) -> tuple[byte
     the tag of its `tensors`.
 
     Strings of messages that are not large stay where they are. Raises InvalidArgument for what upb refuses, as far as
-    it can be seen from outside, and for a message that has much of what no tensor is made of; Unusual, NeedsThread.
+    it can be seen from outside, and for a message that has much of what no tensor is made of; Unusual, MustOffload.
     """
     return _Splitter(body, in_thread, tensors).split()
 
@@ -83,8 +83,8 @@ class _Splitter:
         self._view = memoryview(self._body)
         self._in_thread = in_thread
         self._cuts_strings = len(body) > _STRINGS_STAY_BYTES
-        self._strings_left = MOST_ELEMENTS
-        self._runs_left = MOST_FIELDS
+        self._strings_left = MAX_ELEMENTS
+        self._runs_left = MAX_FIELDS
         self._cuts: dict[bytes, Cut] = {}
 
     def split(self) -> tuple[bytes, dict[bytes, Cut]]:
@@ -104,7 +104,7 @@ class _Splitter:
         return b"".join(head), self._cuts
 
     def _check(self, head_bytes: int) -> None:
-        if head_bytes > MOST_HEAD_BYTES:
+        if head_bytes > MAX_HEAD_BYTES:
             raise too_large()
 
     def _entry(self, at: int, end: int) -> bytes:
@@ -146,7 +146,7 @@ class _Splitter:
         is_over = False
         while not is_over:
             is_over = True
-            for tag, begin, data, stop in fields(self._body, at, end, KIND, MOST_ELEMENTS):
+            for tag, begin, data, stop in fields(self._body, at, end, KIND, MAX_ELEMENTS):
                 if tag == _STRING:
                     at = self._take_strings(cut, data, stop, end)
                     is_over = False
@@ -168,13 +168,13 @@ class _Splitter:
     def _take(self, cut: Cut, found: list[tuple[int, memoryview]]) -> None:
         self._runs_left -= len(found)
         if self._runs_left < 0:
-            raise InvalidArgument(f"failed to parse the request: its tensors are in more than {MOST_FIELDS} pieces")
+            raise InvalidArgument(f"failed to parse the request: its tensors are in more than {MAX_FIELDS} pieces")
         for field, data in found:
             if field == CONTENT:
                 cut.content = data
                 continue
             if len(data) > _QUICK_BYTES and not (WIDTHS[field] or self._in_thread):
-                raise NeedsThread
+                raise MustOffload
             cut.numbers.append((field, _run(field, data)))
 
     def _take_strings(self, cut: Cut, data: int, stop: int, end: int) -> int:
@@ -182,7 +182,7 @@ class _Splitter:
         if not self._cuts_strings:
             raise _Whole
         if not self._in_thread:
-            raise NeedsThread
+            raise MustOffload
         body = self._body
         strings = [body[data:stop]]
         most = self._strings_left
@@ -196,7 +196,7 @@ class _Splitter:
             strings.append(body[data:stop])
         self._strings_left -= len(strings)
         if self._strings_left < 0:
-            raise InvalidArgument(f"failed to parse the request: it has more than {MOST_ELEMENTS} strings")
+            raise InvalidArgument(f"failed to parse the request: it has more than {MAX_ELEMENTS} strings")
         cut.strings += strings
         return stop
 

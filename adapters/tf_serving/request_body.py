@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
-from adapters.inflate import inflate
-from adapters.json_body import OBJECT
-from adapters.tf_serving.json_depth import cut
-from adapters.tf_serving.json_document import TOO_DEEP, read_document
-from adapters.tf_serving.json_text import show
-from gateway.errors import BodyTooLarge, InvalidArgument, MalformedJson
-from gateway.ports import Buffer, Call
+from tensorgate.adapters.inflate import inflate
+from tensorgate.adapters.json.body import OBJECT
+from tensorgate.adapters.tf_serving.json_depth import cut
+from tensorgate.adapters.tf_serving.json_document import TOO_DEEP, read_document
+from tensorgate.adapters.tf_serving.json_text import show
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.errors import BodyTooLarge, InvalidArgument, MalformedJson
 
 _MAX_DEPTH: Final = 1000
 _MAX_INFLATED_BYTES: Final = 100 << 20

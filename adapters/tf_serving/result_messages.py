@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.tf_serving.classify_regress import Classified
-from adapters.tf_serving.tensors import Tensor
-from adapters.wire_format import varint
+from tensorgate.adapters.protobuf.wire_format import varint
+from tensorgate.adapters.tf_serving.classify_regress import Classified
+from tensorgate.adapters.tf_serving.tensors import Tensor
 
 _FIRST: Final = b"\x0a"
 """The tag of field 1 of a message, text or list."""

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
-from adapters.tf_serving.classify_json import decoder, encode_classify, encode_regress
-from adapters.tf_serving.errors import (
+from tensorgate.adapters.tf_serving.classify_json import decoder, encode_classify, encode_regress
+from tensorgate.adapters.tf_serving.errors import (
     EMPTY_HEADERS,
     encode_empty_error,
     encode_error,
@@ -22,12 +22,13 @@ from adapters.tf_serving.errors import (
     encode_preflight_error,
     encode_status_error,
 )
-from adapters.tf_serving.metadata import decode_metadata, decode_status, encode_metadata, encode_status
-from adapters.tf_serving.predict_request import decode_predict
-from adapters.tf_serving.predict_response import encode_predict
-from gateway.errors import GatewayError, InvalidArgument, RouteNotFound, Unsupported
-from gateway.ports import Call, Endpoint, Match, Reply, Resolve
-from gateway.questions import ServerLive
+from tensorgate.adapters.tf_serving.metadata import decode_metadata, decode_status, encode_metadata, encode_status
+from tensorgate.adapters.tf_serving.predict_request import decode_predict
+from tensorgate.adapters.tf_serving.predict_response import encode_predict
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Endpoint, Match, Resolve
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, RouteNotFound, Unsupported
+from tensorgate.gateway.contract.questions import ServerLive
 
 _FLAGS: Final = re.IGNORECASE | re.ASCII
 _API: Final = re.compile(r"/v1/.*", _FLAGS | re.DOTALL)

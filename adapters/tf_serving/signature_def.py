@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters.pb import message
-from gateway.canonical import BYTES, Array, Signature, TensorSpec, datatype_of
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.contract.tensor import BYTES, Array, Signature, TensorSpec, datatype_of
 
 SignatureDef: Final = message("tensorflow.SignatureDef")
 _TensorInfo: Final = message("tensorflow.TensorInfo")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.canonical import OutputRequest, Signature
-from gateway.errors import SignatureNotFound
-from gateway.ports import ModelView
+from tensorgate.gateway.contract.canonical import ModelView, OutputRequest
+from tensorgate.gateway.contract.errors import SignatureNotFound
+from tensorgate.gateway.contract.tensor import Signature
 
 
 def signature_of(view: ModelView, name: str) -> Signature:

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from adapters import varints
-from adapters.pb import message
-from adapters.texts import pieces
-from adapters.tf_serving.proto_types import BY_DTYPE, CONTENT, STRINGS, WIDTHS, WireType
-from adapters.tf_serving.tensors import Tensor
-from adapters.wire_format import varint
-from gateway.canonical import BYTES
-from gateway.ports import Buffer
+from tensorgate.adapters.json.texts import pieces
+from tensorgate.adapters.protobuf import varints
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import varint
+from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE, CONTENT, STRINGS, WIDTHS, WireType
+from tensorgate.adapters.tf_serving.tensors import Tensor
+from tensorgate.gateway.contract.call import Buffer
+from tensorgate.gateway.contract.tensor import BYTES
 
 _TENSOR: Final = message("tensorflow.TensorProto")
 _STRING_TAG: Final = bytes([STRINGS << 3 | 2])

@@ -16,11 +16,11 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 import pybase64
 
-from adapters.json_body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, length, rectangle
-from adapters.texts import array_of
-from adapters.tf_serving.json_text import show, utf8
-from gateway.canonical import BYTES, DTYPES
-from gateway.errors import InvalidArgument, Unsupported
+from tensorgate.adapters.json.body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, length, rectangle
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.tf_serving.json_text import show, utf8
+from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
 Tensor: TypeAlias = np.ndarray[Any, Any]
 Shape: TypeAlias = tuple[int, ...]

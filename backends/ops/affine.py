@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from backends.ops import affine_cuda
-from backends.ops.base import here, one, present
-from gateway.canonical import Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
+from tensorgate.backends.ops import affine_cuda
+from tensorgate.backends.ops.base import here, one, present
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
 DType = np.dtype[Any]
 _FP32: Final = np.dtype(np.float32)

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from gateway.canonical import Array
+from tensorgate.gateway.contract.tensor import Array
 
 THREADS: Final = 256
-_MOST_CHANNELS: Final = 4
-_MOST_ROWS: Final = 65535
+_MAX_CHANNELS: Final = 4
+_MAX_ROWS: Final = 65535
 _PLANAR: Final = (0, 3, 1, 2)
 _HALF: Final = """
 __device__ inline unsigned short rounded(float value) {
@@ -123,7 +123,7 @@ def is_planar(array: Array, order: tuple[int, ...] | None, dtype: np.dtype[Any])
         return False
     pixels = pixels_per_thread(dtype)
     return bool(
-        array.shape[3] <= _MOST_CHANNELS
+        array.shape[3] <= _MAX_CHANNELS
         and array.shape[1] * array.shape[2] % pixels == 0
         and array.shape[1] * array.shape[2] // pixels < 1 << 31
         and array.flags.c_contiguous
@@ -135,7 +135,7 @@ def _planar(array: Array, dtype: np.dtype[Any], factors: tuple[Array, Array], xp
     images, height, width, channels = array.shape
     result = xp.empty((images, channels, height, width), dtype)
     groups = height * width // pixels_per_thread(dtype)
-    grid = (-(-groups // THREADS), min(images, _MOST_ROWS))
+    grid = (-(-groups // THREADS), min(images, _MAX_ROWS))
     arguments = (array, result, *factors, np.uint32(groups), np.uint32(images))
     _planar_kernel(xp, dtype, channels)(grid, (THREADS,), arguments)
     return result

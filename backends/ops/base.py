@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gateway.canonical import Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import Op
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import Op
+from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
 
 def one(op: str, name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from backends.ops.affine import Affine, AffineOp
-from backends.ops.base import one
-from gateway.canonical import BYTES, DTYPES, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.affine import Affine, AffineOp
+from tensorgate.backends.ops.base import one
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, TensorSpec
 
 
 class CastOptions(Options):

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from backends.ops.base import present
-from backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
-from gateway.canonical import Array, Tensors, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import present
+from tensorgate.backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
 Length = Annotated[int, Field(ge=1, le=65536)]
 

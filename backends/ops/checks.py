@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gateway.canonical import BYTES, Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, TensorSpec
 
 MAX_BYTES: Final = 1 << 30
 """The largest tensor that an operator makes out of a small one."""

@@ -13,13 +13,14 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from backends.ops import image_files
-from backends.ops.base import here, one, present, renamed
-from backends.ops.image_files import Header, Mode
-from backends.ops.images import is_ragged, joined, spread
-from gateway.canonical import BYTES, DTYPES, Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops import image_files
+from tensorgate.backends.ops.base import here, one, present, renamed
+from tensorgate.backends.ops.image_files import Header, Mode
+from tensorgate.backends.ops.images import is_ragged, joined, spread
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, TensorSpec
 
 _MANY_PIXELS: Final = 1 << 16
 

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from backends.ops.base import one, renamed
-from backends.ops.checks import dense, put
-from backends.ops.per_axis import PerAxis
-from backends.ops.quantize import LinearOptions, check_zeros
-from gateway.canonical import DTYPES, Tensors, TensorSpec
-from gateway.ports import OpKind
+from tensorgate.backends.ops.base import one, renamed
+from tensorgate.backends.ops.checks import dense, put
+from tensorgate.backends.ops.per_axis import PerAxis
+from tensorgate.backends.ops.quantize import LinearOptions, check_zeros
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 
 class DequantizeOptions(LinearOptions):

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from backends.ops.base import one
-from backends.ops.checks import dense, integral, on_host, put, replaced
-from backends.ops.tokenizer_file import open_tokenizer
-from gateway.canonical import BYTES, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.files import Existing, FileRef
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import dense, integral, on_host, put, replaced
+from tensorgate.backends.ops.tokenizer_file import open_tokenizer
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import BYTES, Tensors, TensorSpec
 
 
 class DetokenizeOptions(Options):

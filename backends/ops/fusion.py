@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from backends.ops.affine import Affine, AffineOp, Pass
-from backends.ops.base import name_of, present
-from backends.ops.images import SameSize
-from gateway.canonical import Tensors, TensorSpec
-from gateway.ports import Op
+from tensorgate.backends.ops.affine import Affine, AffineOp, Pass
+from tensorgate.backends.ops.base import name_of, present
+from tensorgate.backends.ops.images import SameSize
+from tensorgate.gateway.contract.operator import Op
+from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
 Specs = Mapping[str, TensorSpec]
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from gateway.canonical import Array
+from tensorgate.gateway.contract.tensor import Array
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from backends.ops.base import one
-from gateway.canonical import BYTES, Array, TensorSpec
-from gateway.errors import InvalidArgument
+from tensorgate.backends.ops.base import one
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import BYTES, Array, TensorSpec
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,7 +29,7 @@ Size = tuple[int, int]
 
 LAYOUT: Any = Field("NHWC", description="Order of its last three axes: channels last (NHWC) or first (NCHW).")
 _AXES: Final[Mapping[Layout, Size]] = {"NHWC": (-3, -2), "NCHW": (-2, -1)}
-_MOST_THREADS: Final = 8
+_MAX_THREADS: Final = 8
 
 
 def is_ragged(array: Array) -> bool:
@@ -96,7 +96,7 @@ def spread(work: Callable[[T], R], items: Sequence[T], *, pays: bool = True) -> 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """The threads that all models share."""
-    return ThreadPoolExecutor(min(_MOST_THREADS, len(os.sched_getaffinity(0))), thread_name_prefix="images")
+    return ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0))), thread_name_prefix="images")
 
 
 class SameSize:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from backends.ops.same_shape import SameShape, SameShapeOptions
-from gateway.canonical import Array
-from gateway.ports import OpKind
+from tensorgate.backends.ops.same_shape import SameShape, SameShapeOptions
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import Array
 
 
 class LogSoftmaxOptions(SameShapeOptions):

@@ -20,12 +20,13 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from backends.ops.base import one
-from backends.ops.checks import dense, floating, integral, put, replaced
-from backends.top_k import best_indices
-from gateway.canonical import DTYPES, Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.best_classes import best_indices
+from tensorgate.backends.ops.checks import dense, floating, integral, put, replaced
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, Array, Tensors, TensorSpec
 
 _PAIRS: Final = 1 << 22
 """How many pairs of candidates are compared at a time, so that a large batch needs no more memory than a small one."""

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from backends.ops.affine import Affine, AffineOp, arithmetic, float_spec
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.affine import Affine, AffineOp, arithmetic, float_spec
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 
 class NormalizeOptions(Options):

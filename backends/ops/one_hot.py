@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from backends.ops.base import one
-from backends.ops.checks import axis_in, bounded, dense, holds, integral, put, replaced
-from gateway.canonical import DTYPES, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import axis_in, bounded, dense, holds, integral, put, replaced
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 
 class OneHotOptions(Options):

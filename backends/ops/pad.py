@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from backends.ops.base import present
-from backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
-from gateway.canonical import Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import present
+from tensorgate.backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
 Length = Annotated[int, Field(ge=1, le=65536)]
 Border = Annotated[int, Field(ge=0, le=65536)]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from backends.ops.base import here
-from backends.ops.checks import axis_in
-from gateway.canonical import Array, TensorSpec
-from gateway.errors import InvalidArgument
+from tensorgate.backends.ops.base import here
+from tensorgate.backends.ops.checks import axis_in
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import Array, TensorSpec
 
 
 class PerAxis:

@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from backends.ops.base import one, renamed
-from backends.ops.checks import dense, floating, put, widened
-from backends.ops.per_axis import PerAxis
-from gateway.canonical import DTYPES, Tensors, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one, renamed
+from tensorgate.backends.ops.checks import dense, floating, put, widened
+from tensorgate.backends.ops.per_axis import PerAxis
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 Scale = Annotated[float, Field(ge=1e-30, le=1e30)]
 Scales = Annotated[tuple[Scale, ...], Field(min_length=1)]

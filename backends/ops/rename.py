@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from backends.ops.base import one
-from gateway.canonical import Tensors, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
 
 class RenameOptions(Options):

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from gateway.canonical import Array
+from tensorgate.gateway.contract.tensor import Array
 
 Method = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 PLACES: Final = 22

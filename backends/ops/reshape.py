@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from backends.ops.base import one
-from backends.ops.checks import given
-from gateway.canonical import Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import given
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
 Size = Annotated[int, Field(ge=-1)]
 

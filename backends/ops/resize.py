@@ -15,13 +15,14 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from backends.ops import resampling
-from backends.ops.base import here, present
-from backends.ops.images import LAYOUT, Layout, Size, each, image_spec, size_in, spread, with_size
-from backends.ops.resampling import Method
-from gateway.canonical import Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops import resampling
+from tensorgate.backends.ops.base import here, present
+from tensorgate.backends.ops.images import LAYOUT, Layout, Size, each, image_spec, size_in, spread, with_size
+from tensorgate.backends.ops.resampling import Method
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
 Length = Annotated[int, Field(ge=1, le=65536)]
 _UINT8: Final = np.dtype(np.uint8)

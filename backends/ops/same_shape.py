@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import Field
 
-from backends.ops.base import one, renamed
-from backends.ops.checks import axis_in, dense, floating, one_axis, put, widened
-from gateway.canonical import Array, Tensors, TensorSpec
-from gateway.ports import Options
+from tensorgate.backends.ops.base import one, renamed
+from tensorgate.backends.ops.checks import axis_in, dense, floating, one_axis, put, widened
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
 
 class SameShapeOptions(Options):

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from backends.ops.base import one
-from backends.ops.checks import given
-from gateway.canonical import Tensors, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import given
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
 
 class SelectOptions(Options):

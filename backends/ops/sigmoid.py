@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from backends.ops.same_shape import SameShape, SameShapeOptions
-from gateway.canonical import Array
-from gateway.ports import OpKind
+from tensorgate.backends.ops.same_shape import SameShape, SameShapeOptions
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import Array
 
 
 class SigmoidOptions(SameShapeOptions):

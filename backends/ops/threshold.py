@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from backends.ops.base import one, renamed
-from backends.ops.checks import dense, holds, numeric, put
-from gateway.canonical import DTYPES, Tensors, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one, renamed
+from tensorgate.backends.ops.checks import dense, holds, numeric, put
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 
 class ThresholdOptions(Options):

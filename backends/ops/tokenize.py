@@ -15,13 +15,14 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from backends.ops.base import one
-from backends.ops.checks import given, put, replaced
-from backends.ops.tokenizer_file import open_tokenizer
-from gateway.canonical import BYTES, DTYPES, Array, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.files import Existing, FileRef
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import given, put, replaced
+from tensorgate.backends.ops.tokenizer_file import open_tokenizer
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, TensorSpec
 
 _PADDING_TOKENS: Final = ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>")
 """What padding is called, where neither the file nor the YAML says it."""

@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from backends.ops.base import one
-from backends.ops.checks import axis_in, dense, numeric, one_axis, put, replaced
-from backends.top_k import best_indices
-from gateway.canonical import DTYPES, Tensors, TensorSpec
-from gateway.errors import InvalidArgument
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.best_classes import best_indices
+from tensorgate.backends.ops.checks import axis_in, dense, numeric, one_axis, put, replaced
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 
 class TopKOptions(Options):

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from backends.ops.affine import Affine, AffineOp
-from backends.ops.base import one
-from gateway.canonical import BYTES, TensorSpec
-from gateway.ports import OpKind, Options
+from tensorgate.backends.ops.affine import Affine, AffineOp
+from tensorgate.backends.ops.base import one
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
 
 
 class TransposeOptions(Options):

@@ -12,6 +12,6 @@ legs.py             calls that are parts of traced calls
 What the messages say is for the dialect's Client to know (see ports), which the composition root hands over.
 """
 
-from backends.remote.backend import KIND
+from tensorgate.backends.remote.backend import KIND
 
 __all__ = ["KIND"]

@@ -15,36 +15,21 @@ from concurrent import futures
 from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
-from backends.completion import max_batch_size
-from backends.device import Device
-from backends.remote.connection import Connection, HttpConnection
-from backends.remote.departure import Departure, Left
-from backends.remote.grpc_connection import GrpcConnection
-from backends.remote.legs import leg
-from backends.remote.naming import Names
-from backends.remote.options import Access, RemoteOptions, UpstreamOptions, access_of
-from backends.remote.pool import Pool, collect
-from backends.rows import check_rows, join_rows
-from gateway.canonical import Array, InferRequest, InferResponse, Tensors, TensorSpec, common_rows
-from gateway.errors import (
-    Cancelled,
-    Exhausted,
-    GatewayError,
-    ModelFailed,
-    TimedOut,
-    Unavailable,
-)
-from gateway.ports import (
-    Ask,
-    Await,
-    BackendKind,
-    Client,
-    Clients,
-    Described,
-    Description,
-    ModelSource,
-    UpstreamModel,
-)
+from tensorgate.backends.execution.completion import max_batch_size
+from tensorgate.backends.execution.device import Device
+from tensorgate.backends.execution.rows import check_rows, join_rows
+from tensorgate.backends.remote.cancellation import Left, RemoteCancellation
+from tensorgate.backends.remote.connection import Connection, HttpConnection
+from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.options import Access, RemoteOptions, UpstreamOptions, access_of
+from tensorgate.backends.remote.pool import Pool, collect
+from tensorgate.backends.remote.tensor_mapping import Names
+from tensorgate.backends.remote.upstream_spans import leg
+from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
+from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec, common_rows
+from tensorgate.gateway.contract.upstream import Ask, Await, Client, Clients, Description, UpstreamModel
 
 _RETRY_S: Final = 0.1
 _REMEMBERED_SHAPES: Final = 1024
@@ -167,7 +152,7 @@ class RemoteBackend:
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
     ) -> InferResponse | GatewayError:
         ask = self._encode(tensors, outputs or self._all, request, stream=False)
-        with leg(ask, requests), Departure(requests) as departure:
+        with leg(ask, requests), RemoteCancellation(requests) as departure:
             try:
                 reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
             except Left:
@@ -189,7 +174,7 @@ class RemoteBackend:
         wanted = _names([request]) or self._all
         ask = self._encode(on_host.inputs, wanted, request, stream=True)
         pool, seconds = self._pool, self._seconds([request])
-        with leg(ask, [request]), Departure([request]) as departure:
+        with leg(ask, [request]), RemoteCancellation([request]) as departure:
             async with contextlib.aclosing(pool.stream(ask, seconds, _pin(request))) as replies:
                 with contextlib.suppress(Left, StopAsyncIteration):
                     while True:

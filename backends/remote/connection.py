@@ -15,9 +15,10 @@ from typing import Any, Final, Protocol
 import aiohttp
 from yarl import URL
 
-from backends.remote.options import Access
-from gateway.first_step import in_task
-from gateway.ports import Ask, Buffer, Cutter, Reply
+from tensorgate.backends.remote.options import Access
+from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.upstream import Ask, Cutter
+from tensorgate.gateway.wire.eager_start import in_task
 
 log = logging.getLogger(__name__)
 

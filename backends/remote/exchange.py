@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
-from gateway.errors import Code
-from gateway.grpc_messages import PREFIX_BYTES, Incoming
-from gateway.http2 import Stream
-from gateway.http2_frames import END_STREAM, STREAM_BYTES
-from gateway.ports import Reply
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.wire.grpc_messages import PREFIX_BYTES, Incoming
+from tensorgate.gateway.wire.http2 import Stream
+from tensorgate.gateway.wire.http2_frames import END_STREAM, STREAM_BYTES
 
 _CODES: Final[Mapping[str, Code]] = {str(code.value): code for code in Code}
 _HTTP_CODES: Final[Mapping[str, Code]] = {
@@ -48,8 +48,8 @@ class Exchange(Stream):
 
     __slots__ = ("_answers", "_last", "_owner", "_waiter", "headers", "held", "streams", "timer")
 
-    def __init__(self, owner: Owner, number: int, most_bytes: int, *, streams: bool) -> None:
-        super().__init__(number, STREAM_BYTES, Incoming(most_bytes))
+    def __init__(self, owner: Owner, number: int, max_bytes: int, *, streams: bool) -> None:
+        super().__init__(number, STREAM_BYTES, Incoming(max_bytes))
         self.end = END_STREAM
         self.streams = streams
         self.headers: Mapping[str, str] | None = None

@@ -9,14 +9,15 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Final, cast
 
-from backends.remote.connection import CONNECTS_WITHIN_S, OPEN, Lost, NotReached
-from backends.remote.exchange import Exchange, failed
-from backends.remote.link import Link, Refused
-from backends.remote.options import Access, host_and_port
-from gateway import hpack
-from gateway.errors import Code
-from gateway.first_step import in_task
-from gateway.ports import Ask, Reply
+from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, OPEN, Lost, NotReached
+from tensorgate.backends.remote.exchange import Exchange, failed
+from tensorgate.backends.remote.http2_client import Link, Refused
+from tensorgate.backends.remote.options import Access, host_and_port
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.upstream import Ask
+from tensorgate.gateway.wire import hpack
+from tensorgate.gateway.wire.eager_start import in_task
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.0

@@ -10,13 +10,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from gateway.files import Existing, FileRef
-from gateway.ports import Options
+from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.options import Options
 
 _HEADER: Final = r"^[a-z0-9_.-]+$"
 _OURS: Final = re.compile(r"(grpc-|content-|transfer-).*|connection|host|te|.*-bin")
 _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([a-zA-Z0-9._-]+)):([0-9]{1,5})")
-_MOST_PORT: Final = 65535
+_MAX_PORT: Final = 65535
 _File = Annotated[FileRef, Existing("file")]
 
 
@@ -35,7 +35,7 @@ def _check_header(name: str) -> str:
 def host_and_port(address: str) -> tuple[str, int]:
     """Raises ValueError for what is not HOST:PORT, or [HOST]:PORT with an address of IPv6."""
     found = _ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[3]) <= _MOST_PORT:
+    if found is None or not 0 < int(found[3]) <= _MAX_PORT:
         raise ValueError(f"expected HOST:PORT over gRPC, not {address!r}")
     return found[1] or found[2], int(found[3])
 

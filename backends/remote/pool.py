@@ -19,10 +19,11 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from backends.remote.connection import Connection, Lost, NotReached
-from backends.remote.counts import FAILED, OK, Counts, State, families
-from gateway.errors import Code, GatewayError, Unavailable
-from gateway.ports import Ask, Client, Reply
+from tensorgate.backends.remote.connection import Connection, Lost, NotReached
+from tensorgate.backends.remote.counts import FAILED, OK, Counts, State, families
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.errors import Code, GatewayError, Unavailable
+from tensorgate.gateway.contract.upstream import Ask, Client
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,6 @@ host.py          the functions on the CPU, NumPy in and out            device.py
 failures.py      what TensorFlow raises, as errors that callers may see
 """
 
-from backends.saved_model.backend import KIND
+from tensorgate.backends.saved_model.backend import KIND
 
 __all__ = ["KIND"]

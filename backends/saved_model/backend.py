@@ -14,17 +14,19 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from backends.completion import max_batch_size
-from backends.device import CudaDevice, Device, cuda_devices, open_device
-from backends.saved_model.device import DeviceFunctions
-from backends.saved_model.failures import plain
-from backends.saved_model.host import HostFunctions
-from backends.saved_model.library import import_tensorflow
-from backends.saved_model.ranks import takes_any_rank
-from backends.saved_model.signatures import read_signatures
-from gateway.canonical import InferRequest, Signature, Tensors, TensorSpec
-from gateway.errors import ShapeMismatch
-from gateway.ports import BackendKind, ModelSource, Options
+from tensorgate.backends.execution.completion import max_batch_size
+from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.saved_model.device import DeviceFunctions
+from tensorgate.backends.saved_model.failures import plain
+from tensorgate.backends.saved_model.host import HostFunctions
+from tensorgate.backends.saved_model.library import import_tensorflow
+from tensorgate.backends.saved_model.ranks import takes_any_rank
+from tensorgate.backends.saved_model.signatures import read_signatures
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.errors import ShapeMismatch
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import Signature, Tensors, TensorSpec
 
 _FILES: Final = ("saved_model.pb", "saved_model.pbtxt", "saved_model.cpb")
 _TRITON_FOLDER: Final = "model.savedmodel"

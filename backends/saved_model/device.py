@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from backends.device import Device
-from backends.saved_model.failures import told
-from backends.saved_model.host import host_array
-from backends.saved_model.ranks import operations_of
-from gateway.canonical import BYTES, DTYPES, Array, Tensors
+from tensorgate.backends.execution.device import Device
+from tensorgate.backends.saved_model.failures import told
+from tensorgate.backends.saved_model.host import host_array
+from tensorgate.backends.saved_model.ranks import operations_of
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors
 
 _ALIGNMENT: Final = 64  # EIGEN_MAX_ALIGN_BYTES
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.errors import (
+from tensorgate.gateway.contract.errors import (
     AlreadyExists,
     Cancelled,
     Code,

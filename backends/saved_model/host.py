@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from backends.saved_model.failures import told
-from backends.saved_model.ranks import operations_of
-from gateway.canonical import BYTES, Array, Tensors
+from tensorgate.backends.saved_model.failures import told
+from tensorgate.backends.saved_model.ranks import operations_of
+from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors
 
 _MAX_CALLABLES: Final = 64  # callers choose outputs freely, and each choice is a graph of its own
 _CALLING_THREAD: Final = -1  # RunOptions.inter_op_thread_pool

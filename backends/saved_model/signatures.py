@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway.canonical import DEFAULT_SIGNATURE, DTYPES, Array, Signature, TensorSpec
+from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE, DTYPES, Array, Signature, TensorSpec
 
 log = logging.getLogger(__name__)
 

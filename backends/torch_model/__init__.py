@@ -9,6 +9,6 @@ library.py   torch itself, if it is there
 The folder is not called torch: what runs from here would find it in place of the library.
 """
 
-from backends.torch_model.backend import KIND
+from tensorgate.backends.torch_model.backend import KIND
 
 __all__ = ["KIND"]

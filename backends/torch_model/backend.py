@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from backends.completion import DEFAULT_MAX_BATCH_SIZE, max_batch_size
-from backends.device import CudaDevice, Device, cuda_devices, open_device
-from backends.torch_model.archive import READ_BY, Form, form_of
-from backends.torch_model.exchange import Exchange, check_specs
-from backends.torch_model.exported import CompiledPackage, ExportedProgram, compiled_for
-from backends.torch_model.failures import plain, told
-from backends.torch_model.graphs import CudaGraphs
-from backends.torch_model.library import import_torch, set_once
-from backends.torch_model.names import Results
-from backends.torch_model.options import FILES, TorchOptions
-from backends.torch_model.script import ScriptProgram
-from gateway.canonical import DTYPES, InferRequest, Tensors, hold_to, of_any_rows
-from gateway.ports import BackendKind, ModelSource
+from tensorgate.backends.execution.completion import DEFAULT_MAX_BATCH_SIZE, max_batch_size
+from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.torch_model.archive import READ_BY, Form, form_of
+from tensorgate.backends.torch_model.exchange import Exchange, check_specs
+from tensorgate.backends.torch_model.exported import CompiledPackage, ExportedProgram, compiled_for
+from tensorgate.backends.torch_model.failures import plain, told
+from tensorgate.backends.torch_model.graphs import CudaGraphs
+from tensorgate.backends.torch_model.library import import_torch, set_once
+from tensorgate.backends.torch_model.names import Results
+from tensorgate.backends.torch_model.options import FILES, TorchOptions
+from tensorgate.backends.torch_model.script import ScriptProgram
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.tensor import DTYPES, Tensors, hold_to, of_any_rows
 
 _NOTHING: Final[contextlib.AbstractContextManager[Any]] = contextlib.nullcontext()
 

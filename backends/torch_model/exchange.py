@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from backends.device import CudaDevice, Device
-from gateway.canonical import BYTES, DTYPES, Array, TensorSpec
-from gateway.errors import ModelFailed
+from tensorgate.backends.execution.device import CudaDevice, Device
+from tensorgate.gateway.contract.errors import ModelFailed
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, TensorSpec
 
 _TORCH_NAMES: Final = {
     "BOOL": "bool",

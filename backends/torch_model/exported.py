@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from backends.torch_model.archive import check_exported
-from backends.torch_model.exchange import Exchange
-from backends.torch_model.names import leaves, places
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.errors import InvalidArgument
+from tensorgate.backends.torch_model.archive import check_exported
+from tensorgate.backends.torch_model.exchange import Exchange
+from tensorgate.backends.torch_model.names import leaves, places
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 _INT64: Final = DTYPES["INT64"]
 Specs = tuple[TensorSpec, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from backends.failures import failure_of
-from gateway.errors import GatewayError, InvalidArgument
+from tensorgate.backends.execution.failures import failure_of
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
 
 _MAX_CHARACTERS: Final = 1024  # the text may quote what was sent
 _SAID: Final = re.compile(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backends.torch_model.names import leaves
+from tensorgate.backends.torch_model.names import leaves
 
 log = logging.getLogger(__name__)
 

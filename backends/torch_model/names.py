@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.errors import ModelFailed
+from tensorgate.gateway.contract.errors import ModelFailed
 
 _NUMBERED: Final = re.compile(r".*__(\d{1,4})")
 _MAX_KNOWN: Final = 16

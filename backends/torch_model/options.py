@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.ports import Options
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 FILES: Final = ("model.pt2", "model.pt")
 Datatype: TypeAlias = Literal[tuple(DTYPES)]  # type: ignore[valid-type]

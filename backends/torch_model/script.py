@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.torch_model.names import places
-from gateway.canonical import TensorSpec
-from gateway.errors import InvalidArgument
+from tensorgate.backends.torch_model.names import places
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import TensorSpec
 
 _NUMBERS: Final = {"IntType": int, "FloatType": float, "BoolType": bool}
 Specs = tuple[TensorSpec, ...]

@@ -8,6 +8,6 @@ tensor.py request.py response.py errors.py logger.py metrics.py         the clas
 datatypes.py dlpack.py model_config.py                                  what they are made of
 """
 
-from backends.triton_python.backend import KIND
+from tensorgate.backends.triton_python.backend import KIND
 
 __all__ = ["KIND"]

@@ -11,14 +11,16 @@ from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from backends.device import Device, open_device
-from backends.triton_python.exchange import Run
-from backends.triton_python.instance import Instance
-from backends.triton_python.metrics import collect
-from backends.triton_python.model_config import initial_config, specs_of
-from gateway.canonical import DTYPES, InferRequest, InferResponse, TensorSpec, of_any_rows
-from gateway.errors import GatewayError
-from gateway.ports import BackendKind, Described, ModelSource, Options
+from tensorgate.backends.execution.device import Device, open_device
+from tensorgate.backends.triton_python.exchange import Run
+from tensorgate.backends.triton_python.instance import Instance
+from tensorgate.backends.triton_python.metrics import collect
+from tensorgate.backends.triton_python.model_config import initial_config, specs_of
+from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec, of_any_rows
 
 IN_FLIGHT: Final = 256
 """Requests of a decoupled model that may be open at once; execute is called for one at a time all the same."""
@@ -107,7 +109,7 @@ class TritonPythonBackend:
         """See RequestBackend."""
         run = Run(requests, self._specs, decoupled=self.decoupled)
         for request in requests:
-            request.lifeline.on_cut = run.note_cut
+            request.cancellation.on_cut = run.note_cut
         try:
             self._instance.start(run)
             if not self.decoupled:
@@ -118,7 +120,7 @@ class TritonPythonBackend:
                     yield (answer,)
         finally:
             for request in requests:
-                request.lifeline.on_cut = None
+                request.cancellation.on_cut = None
             run.leave()
 
     def close(self) -> None:

@@ -15,23 +15,23 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from backends.chain import Chain, chain_of, check_room
-from backends.triton_python.errors import TritonModelException, told
-from backends.triton_python.exchange import Run
-from backends.triton_python.response import InferenceResponse
-from backends.triton_python.tensor import Tensor
-from gateway.canonical import (
+from tensorgate.backends.ensemble.call_stack import Chain, chain_of, check_room
+from tensorgate.backends.triton_python.errors import TritonModelException, told
+from tensorgate.backends.triton_python.exchange import Run
+from tensorgate.backends.triton_python.response import InferenceResponse
+from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.gateway.contract.canonical import (
+    Answers,
     InferRequest,
     InferResponse,
     ModelRef,
+    ModelView,
     OutputRequest,
-    ParameterValue,
     Sequence,
-    Tensors,
-    check_inputs,
 )
-from gateway.errors import Cancelled, GatewayError, ModelDecoupled, UnknownOutput, Unsupported
-from gateway.ports import Answers, ModelView, Resolve
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import Cancelled, GatewayError, ModelDecoupled, UnknownOutput, Unsupported
+from tensorgate.gateway.contract.tensor import ParameterValue, Tensors, check_inputs
 
 T = TypeVar("T")
 

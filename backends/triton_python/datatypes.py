@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gateway.canonical import BYTES, DTYPES, Array, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
 
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {

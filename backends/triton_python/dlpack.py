@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gateway.canonical import DTYPES, Array
+from tensorgate.gateway.contract.tensor import DTYPES, Array
 
 CPU: Final = (1, 0)
 _ON_HOST: Final = (1, 3)  # kDLCPU, kDLCUDAHost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from gateway.errors import (
+from tensorgate.gateway.contract.errors import (
     AlreadyExists,
     Cancelled,
     Code,

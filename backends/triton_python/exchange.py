@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
-from backends.triton_python.errors import TritonModelException
-from backends.triton_python.response import InferenceResponse, canonical
-from gateway.canonical import InferRequest, InferResponse, TensorSpec
-from gateway.errors import GatewayError, ModelFailed, ModelUnavailable
-from gateway.ports import Answers
+from tensorgate.backends.triton_python.errors import TritonModelException
+from tensorgate.backends.triton_python.response import InferenceResponse, canonical
+from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, ModelUnavailable
+from tensorgate.gateway.contract.tensor import TensorSpec
 
 Outcome = InferResponse | GatewayError
 FINAL: Final = 1
@@ -48,12 +48,12 @@ class Run:
     @property
     def abandoned(self) -> bool:
         """Nobody waits any more for any of it."""
-        return all(request.lifeline.cut for request in self.requests)
+        return all(request.cancellation.cut for request in self.requests)
 
     def note_cut(self) -> None:
         """Somebody does not wait any more. On the loop."""
         for channel in self.channels:
-            if channel.request.lifeline.cut:
+            if channel.request.cancellation.cut:
                 channel.note_cut()
         if self.abandoned:
             for answers in tuple(self.children):
@@ -137,7 +137,7 @@ class Channel:
             self._check(response, flags)
             self._closed = flags == FINAL
             self._sent += response is not None
-        if response is not None and not self.request.lifeline.cut and not self.ended:
+        if response is not None and not self.request.cancellation.cut and not self.ended:
             final = flags == FINAL or not self.run.decoupled
             self._put(canonical(response, self.request, self._outputs, final=final))
         if flags == FINAL:
@@ -180,7 +180,7 @@ class Channel:
                 return False
             return True
         self._room.acquire()
-        if self.request.lifeline.cut or self.ended:
+        if self.request.cancellation.cut or self.ended:
             self._room.release()  # for the next one who waits
             return False
         return True
@@ -207,7 +207,7 @@ class Channel:
 
     @property
     def settled(self) -> bool:
-        return bool(self._answers) or self.request.lifeline.cut
+        return bool(self._answers) or self.request.cancellation.cut
 
     def take(self) -> Outcome | None:
         if not self._answers:
@@ -262,4 +262,4 @@ class InferenceResponseSender:
         self._producer.channel.send(response, flags)
 
     def is_cancelled(self) -> bool:
-        return self._producer.channel.request.lifeline.cut
+        return self._producer.channel.request.cancellation.cut

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from backends.failures import failure_of
-from backends.triton_python.calls import Calls
-from backends.triton_python.exchange import Run
-from backends.triton_python.model_config import ModelConfig, is_decoupled
-from backends.triton_python.modules import ModelPackage
-from backends.triton_python.request import InferenceRequest
-from backends.triton_python.response import InferenceResponse
-from backends.triton_python.thread import ModelThread
-from backends.triton_python.utils import NAMES, make_utils
-from gateway.errors import text_of
-from gateway.ports import ModelSource
+from tensorgate.backends.execution.failures import failure_of
+from tensorgate.backends.triton_python.calls import Calls
+from tensorgate.backends.triton_python.exchange import Run
+from tensorgate.backends.triton_python.model_config import ModelConfig, is_decoupled
+from tensorgate.backends.triton_python.modules import ModelPackage
+from tensorgate.backends.triton_python.request import InferenceRequest
+from tensorgate.backends.triton_python.response import InferenceResponse
+from tensorgate.backends.triton_python.thread import ModelThread
+from tensorgate.backends.triton_python.utils import NAMES, make_utils
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.errors import text_of
 
 log: Final = logging.getLogger(__name__)
 FINALIZE_WITHIN_S: Final = 10.0

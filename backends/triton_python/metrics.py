@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from prometheus_client.core import Metric as Exposed
 
-from backends.triton_python.errors import TritonModelException
+from tensorgate.backends.triton_python.errors import TritonModelException
 
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")

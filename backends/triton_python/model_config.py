@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from backends.triton_python.datatypes import config_name, dtype_of_config
-from gateway.canonical import TensorSpec
-from gateway.ports import ModelSource
+from tensorgate.backends.triton_python.datatypes import config_name, dtype_of_config
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.tensor import TensorSpec
 
 _TENSOR_KEYS: Final = {"name", "data_type", "dims"}
 _DEFAULTS: Final[Mapping[str, Any]] = {

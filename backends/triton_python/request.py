@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 
-from backends.triton_python.calls import Calls, Question
-from backends.triton_python.errors import TritonModelException
-from backends.triton_python.exchange import Channel, InferenceResponseSender, Producer
-from backends.triton_python.response import checked_parameters
-from backends.triton_python.tensor import Tensor
-from gateway.canonical import ParameterValue
+from tensorgate.backends.triton_python.calls import Calls, Question
+from tensorgate.backends.triton_python.errors import TritonModelException
+from tensorgate.backends.triton_python.exchange import Channel, InferenceResponseSender, Producer
+from tensorgate.backends.triton_python.response import checked_parameters
+from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.gateway.contract.tensor import ParameterValue
 
 SEQUENCE_START: Final = 1
 SEQUENCE_END: Final = 2
@@ -139,7 +139,7 @@ class InferenceRequest:
 
     def is_cancelled(self) -> bool:
         """The caller has left, or its time is up: nobody waits for what comes now."""
-        return self._producer is not None and self._producer.channel.request.lifeline.cut
+        return self._producer is not None and self._producer.channel.request.cancellation.cut
 
     def get_response_sender(self) -> InferenceResponseSender:
         if self._producer is None:

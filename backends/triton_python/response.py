@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backends.triton_python.errors import TritonError, kind_of
-from backends.triton_python.tensor import Tensor
-from gateway.canonical import NOTHING, InferRequest, InferResponse, ParameterValue, TensorSpec, hold_to
-from gateway.errors import GatewayError, ModelFailed
+from tensorgate.backends.triton_python.errors import TritonError, kind_of
+from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
+from tensorgate.gateway.contract.tensor import NOTHING, ParameterValue, TensorSpec, hold_to
 
 
 class InferenceResponse:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from backends.triton_python import dlpack
-from backends.triton_python.datatypes import as_bytes, is_text, numpy_to_triton_type
-from gateway.canonical import Array
+from tensorgate.backends.triton_python import dlpack
+from tensorgate.backends.triton_python.datatypes import as_bytes, is_text, numpy_to_triton_type
+from tensorgate.gateway.contract.tensor import Array
 
 
 class Tensor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, Final
 
-from backends.triton_python import datatypes, model_config
-from backends.triton_python.calls import Calls
-from backends.triton_python.errors import TritonError, TritonModelException
-from backends.triton_python.exchange import FINAL, InferenceResponseSender
-from backends.triton_python.logger import LogLevel, logger_of
-from backends.triton_python.metrics import Metric, MetricFamily
-from backends.triton_python.request import (
+from tensorgate.backends.triton_python import datatypes, model_config
+from tensorgate.backends.triton_python.calls import Calls
+from tensorgate.backends.triton_python.errors import TritonError, TritonModelException
+from tensorgate.backends.triton_python.exchange import FINAL, InferenceResponseSender
+from tensorgate.backends.triton_python.logger import LogLevel, logger_of
+from tensorgate.backends.triton_python.metrics import Metric, MetricFamily
+from tensorgate.backends.triton_python.request import (
     RELEASE_ALL,
     SEQUENCE_END,
     SEQUENCE_START,
@@ -19,8 +19,8 @@ from backends.triton_python.request import (
     MemoryType,
     PreferredMemory,
 )
-from backends.triton_python.response import InferenceResponse
-from backends.triton_python.tensor import Tensor
+from tensorgate.backends.triton_python.response import InferenceResponse
+from tensorgate.backends.triton_python.tensor import Tensor
 
 NAMES: Final = ("triton_python_backend_utils", "c_python_backend_utils")
 """A model may import it by either; the second is the compiled half of Triton's."""

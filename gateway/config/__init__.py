@@ -18,8 +18,8 @@ words.py       pydantic's errors -> an operator's words
 file.py        all of it in order: load_config; one model's entry alone: model_validator
 """
 
-from gateway.config.control import Admin, ModelControl
-from gateway.config.file import (
+from tensorgate.gateway.config.control import Admin, ModelControl
+from tensorgate.gateway.config.file import (
     ConfigError,
     Problem,
     load_config,
@@ -30,22 +30,15 @@ from gateway.config.file import (
     read_plain,
     with_model_control,
 )
-from gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
-from gateway.config.options import (
-    Config,
-    Listener,
-    MetricsListener,
-    ModelConfig,
-    config_class,
-    json_schema,
-)
-from gateway.config.routes import ANY, DifferenceSamples, Mirror, RouteConfig, RouteTarget, Rule
-from gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
-from gateway.config.security import ApiKey, Auth, Cors, Jwt, RateLimit, Tls
-from gateway.config.signatures import SignatureConfig
-from gateway.config.values import MAX_VERSION, VersionPolicy
-from gateway.config.warmup import WarmupInput, WarmupSample
-from gateway.files import FileRef
+from tensorgate.gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
+from tensorgate.gateway.config.options import Config, Listener, MetricsListener, ModelConfig, config_class, json_schema
+from tensorgate.gateway.config.routes import ANY, DifferenceSamples, Mirror, RouteConfig, RouteTarget, Rule
+from tensorgate.gateway.config.schedule import ControlConfig, LevelConfig, QueueConfig, StateConfig
+from tensorgate.gateway.config.security import ApiKey, Auth, Cors, Jwt, RateLimit, Tls
+from tensorgate.gateway.config.signatures import SignatureConfig
+from tensorgate.gateway.config.values import MAX_VERSION, VersionPolicy
+from tensorgate.gateway.config.warmup import WarmupInput, WarmupSample
+from tensorgate.gateway.contract.files import FileRef
 
 __all__ = [
     "ANY",

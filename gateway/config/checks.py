@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
-from gateway.config.control import EVERYTHING
-from gateway.config.options import Config, Listen
-from gateway.config.values import parse_bind
-from gateway.config.words import hint
-from gateway.config.yaml_tree import Loc, key_path, quoted
+from tensorgate.gateway.config.control import EVERYTHING
+from tensorgate.gateway.config.messages import hint
+from tensorgate.gateway.config.options import Config, Listen
+from tensorgate.gateway.config.values import parse_bind
+from tensorgate.gateway.config.yaml_tree import Loc, key_path, quoted
 
 _ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104
 _ANYBODY: Final = "anonymous"

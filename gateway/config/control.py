@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from gateway.config.values import Section
-from gateway.files import Existing, FileRef
+from tensorgate.gateway.config.values import Section
+from tensorgate.gateway.contract.files import Existing, FileRef
 
 EVERYTHING = "*"
 

@@ -27,7 +27,7 @@ from typing import Final
 
 from pydantic import Field
 
-from gateway.config.values import Section
+from tensorgate.gateway.config.values import Section
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.config.checks import contradictions
-from gateway.config.control import ModelControl
-from gateway.config.options import Config, ModelConfig, config_class, some_model
-from gateway.config.own_ops import with_own_ops
-from gateway.config.words import Translator
-from gateway.config.yaml_tree import Finding, Loc, NotYaml, Spot, Tree, key_path, read_tree
-from gateway.ports import Registries
+from tensorgate.gateway.config.checks import contradictions
+from tensorgate.gateway.config.control import ModelControl
+from tensorgate.gateway.config.custom_ops import with_own_ops
+from tensorgate.gateway.config.messages import Translator
+from tensorgate.gateway.config.options import Config, ModelConfig, config_class, some_model
+from tensorgate.gateway.config.yaml_tree import Finding, Loc, NotYaml, Spot, Tree, key_path, read_tree
+from tensorgate.gateway.contract.registries import Registries
 
 MAX_BYTES: Final = 4 << 20
 

@@ -18,16 +18,15 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
 
-from gateway.canonical import DTYPES, NOTHING, TensorSpec
-from gateway.config.control import Admin, ModelControl, Reload
-from gateway.config.cpu import Cpu
-from gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
-from gateway.config.padding import RaggedConfig
-from gateway.config.routes import Route
-from gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
-from gateway.config.security import Auth, Cors, Mode, RateLimit, Tls
-from gateway.config.signatures import SignatureConfig
-from gateway.config.values import (
+from tensorgate.gateway.config.control import Admin, ModelControl, Reload
+from tensorgate.gateway.config.cpu import Cpu
+from tensorgate.gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
+from tensorgate.gateway.config.padding import RaggedConfig
+from tensorgate.gateway.config.routes import Route
+from tensorgate.gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
+from tensorgate.gateway.config.security import Auth, Cors, Mode, RateLimit, Tls
+from tensorgate.gateway.config.signatures import SignatureConfig
+from tensorgate.gateway.config.values import (
     MAX_VERSION,
     PUBLIC_NAMES,
     Bind,
@@ -42,9 +41,13 @@ from gateway.config.values import (
     parse_bind,
     refuse,
 )
-from gateway.config.warmup import WarmupSample
-from gateway.files import Existing, FileRef
-from gateway.ports import BackendKind, OpKind, Options, Padding, Registries
+from tensorgate.gateway.config.warmup import WarmupSample
+from tensorgate.gateway.contract.backend import BackendKind, Padding
+from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.registries import Registries
+from tensorgate.gateway.contract.tensor import DTYPES, NOTHING, TensorSpec
 
 # ----------------------------------------------------------------------------------------------------------- listeners
 

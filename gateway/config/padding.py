@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from gateway.config.values import Section, refuse
-from gateway.ports import Cut, RaggedInput
+from tensorgate.gateway.config.values import Section, refuse
+from tensorgate.gateway.contract.backend import Cut, RaggedInput
 
 
 class RaggedInputConfig(Section):

@@ -26,8 +26,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from gateway.config.values import MAX_VERSION, Section, refuse
-from gateway.files import Existing, FileRef
+from tensorgate.gateway.config.values import MAX_VERSION, Section, refuse
+from tensorgate.gateway.contract.files import Existing, FileRef
 
 ANY: Final = "*"
 _HEADER: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"

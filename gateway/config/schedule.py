@@ -7,9 +7,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.config.values import Section, refuse
-from gateway.files import Existing, FileRef
+from tensorgate.gateway.config.values import Section, refuse
+from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 _ID_DATATYPES: Final = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
 

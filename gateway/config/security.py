@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from gateway.config.values import Section
-from gateway.config.yaml_tree import NotYaml, key_path, read_tree
-from gateway.files import Existing, FileRef
-from gateway.tls import TlsFiles
+from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.values import Section
+from tensorgate.gateway.config.yaml_tree import NotYaml, key_path, read_tree
+from tensorgate.gateway.contract.files import Existing, FileRef
 
 MAX_KEYS_BYTES: Final = 4 << 20
 _SECRETS: Final = ("HS256", "HS384", "HS512")

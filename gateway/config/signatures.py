@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from gateway.config.values import Section
+from tensorgate.gateway.config.values import Section
 
 REGRESSION: Final = "outputs"
 """What TensorFlow Serving's clients call the output of a regression."""

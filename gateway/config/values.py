@@ -26,8 +26,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from gateway.files import Existing, FileRef
-from gateway.ports import Options
+from tensorgate.gateway.contract.files import Existing, FileRef
+from tensorgate.gateway.contract.options import Options
 
 MAX_VERSION: Final = 2**63 - 1
 """The highest version that callers can ask for; the lowest is 0."""

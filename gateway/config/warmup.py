@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.config.values import Section
-from gateway.files import Existing, FileRef
+from tensorgate.gateway.config.values import Section
+from tensorgate.gateway.contract.files import Existing, FileRef
 
 
 class WarmupInput(Section):

@@ -22,8 +22,9 @@ from typing import Any
 
 import orjson
 
-from gateway.overview import Overview
-from gateway.ports import Dialect, Reply
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.page.status import Status
 
 SHELLS = ("/", "/grps/v1/monitor/metrics")
 """Where the HTML is."""
@@ -56,7 +57,7 @@ def page() -> Reply:
     )
 
 
-def pages(overview: Overview, dialects: Sequence[Dialect]) -> Mapping[str, Callable[[], Awaitable[Reply]]]:
+def pages(overview: Status, dialects: Sequence[Dialect]) -> Mapping[str, Callable[[], Awaitable[Reply]]]:
     """Exact paths -> what answers them, on a port that speaks these dialects."""
 
     def answers(content: Callable[[], Any]) -> Callable[[], Awaitable[Reply]]:

@@ -14,19 +14,23 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from adapters import json_body, json_cuts, json_envelope, texts, varints
-from adapters.grps import number_text as grps_numbers
-from adapters.grps import proto_message as grps_proto
-from adapters.grps import request as grps_request
-from adapters.open_inference import proto_client as v2_proto_client
-from adapters.open_inference import proto_request as v2_proto_request
-from adapters.open_inference import request as v2_request
-from adapters.tf_serving import number_text as tf_numbers
-from adapters.tf_serving import predict_request as tf_predict_request
-from adapters.tf_serving import proto_client as tf_proto_client
-from adapters.tf_serving import proto_request as tf_proto_request
-from adapters.tf_serving import proto_response as tf_proto_response
-from gateway.ports import Reply
+from tensorgate.adapters.grps import number_text as grps_numbers
+from tensorgate.adapters.grps import proto_message as grps_proto
+from tensorgate.adapters.grps import request as grps_request
+from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json import cuts as json_cuts
+from tensorgate.adapters.json import envelope as json_envelope
+from tensorgate.adapters.json import texts
+from tensorgate.adapters.open_inference import proto_client as v2_proto_client
+from tensorgate.adapters.open_inference import proto_request as v2_proto_request
+from tensorgate.adapters.open_inference import request as v2_request
+from tensorgate.adapters.protobuf import varints
+from tensorgate.adapters.tf_serving import number_text as tf_numbers
+from tensorgate.adapters.tf_serving import predict_request as tf_predict_request
+from tensorgate.adapters.tf_serving import proto_client as tf_proto_client
+from tensorgate.adapters.tf_serving import proto_request as tf_proto_request
+from tensorgate.adapters.tf_serving import proto_response as tf_proto_response
+from tensorgate.gateway.contract.call import Reply
 
 Array: TypeAlias = Any
 Shape: TypeAlias = tuple[int, ...]
@@ -347,7 +351,7 @@ PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
         (tf_proto_request, "_WALKED_BYTES", NEVER),
         (tf_proto_client, "_SMALL_BYTES", NEVER),
         (grps_proto, "_WALKED_BYTES", NEVER),
-        (grps_request, "LEAST_BYTES", NEVER),
+        (grps_request, "MIN_BYTES", NEVER),
     ],
     "predict_frames": [(tf_proto_response, "_around_lone", lambda *_, content: None)],
     "native_numbers": [
@@ -369,8 +373,8 @@ PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
 """The dialects' shortcuts by name, and what turns each off where it was imported; tf.Examples are no tensors."""
 _BY_HAND = [
     *((owner, name, 0) for owner, name, _ in PLAIN["message_cuts"]),
-    (json_cuts, "LEAST_BODY_BYTES", 0),
-    (json_cuts, "_LEAST_BYTES", 64),
+    (json_cuts, "MIN_BODY_BYTES", 0),
+    (json_cuts, "_MIN_BYTES", 64),
 ]
 
 

@@ -8,12 +8,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from adapters import CLIENTS, DIALECTS
-from adapters.pb import message
-from gateway import errors
-from gateway.canonical import DTYPES, NOTHING, InferRequest, InferResponse, Sequence, TensorSpec
-from gateway.errors import Code, EncodingFailed, GatewayError, ModelFailed
-from gateway.ports import Ask, Call, Client, Description, Dialect, ModelView, Reply, UpstreamModel
+from tensorgate.adapters import CLIENTS, DIALECTS
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.contract import errors
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, Sequence
+from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.contract.errors import Code, EncodingFailed, GatewayError, ModelFailed
+from tensorgate.gateway.contract.tensor import DTYPES, NOTHING, TensorSpec
+from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 WAYS = list(CLIENTS)
 VALUES: dict[str, Any] = {
@@ -337,7 +340,7 @@ def test_every_way_of_cutting_an_answer_short_is_noticed_or_harmless(
 
 
 def test_the_dialects_that_an_upstream_may_speak_are_those_with_clients() -> None:
-    from backends.remote.options import UpstreamOptions
+    from tensorgate.backends.remote.options import UpstreamOptions
 
     named = UpstreamOptions.model_json_schema()["properties"]
     assert {(d, t) for d in named["dialect"]["enum"] for t in named["transport"]["enum"]} == set(CLIENTS)

@@ -35,14 +35,16 @@ from dtype_cases import (
     turns,
 )
 
-from adapters.grps import KIND
-from adapters.grps.client import HttpClient
-from adapters.grps.options import GrpsMapping, GrpsOptions
-from adapters.grps.proto_client import GrpcClient
-from adapters.pb import message
-from gateway.canonical import InferRequest, InferResponse
-from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed
-from gateway.ports import Call, Description, ModelView, Resolve, UpstreamModel
+from tensorgate.adapters.grps import KIND
+from tensorgate.adapters.grps.client import HttpClient
+from tensorgate.adapters.grps.options import GrpsMapping, GrpsOptions
+from tensorgate.adapters.grps.proto_client import GrpcClient
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, ModelFailed
+from tensorgate.gateway.contract.upstream import Description, UpstreamModel
 
 DIALECT = KIND.make(GrpsOptions())
 PREDICT = "/grps/v1/infer/predict"

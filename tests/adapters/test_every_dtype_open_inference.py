@@ -36,13 +36,15 @@ from dtype_cases import (
     turns,
 )
 
-from adapters.open_inference import KIND
-from adapters.open_inference.client import HttpClient
-from adapters.open_inference.proto_client import GrpcClient
-from adapters.pb import message
-from gateway.canonical import InferRequest, InferResponse, TopK
-from gateway.errors import EncodingFailed, InvalidArgument, ModelFailed
-from gateway.ports import Call, Description, ModelView, Resolve, UpstreamModel
+from tensorgate.adapters.open_inference import KIND
+from tensorgate.adapters.open_inference.client import HttpClient
+from tensorgate.adapters.open_inference.proto_client import GrpcClient
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, ModelFailed
+from tensorgate.gateway.contract.upstream import Description, UpstreamModel
 
 DIALECT = KIND.make(KIND.options())
 INFER = DIALECT.match("POST", "/v2/models/m/infer").endpoint

@@ -38,14 +38,16 @@ from dtype_cases import (
     turns,
 )
 
-from adapters.pb import message
-from adapters.tf_serving import KIND
-from adapters.tf_serving.client import HttpClient
-from adapters.tf_serving.options import TfServingOptions
-from adapters.tf_serving.proto_client import GrpcClient
-from gateway.canonical import InferRequest, InferResponse
-from gateway.errors import EncodingFailed, InvalidArgument, Unsupported
-from gateway.ports import Call, Description, ModelView, Resolve, UpstreamModel
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.tf_serving import KIND
+from tensorgate.adapters.tf_serving.client import HttpClient
+from tensorgate.adapters.tf_serving.options import TfServingOptions
+from tensorgate.adapters.tf_serving.proto_client import GrpcClient
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, Unsupported
+from tensorgate.gateway.contract.upstream import Description, UpstreamModel
 
 TYPED, CONTENT = (KIND.make(TfServingOptions(tensor_content=content)) for content in (False, True))
 REST = TYPED.match("POST", "/v1/models/m:predict").endpoint

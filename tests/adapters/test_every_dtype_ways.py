@@ -22,19 +22,22 @@ from dtype_cases import (
     take,
 )
 
-from adapters import grps, json_cuts, open_inference, tf_serving
-from adapters.grps import message as grps_messages
-from adapters.grps import proto_message as grps_proto
-from adapters.grps import request as grps_request
-from adapters.open_inference import proto_request as v2_proto_request
-from adapters.open_inference import request as v2_request
-from adapters.open_inference.wire import Wire
-from adapters.pb import message
-from adapters.tf_serving import predict_request as tf_request
-from gateway.canonical import InferRequest, InferResponse, bytes_of
-from gateway.errors import GatewayError, InvalidArgument
-from gateway.ports import QUICK_NUMBERS, QUICK_TEXTS, Call, ModelView, NeedsThread, Resolve
-from gateway.shortcuts import SHORTCUTS
+from tensorgate.adapters import grps, open_inference, tf_serving
+from tensorgate.adapters.grps import message as grps_messages
+from tensorgate.adapters.grps import proto_message as grps_proto
+from tensorgate.adapters.grps import request as grps_request
+from tensorgate.adapters.json import cuts as json_cuts
+from tensorgate.adapters.open_inference import proto_request as v2_proto_request
+from tensorgate.adapters.open_inference import request as v2_request
+from tensorgate.adapters.open_inference.wire import Wire
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.tf_serving import predict_request as tf_request
+from tensorgate.gateway.contract.call import Call, MustOffload
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
+from tensorgate.gateway.contract.dialect import INLINE_ENCODE_MAX_NUMBERS, INLINE_ENCODE_MAX_TEXTS, Resolve
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
+from tensorgate.gateway.contract.shortcuts import SHORTCUTS
+from tensorgate.gateway.contract.tensor import bytes_of
 
 MakeModel = Callable[..., ModelView]
 V2, TFS, GRPS = (kind.KIND.make(kind.KIND.options()) for kind in (open_inference, tf_serving, grps))
@@ -426,7 +429,7 @@ def test_much_is_copied_out_of_shared_memory_in_a_thread(datatype: str, make: Ca
             data, count = bytes(size), size // DTYPES[datatype].itemsize
         body, memory = in_memory(datatype, count, size), Memory(data)
         if datatype in COPIED and size > most:
-            with pytest.raises(NeedsThread):
+            with pytest.raises(MustOffload):
                 model.decode(HTTP["v2"], body, in_thread=False, regions=memory)
         else:
             assert (
@@ -444,9 +447,11 @@ def test_much_is_copied_out_of_shared_memory_in_a_thread(datatype: str, make: Ca
 def test_long_replies(dialect: str, datatype: str, make: Callable[[str], Model]) -> None:
     """Over HTTP numbers are written one by one, over gRPC they stay what they are; texts are always many objects."""
     view = make(datatype).view
-    most = QUICK_TEXTS if datatype == "BYTES" else QUICK_NUMBERS
+    most = INLINE_ENCODE_MAX_TEXTS if datatype == "BYTES" else INLINE_ENCODE_MAX_NUMBERS
     for count in (0, 1, most, most + 1):
-        answer = InferResponse({"y": np.zeros(count, DTYPES[datatype]) if most == QUICK_NUMBERS else texts(count)})
+        answer = InferResponse(
+            {"y": np.zeros(count, DTYPES[datatype]) if most == INLINE_ENCODE_MAX_NUMBERS else texts(count)}
+        )
         question = InferRequest(view, {})
         assert HTTP[dialect].is_long(answer, question) == (count > most)
         assert GRPC[dialect].is_long(answer, question) == (count > most and datatype == "BYTES")
@@ -494,7 +499,7 @@ def test_bodies_that_are_read_in_a_thread(dialect: str, lone: bool, make: Callab
         if lone and dialect == "v2":  # by a template
             model.decode(HTTP["v2"], v2_json(key))
         if size > most and (dialect != "grps" or lone):
-            with pytest.raises(NeedsThread):
+            with pytest.raises(MustOffload):
                 model.decode(HTTP[dialect], body, in_thread=False)
         elif dialect != "grps" or lone:
             assert_same(model.decode(HTTP[dialect], body, in_thread=False).inputs["pixel_values_of_images"], key, (16,))
@@ -511,7 +516,7 @@ def test_json_in_front_of_binary_data_that_is_read_in_a_thread(make: Callable[[s
         headers = {"inference-header-content-length": str(size)}
         model = make("FP32")
         if size > most:
-            with pytest.raises(NeedsThread):
+            with pytest.raises(MustOffload):
                 model.decode(HTTP["v2"], body, in_thread=False, headers=headers)
         got = model.decode(HTTP["v2"], body, in_thread=size > most, headers=headers)
         assert_same(got.inputs["pixel_values_of_images"], key, (1024,))
@@ -530,7 +535,7 @@ def test_many_integers_in_typed_fields_are_read_in_a_thread(
         tensor = {"dtype": 9, "tensor_shape": {"dim": [{"size": len(numbers)}]}, "int64_val": numbers}
         body = Predict(model_spec={"name": "m"}, inputs={"pixel_values_of_images": tensor}).SerializeToString()
         if not quick:
-            with pytest.raises(NeedsThread):
+            with pytest.raises(MustOffload):
                 model.decode(GRPC["tf_serving"], body, in_thread=False)
         assert (
             model.decode(GRPC["tf_serving"], body, in_thread=not quick).inputs["pixel_values_of_images"].tolist()
@@ -545,7 +550,7 @@ def test_many_texts_in_content_are_read_in_a_thread(make: Callable[[str], Model]
         tensor = {"dtype": 7, "tensor_shape": {"dim": [{"size": count}]}, "tensor_content": content}
         body = Predict(model_spec={"name": "m"}, inputs={"pixel_values_of_images": tensor}).SerializeToString()
         if count > 1 << 14:
-            with pytest.raises(NeedsThread):
+            with pytest.raises(MustOffload):
                 model.decode(GRPC["tf_serving"], body, in_thread=False)
         assert (
             model.decode(GRPC["tf_serving"], body, in_thread=count > 1 << 14).inputs["pixel_values_of_images"].tolist()

@@ -7,13 +7,22 @@ import numpy as np
 import orjson
 import pytest
 
-from adapters.grps.client import HttpClient as GrpsClient
-from adapters.grps.documents import Documents
-from adapters.open_inference.client import HttpClient
-from adapters.open_inference.events import Events
-from gateway.canonical import DTYPES, InferRequest, InferResponse, Sequence, TensorSpec
-from gateway.errors import EncodingFailed, GatewayError, InvalidArgument, ModelFailed, NotFound, Unavailable
-from gateway.ports import Cutter, Description, ModelView, Reply, UpstreamModel
+from tensorgate.adapters.grps.client import HttpClient as GrpsClient
+from tensorgate.adapters.grps.documents import Documents
+from tensorgate.adapters.open_inference.client import HttpClient
+from tensorgate.adapters.open_inference.events import Events
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, Sequence
+from tensorgate.gateway.contract.errors import (
+    EncodingFailed,
+    GatewayError,
+    InvalidArgument,
+    ModelFailed,
+    NotFound,
+    Unavailable,
+)
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
+from tensorgate.gateway.contract.upstream import Cutter, Description, UpstreamModel
 
 TRITON = b'data: {"model_name":"m","model_version":"1","y":1}\n\ndata: {"model_name":"m","model_version":"1","y":2}\n\n'
 EVENTS = {

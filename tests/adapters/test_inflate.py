@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters import inflate as module
-from adapters.inflate import inflate
-from gateway.errors import BodyTooLarge
+from tensorgate.adapters import inflate as module
+from tensorgate.adapters.inflate import inflate
+from tensorgate.gateway.contract.errors import BodyTooLarge
 
 GZIP = 16 + zlib.MAX_WBITS
 SIZES = [0, 1, 7, 8, 9, 15, 16, 17, 64, 1000]
@@ -77,7 +77,7 @@ def test_the_parser_of_a_large_document_is_not_kept() -> None:
     script = """
 import ctypes, platform
 from pathlib import Path
-from adapters.json_body import read
+from tensorgate.adapters.json.body import read
 
 def resident():
     if platform.libc_ver()[0] == "glibc":

@@ -6,19 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import grps, open_inference, tf_serving
-from adapters.open_inference.wire import Wire
-from gateway.canonical import BYTES, InferRequest, InferResponse, ModelRef, TopK
-from gateway.ports import (
-    QUICK_JSON_BYTES,
-    QUICK_NUMBERS,
-    QUICK_TENSOR_BYTES,
-    QUICK_TEXTS,
-    Call,
+from tensorgate.adapters import grps, open_inference, tf_serving
+from tensorgate.adapters.open_inference.wire import Wire
+from tensorgate.gateway.contract.call import Call, MustOffload
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, TopK
+from tensorgate.gateway.contract.dialect import (
+    INLINE_DECODE_MAX_JSON_BYTES,
+    INLINE_DECODE_MAX_TENSOR_BYTES,
+    INLINE_ENCODE_MAX_NUMBERS,
+    INLINE_ENCODE_MAX_TEXTS,
     Dialect,
-    ModelView,
-    NeedsThread,
 )
+from tensorgate.gateway.contract.tensor import BYTES
 
 MakeModel = Callable[..., ModelView]
 V2, TFS, GRPS = "/v2/models/m/infer", "/v1/models/m:predict", "/grps/v1/infer/predict?model=m-1"
@@ -57,26 +56,26 @@ def numbers(target: str, size: int) -> bytes:
 
 @pytest.mark.parametrize("target", [V2, TFS, GRPS])
 def test_large_bodies_need_a_thread(target: str, view: ModelView) -> None:
-    for size in (QUICK_JSON_BYTES // 2, QUICK_TENSOR_BYTES + 1000):
+    for size in (INLINE_DECODE_MAX_JSON_BYTES // 2, INLINE_DECODE_MAX_TENSOR_BYTES + 1000):
         body = numbers(target, size)
-        if size > QUICK_TENSOR_BYTES:
-            with pytest.raises(NeedsThread):
+        if size > INLINE_DECODE_MAX_TENSOR_BYTES:
+            with pytest.raises(MustOffload):
                 decode(target, view, body)
-        given = decode(target, view, body, in_thread=size > QUICK_TENSOR_BYTES)
+        given = decode(target, view, body, in_thread=size > INLINE_DECODE_MAX_TENSOR_BYTES)
         np.testing.assert_array_equal(given.inputs["x"], np.full(size // 6, 0.125, np.float32))
 
 
 @pytest.mark.parametrize("target", [V2, TFS, GRPS])
 def test_documents_need_a_thread_sooner(target: str, view: ModelView) -> None:
-    body = b'{"other": ["' + b"a" * QUICK_JSON_BYTES + b'"],' + numbers(target, 60)[1:]
-    with pytest.raises(NeedsThread):
+    body = b'{"other": ["' + b"a" * INLINE_DECODE_MAX_JSON_BYTES + b'"],' + numbers(target, 60)[1:]
+    with pytest.raises(MustOffload):
         decode(target, view, body)
     assert decode(target, view, body, in_thread=True).inputs["x"].size == 10
 
 
 @pytest.mark.parametrize("target", [V2, TFS])
 def test_nobody_knows_how_long_compressed_bodies_are(target: str, view: ModelView) -> None:
-    with pytest.raises(NeedsThread):
+    with pytest.raises(MustOffload):
         decode(target, view, b"x", headers={"content-encoding": "gzip"})
 
 
@@ -86,10 +85,10 @@ def is_long(target: str, view: ModelView, answer: InferResponse, **more: Any) ->
 
 @pytest.mark.parametrize("target", [V2, TFS, GRPS])
 def test_long_answers(target: str, view: ModelView) -> None:
-    texts = np.full(QUICK_TEXTS + 1, b"a", BYTES)
+    texts = np.full(INLINE_ENCODE_MAX_TEXTS + 1, b"a", BYTES)
     for array, expected in [
-        (np.zeros(QUICK_NUMBERS), False),
-        (np.zeros(QUICK_NUMBERS + 1), True),
+        (np.zeros(INLINE_ENCODE_MAX_NUMBERS), False),
+        (np.zeros(INLINE_ENCODE_MAX_NUMBERS + 1), True),
         (texts[1:], False),
         (texts, True),
         (np.array([b"a" * 100_000], BYTES), True),
@@ -100,7 +99,7 @@ def test_long_answers(target: str, view: ModelView) -> None:
 
 def test_tensors_as_bytes_are_not_long(view: ModelView) -> None:
     many = InferResponse({"y": np.zeros(1_000_000)})
-    texts = InferResponse({"y": np.full(QUICK_TEXTS + 1, b"a", BYTES)})
+    texts = InferResponse({"y": np.full(INLINE_ENCODE_MAX_TEXTS + 1, b"a", BYTES)})
     binary = Wire(frozenset({"y"}), "")
     assert not is_long(V2, view, many, wire=binary)
     assert is_long(V2, view, texts, wire=binary)

@@ -13,15 +13,13 @@ import numpy as np
 import pytest
 import yaml
 
-from backends.device import cuda_devices
-from gateway.app import App, registries
-from gateway.canonical import InferRequest, InferResponse, ModelRef, OutputRequest
-from gateway.config import load_config
-from gateway.errors import (
-    GatewayError,
-)
-from gateway.inventory import Snapshot
-from gateway.job import Job
+from tensorgate.backends.execution.device import cuda_devices
+from tensorgate.gateway.app import App, registries
+from tensorgate.gateway.config import load_config
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, OutputRequest
+from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.engine.pending_request import PendingRequest
+from tensorgate.gateway.models.loaded_models import Snapshot
 
 WITHIN_S = 10.0
 X = {"name": "x", "datatype": "FP32", "shape": [-1]}
@@ -68,10 +66,12 @@ class World:
     def view(self, name: str) -> Any:
         return self.app.router.resolve(ModelRef(name))
 
-    def submit(self, name: str, x: Any = (), *outputs: str, **facts: Any) -> Job:
+    def submit(self, name: str, x: Any = (), *outputs: str, **facts: Any) -> PendingRequest:
         inputs = facts.pop("inputs", None) or {"x": np.asarray(x, np.float32)}
         view = self.view(name)
-        job: Job = view.handle.submit(InferRequest(view, inputs, outputs=tuple(map(OutputRequest, outputs)), **facts))
+        job: PendingRequest = view.handle.submit(
+            InferRequest(view, inputs, outputs=tuple(map(OutputRequest, outputs)), **facts)
+        )
         return job
 
     async def all(self, name: str, x: Any = (), *outputs: str, **facts: Any) -> list[InferResponse]:

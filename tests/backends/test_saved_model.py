@@ -11,16 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.pb import message
-from backends.saved_model import KIND, library
-from backends.saved_model import backend as backend_module
-from backends.saved_model.failures import plain, told
-from backends.saved_model.ranks import operations_of, takes_any_rank
-from backends.saved_model.signatures import read_signatures
-from gateway.app import registries
-from gateway.canonical import DTYPES, InferRequest, TensorSpec
-from gateway.errors import Exhausted, InvalidArgument, ModelFailed, NotFound, ShapeMismatch, Unsupported
-from gateway.ports import Call, ModelSource
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.backends.saved_model import KIND, library
+from tensorgate.backends.saved_model import backend as backend_module
+from tensorgate.backends.saved_model.failures import plain, told
+from tensorgate.backends.saved_model.ranks import operations_of, takes_any_rank
+from tensorgate.backends.saved_model.signatures import read_signatures
+from tensorgate.gateway.app import registries
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.errors import (
+    Exhausted,
+    InvalidArgument,
+    ModelFailed,
+    NotFound,
+    ShapeMismatch,
+    Unsupported,
+)
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 NAME = "tensorflow/serving/"
 

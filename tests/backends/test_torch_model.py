@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from backends.torch_model import KIND
-from backends.torch_model.archive import _objections, form_of
-from backends.torch_model.backend import TorchBackend
-from backends.torch_model.failures import plain, told
-from backends.torch_model.names import Results, leaves, places
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.errors import InvalidArgument, ModelFailed, OutOfMemory
-from gateway.ports import ModelSource
+from tensorgate.backends.torch_model import KIND
+from tensorgate.backends.torch_model.archive import _objections, form_of
+from tensorgate.backends.torch_model.backend import TorchBackend
+from tensorgate.backends.torch_model.failures import plain, told
+from tensorgate.backends.torch_model.names import Results, leaves, places
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed, OutOfMemory
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 FORMS = {
     "script": ["m/data.pkl", "m/constants.pkl", "m/code/__torch__.py"],

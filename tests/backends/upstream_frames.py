@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from backends.remote.grpc_connection import GrpcConnection
-from gateway.ports import Ask
+from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.gateway.contract.upstream import Ask
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 PREFACE_BYTES = 24
 SETTINGS = bytes.fromhex("000000 04 00 00000000")
 OPENING = bytes.fromhex("00000e 01 04 00000001") + bytes.fromhex("88 0f10 0a") + b"abcdefghij"
@@ -65,7 +65,7 @@ async def served(serve: Serve) -> AsyncIterator[GrpcConnection]:
             writer.close()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    connection = GrpcConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MOST_BYTES)
+    connection = GrpcConnection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", MAX_BYTES)
     try:
         yield connection
     finally:

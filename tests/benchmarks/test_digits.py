@@ -19,7 +19,7 @@ from benchmarks import digits
 from benchmarks.digits import BODIES, Contest, Line, make_body, report, verdict, wanted
 from benchmarks.digits_cuda import LEVELS, ROUNDED, SOURCE, Parser
 
-BUILT = importlib.util.find_spec("adapters._numbers") is not None
+BUILT = importlib.util.find_spec("tensorgate.adapters._native._numbers") is not None
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler here")
 needs_scanner = pytest.mark.skipif(not BUILT, reason="no compiled helper here")
 

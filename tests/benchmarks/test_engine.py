@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from backends.device import cuda_devices
 from benchmarks import engine, gpu
 from benchmarks.engine import CASES, Round, line
 from benchmarks.engine_room import Pressed
 from benchmarks.table import table
-from gateway.ports import Traffic
+from tensorgate.backends.execution.device import cuda_devices
+from tensorgate.gateway.contract.execution import Traffic
 
 SHORT = ("--rounds", "1", "--seconds", "0.02")
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import shortcuts
 from benchmarks.servers import Failed
 from benchmarks.wrk import Round
-from gateway.shortcuts import SHORTCUTS
+from tensorgate.gateway.contract.shortcuts import SHORTCUTS
 
 CASES = shortcuts.cases()
 

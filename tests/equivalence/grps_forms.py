@@ -26,7 +26,7 @@ from spoilt import spoil_proto, spoilt
 from truth import Arrays, Refused
 from wire import Message, Reply
 
-from adapters.pb import enum, message
+from tensorgate.adapters.protobuf.messages import enum, message
 
 _TYPES: Final[Mapping[str, tuple[str, str]]] = {
     "UINT8": ("DT_UINT8", "flat_uint8"), "INT8": ("DT_INT8", "flat_int8"), "INT16": ("DT_INT16", "flat_int16"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 TYPES = {"FP16": "float16", "FP32": "float32", "FP64": "float64"}
 

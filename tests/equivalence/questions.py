@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from wire import Message
 from worlds import World
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 JSON = (("Content-Type", "application/json"),)
 

@@ -48,7 +48,7 @@ def server(file: Path, name: str, plain: str = "") -> Iterator[Gateway]:
         del environment[VARIABLE]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", str(file)],
+            [sys.executable, "-m", "tensorgate", "serve", str(file)],
             cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
     gateway = Gateway(process, log)

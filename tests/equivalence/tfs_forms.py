@@ -27,7 +27,7 @@ from spoilt import spoil_proto, spoilt
 from truth import Arrays, Asked, Model, answers
 from wire import Message, Reply
 
-from adapters.pb import enum, message
+from tensorgate.adapters.protobuf.messages import enum, message
 
 
 def _path(ask: Ask, verb: str) -> str:

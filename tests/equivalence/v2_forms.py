@@ -28,7 +28,7 @@ from spoilt import spoil_proto, spoilt
 from truth import DTYPES, Arrays, Refused
 from wire import Message, Reply
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 
 def _path(ask: Ask, verb: str) -> str:

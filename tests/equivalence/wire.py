@@ -18,7 +18,7 @@ import grpc
 import hpack
 from h2_wire import MAGIC, data, frame, in_frames, message, messages, number, reset, settings, window
 
-from gateway.http2_frames import (
+from tensorgate.gateway.wire.http2_frames import (
     ACK,
     CONTINUATION,
     DATA,

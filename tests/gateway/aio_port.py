@@ -13,14 +13,14 @@ from urllib.parse import unquote
 import grpc
 import numpy as np
 
-from gateway.errors import Code
-from gateway.grpc_exchange import Bounds, Handler, Handlers
-from gateway.grpc_streams import short_detail
-from gateway.http_body import Body
-from gateway.patience import Patience
-from gateway.ports import Buffer, Peer, Reply
-from gateway.request_id import REQUEST_ID
-from gateway.traffic import Counts
+from tensorgate.gateway.contract.call import Buffer, Peer, Reply
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.telemetry.connection_metrics import Counts
+from tensorgate.gateway.telemetry.request_id import REQUEST_ID
+from tensorgate.gateway.transport.grpc_exchange import Bounds, Handler, Handlers
+from tensorgate.gateway.transport.grpc_streams import short_detail
+from tensorgate.gateway.transport.timeouts import ClientTimeouts
+from tensorgate.gateway.wire.http1_body import Body
 
 log: Final = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ QUIET_S: Final = 0.02
 """So long nobody has asked anything: then nobody is about to, who waits for an answer; not on a busy machine, either,
 where a client that is to ask may wait for a core.
 """
-MOST_LOOKS: Final = 20
+MAX_LOOKS: Final = 20
 """Callers who ask without waiting for answers may never be quiet."""
 GOES_OUT_S: Final = 0.002
 COPIED_IN_THREAD_BYTES: Final = 1 << 20
@@ -56,7 +56,12 @@ class AioServer:
     """One address."""
 
     def __init__(
-        self, handlers: Handlers, counts: Counts, bounds: Bounds, tls: None = None, patience: Patience | None = None
+        self,
+        handlers: Handlers,
+        counts: Counts,
+        bounds: Bounds,
+        tls: None = None,
+        timeouts: ClientTimeouts | None = None,
     ) -> None:
         self._handlers = handlers
         self._counts = counts
@@ -96,7 +101,7 @@ class AioServer:
         moment. Who waits for one asks nothing else meanwhile; everything that was asked is taken; and the word
         that this connection ends leaves before the answers, so that the next question goes elsewhere.
         """
-        for _ in range(MOST_LOOKS):
+        for _ in range(MAX_LOOKS):
             before = self.begun
             await asyncio.sleep(QUIET_S)  # real time: grpc tells nobody what it still has
             if self.begun == before:

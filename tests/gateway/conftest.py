@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from toy_rpc import LANES, Model, Toy, toy_port
 
-from gateway.ports import ModelView
+from tensorgate.gateway.contract.canonical import ModelView
 
 
 @pytest.fixture(params=LANES, ids=lambda lane: "lane" if lane else "grpc.aio")

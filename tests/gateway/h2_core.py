@@ -10,14 +10,14 @@ from typing import Any
 import h2_wire as h2
 from h2_wire import Wire
 
-from gateway.errors import Code
-from gateway.grpc_connection import Connection
-from gateway.grpc_exchange import Bounds, Handler, Rpc
-from gateway.http2 import new_scratch
-from gateway.http2_frames import FRAME, FRAME_BYTES, FrameBudget
-from gateway.patience import Patience
-from gateway.ports import Reply
-from gateway.traffic import Counts
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.telemetry.connection_metrics import Counts
+from tensorgate.gateway.transport.grpc_connection import Connection
+from tensorgate.gateway.transport.grpc_exchange import Bounds, Handler, Rpc
+from tensorgate.gateway.transport.timeouts import ClientTimeouts
+from tensorgate.gateway.wire.http2 import new_scratch
+from tensorgate.gateway.wire.http2_frames import FRAME, FRAME_BYTES, FrameBudget
 
 ASK, HOLD, NOBODY = "/core.Core/Ask", "/core.Core/Hold", "/core.Core/Nobody"
 BEGUN = h2.MAGIC + h2.settings()
@@ -128,7 +128,7 @@ class Core:
         )
         lane: Any = SimpleNamespace(
             bounds=Bounds(message, metadata, streams), handlers=handlers, scratch=_SCRATCH, clients=set(), greeting=b"",
-            parting=False, loop=loop, counts=Counts(), most_streams=streams, patience=Patience(),
+            draining=False, loop=loop, counts=Counts(), max_streams=streams, timeouts=ClientTimeouts(),
             forget=lambda connection: None,
         )  # fmt: skip
         self.connection = Connection(lane, FrameBudget(clock or Clock()))

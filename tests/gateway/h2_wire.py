@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import hpack
 
-from gateway.http2_frames import (
+from tensorgate.gateway.wire.http2_frames import (
     ACK,
     CANCEL,
     CONTINUATION,
@@ -35,7 +35,7 @@ from gateway.http2_frames import (
     SETTINGS,
     WINDOW_UPDATE,
 )
-from gateway.http2_frames import frame as head_of
+from tensorgate.gateway.wire.http2_frames import frame as head_of
 
 PRIORITY_FRAME = 2
 TABLE, PUSH, STREAMS, WINDOW, FRAME, HEADER_LIST = 1, 2, 3, 4, 5, 6

@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 from waiting import settles, until
 
-from adapters.open_inference import KIND, OpenInferenceOptions
-from gateway.canonical import BYTES, InferRequest, InferResponse, ModelRef, TensorSpec
-from gateway.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound
-from gateway.http_server import HttpLimits, HttpListener
-from gateway.meter import Meter
-from gateway.metrics import Metrics
-from gateway.model import Model, ModelPlan
-from gateway.ports import Computation, Observe
-from gateway.questions import ServerDescription
-from gateway.service import Service
-from gateway.sockets import bind
-from gateway.waiting import LevelPolicy, QueuePolicy
+from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
+from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound
+from tensorgate.gateway.contract.execution import Computation, Observe
+from tensorgate.gateway.contract.questions import ServerDescription
+from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
+from tensorgate.gateway.engine.model import Model, ModelSpec
+from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
+from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
+from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.service import Service
+from tensorgate.gateway.transport.http_server import HttpLimits, HttpListener
+from tensorgate.gateway.transport.sockets import bind
 
 SSE = "text/event-stream; charset=utf-8"
 NOT_ONE = (
@@ -97,8 +98,8 @@ class House:
     def _model(name: str, talker: Talker) -> Model:
         inputs, outputs = (TensorSpec("text_input", BYTES, (1,)),), (TensorSpec("text_output", BYTES, (1,)),)
         computation = Computation((talker,), inputs, outputs, inputs, 0, "python", "cpu")
-        plan = ModelPlan(QueuePolicy(levels=(LevelPolicy(max_queue_size=0 if name == "full" else 8),)))
-        return Model(name, 1, (1,), computation, plan, Meter(lambda *_: None, lambda _: None))
+        plan = ModelSpec(QueuePolicy(levels=(LevelPolicy(max_queue_size=0 if name == "full" else 8),)))
+        return Model(name, 1, (1,), computation, plan, SchedulerMetrics(lambda *_: None, lambda _: None))
 
     def resolve(self, ref: ModelRef) -> Any:
         if ref.name not in self.models:
@@ -264,7 +265,7 @@ async def test_a_client_that_leaves_stops_the_model(house: House) -> None:
     writer.close()
     await until(house.talker.closed.is_set)
     [request] = house.talker.requests
-    assert request.lifeline.cut
+    assert request.cancellation.cut
     await until(lambda: b'code="CANCELLED",dialect="open_inference",method="generate_stream"' in house.metrics.render())
 
 
@@ -273,7 +274,7 @@ async def test_a_client_that_leaves_before_the_first_event_stops_the_model(house
     writer.write(say("wait forever"))
     await until(lambda: house.talker.requests)
     writer.close()
-    await until(lambda: house.talker.requests[0].lifeline.cut)
+    await until(lambda: house.talker.requests[0].cancellation.cut)
     house.talker.go_on.set()
     await until(house.talker.closed.is_set)
     assert house.talker.said <= 1

@@ -9,9 +9,9 @@ import grpc
 import pytest
 import yaml
 
-from adapters.pb import message
-from gateway.app import App, registries
-from gateway.config import load_config
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.app import App, registries
+from tensorgate.gateway.config import load_config
 
 MODELS = """
 class Words:

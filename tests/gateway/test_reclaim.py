@@ -15,9 +15,10 @@ import pytest
 import yaml
 from waiting import Clock, until
 
-from gateway import app, inventory
-from gateway.app import App, registries
-from gateway.config import load_config
+from tensorgate.gateway import app
+from tensorgate.gateway.app import App, registries
+from tensorgate.gateway.config import load_config
+from tensorgate.gateway.models import loaded_models as inventory
 
 MODEL = """
 TABLE = {}
@@ -114,7 +115,7 @@ def test_glibc_gives_back_what_is_free() -> None:
     program = """
 import gc
 import numpy as np
-from gateway import app
+from tensorgate.gateway import app
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 app.tune_process()

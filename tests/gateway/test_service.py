@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway import service as service_module
-from gateway.canonical import InferRequest, InferResponse, TopK
-from gateway.errors import Code, GatewayError, InvalidArgument
-from gateway.metrics import Metrics
-from gateway.ports import QUICK_TEXTS, Call, Endpoint, ModelView, NeedsThread, Reply
-from gateway.questions import InferTogether, ServerDescription, ServerLive
-from gateway.service import LARGE_BODY_BYTES, Service
+from tensorgate.gateway import service as service_module
+from tensorgate.gateway.contract.call import Call, MustOffload, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK
+from tensorgate.gateway.contract.dialect import INLINE_ENCODE_MAX_TEXTS, Endpoint
+from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument
+from tensorgate.gateway.contract.questions import InferTogether, ServerDescription, ServerLive
+from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 
 
 class Answering:
@@ -34,7 +35,9 @@ class Answering:
         pass
 
 
-@pytest.mark.parametrize(("count", "elsewhere"), [(QUICK_TEXTS // 2, False), (QUICK_TEXTS // 2 + 1, True)])
+@pytest.mark.parametrize(
+    ("count", "elsewhere"), [(INLINE_ENCODE_MAX_TEXTS // 2, False), (INLINE_ENCODE_MAX_TEXTS // 2 + 1, True)]
+)
 async def test_many_classes_are_written_in_a_thread(
     count: int, elsewhere: bool, make_model: Callable[..., ModelView]
 ) -> None:
@@ -75,7 +78,7 @@ async def test_a_decode_that_needs_a_thread_gets_one() -> None:
     def decode(call: Call, resolve: Any) -> ServerLive:
         tries.append((call.in_thread, threading.current_thread() is threading.main_thread()))
         if not call.in_thread:
-            raise NeedsThread
+            raise MustOffload
         return ServerLive()
 
     nobody: Any = type("Nobody", (), {"resolve": None, "resolver": lambda self, call: None})()
@@ -190,7 +193,7 @@ async def test_what_large_bodies_leave_is_given_back_once_they_are_over(
         loop.call_soon_threadsafe(trimmed.set)
 
     def decode(call: Call, resolve: Any) -> Any:
-        call.check_quick(LARGE_BODY_BYTES)
+        call.check_inline(LARGE_BODY_BYTES)
         return ServerLive()
 
     class Nobody:

@@ -14,15 +14,16 @@ from typing import Any
 from aio_port import AioServer
 from waiting import until
 
-from gateway.canonical import InferRequest, InferResponse, ModelRef
-from gateway.errors import Code, GatewayError, InvalidArgument
-from gateway.grpc_exchange import Bounds
-from gateway.grpc_lane import GrpcLane
-from gateway.grpc_server import GrpcListener
-from gateway.metrics import Metrics
-from gateway.ports import Call, Dialect, Endpoint, Match, ModelView, Reply, Resolve
-from gateway.questions import ServerDescription
-from gateway.service import Service
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
+from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument
+from tensorgate.gateway.contract.questions import ServerDescription
+from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.service import Service
+from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_port import GrpcListener
+from tensorgate.gateway.transport.grpc_server import GrpcServer
 
 ECHO, TELL, BIG, FAIL, HOLD = (f"/toy.Toy/{name}" for name in ("Echo", "Tell", "Big", "Fail", "Hold"))
 COUNT, CHAT = "/toy.Toy/Count", "/toy.Toy/Chat"
@@ -167,7 +168,7 @@ async def toy_port(
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
     service.started = True
     bounds = Bounds(LIMIT, metadata, streams, connections)
-    listener = GrpcListener(service, [make_dialect()], bounds, speak=GrpcLane if lane else AioServer, **options)
+    listener = GrpcListener(service, [make_dialect()], bounds, speak=GrpcServer if lane else AioServer, **options)
     toy = Toy(model, service, listener, lane)
     toy.port = await listener.start("127.0.0.1", 0)
     try:

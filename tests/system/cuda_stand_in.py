@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.ops import affine_cuda
+from tensorgate.backends.ops import affine_cuda
 
 CUDA = """
 #include <cstddef>

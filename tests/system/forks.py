@@ -85,8 +85,8 @@ def _end(parent: subprocess.Popen[str]) -> None:
 
 def _fork_for(requests: IO[str]) -> int:
     """The parent, until nobody asks any more, and then 0; and in each fork the status that its command ends with."""
-    from gateway import __main__ as command
-    from gateway import app, check, config, serving  # noqa: F401
+    from tensorgate.gateway import app, config
+    from tensorgate.gateway.cli import main as command
 
     config.config_class(app.registries())
     for line in requests:

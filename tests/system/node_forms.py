@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from adapters import CLIENTS
-from adapters.pb import enum, message
-from gateway.app import client_of
-from gateway.canonical import BYTES, DTYPES, InferRequest, datatype_of
-from gateway.ports import Ask, Client, Description, ModelView, Reply, UpstreamModel
+from tensorgate.adapters import CLIENTS
+from tensorgate.adapters.protobuf.messages import enum, message
+from tensorgate.gateway.app import client_of
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.canonical import InferRequest, ModelView
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, datatype_of
+from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 Arrays = Mapping[str, Any]
 JSON = {"Content-Type": "application/json"}

@@ -24,13 +24,12 @@ import onnxruntime
 from node_cases import Direct, NodeCase, ask_directly, close, collect, same
 from node_forms import FORMS, Form, Refused
 
-from backends.remote.connection import HttpConnection
-from backends.remote.grpc_connection import GrpcConnection
-from gateway.app import App, registries
-from gateway.canonical import ModelRef
-from gateway.config import load_config
-from gateway.errors import GatewayError
-from gateway.ports import ModelView
+from tensorgate.backends.remote.connection import HttpConnection
+from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.gateway.app import App, registries
+from tensorgate.gateway.config import load_config
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.errors import GatewayError
 
 TOTALS = Path(__file__).with_name("onnx_nodes.json")
 ANSWERS_WITHIN_S = 30.0

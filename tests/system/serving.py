@@ -26,7 +26,7 @@ ANSWERS_WITHIN_S = 60.0
 JSON = {"Content-Type": "application/json"}
 SERIES = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
 RAISED = re.compile(
-    r"^\S+ \S+ ERROR gateway\.failure_log: .*\n"
+    r"^\S+ \S+ ERROR tensorgate\.gateway\.telemetry\.failure_log: .*\n"
     r"(?:Traceback .*\n(?: .*\n)*.*\n(?:\n(?:During handling|The above exception).*\n\n)?)*",
     re.MULTILINE,
 )
@@ -204,7 +204,7 @@ def started(log: Path, *options: str, python: Path | None = None) -> Iterator[Ga
     else:
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [python, "-m", "gateway", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+                [python, "-m", "tensorgate", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
             )
     try:
         yield Gateway(process, log)

@@ -30,7 +30,7 @@ import uvloop
 from serving import HOST, Gateway, Series, demo_config, running
 from soak_cases import GOOD, GOOD_GRPC, PREDICT, Case, nonsense, nonsense_grpc
 
-from adapters.pb import message as message_class
+from tensorgate.adapters.protobuf.messages import message as message_class
 
 LEAVE, NONSENSE = 0.02, 0.01
 GRPC_SHARE, CHANNELS = 0.1, 8

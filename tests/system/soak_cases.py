@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from serving import DEMO
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 DIGITS = (0, 2, 3, 5, 7, 9)
 IMAGES = {digit: json.loads((DEMO.parent / f"demo/images/{digit}.json").read_bytes()) for digit in DIGITS}

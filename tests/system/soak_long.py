@@ -36,7 +36,7 @@ RELOADED = ("half_plus_two", "echo", "upper")
 GUEST_WIDTH = 2048
 """Of a matrix of random weights: 16 MB."""
 PAUSE_S = 0.2
-LEAST_SAMPLES = 30
+MIN_SAMPLES = 30
 """Of memory, one a second, to speak of thirds."""
 
 MOODY = '''
@@ -203,7 +203,7 @@ def floors(sizes: list[int]) -> list[float]:
 
 
 def climbs(what: str, sizes: list[int]) -> Iterator[str]:
-    if len(sizes) < LEAST_SAMPLES:
+    if len(sizes) < MIN_SAMPLES:
         return
     _, second, last = floors(sizes)
     if last > second * FLAT_SHARE and last > second + FLAT_BYTES:
@@ -213,7 +213,7 @@ def climbs(what: str, sizes: list[int]) -> Iterator[str]:
 def report(operator: Operator, sizes: list[int], device: list[int]) -> Iterator[str]:
     yield ", ".join(f"{count} {what}" for what, count in sorted(operator.done.items()))
     for what, seen in (("host", sizes), ("GPU", device)):
-        if len(seen) >= LEAST_SAMPLES:
+        if len(seen) >= MIN_SAMPLES:
             yield f"floor of the {what}'s memory in each third, MB: {[round(size / 1e6, 1) for size in floors(seen)]}"
 
 

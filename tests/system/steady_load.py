@@ -22,7 +22,7 @@ import grpc
 import numpy as np
 from serving import HOST, Gateway
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 MODEL = '''
 class Times:
@@ -36,7 +36,7 @@ class Times:
 '''
 CLIENTS_OF_EACH = 2
 PATIENCE_S = 10.0
-MOST_TRIES = 20
+MAX_TRIES = 20
 
 
 def times(path: str, factor: float) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Load:
         before, begun = set(self.allowed), time.monotonic()
         answer = b""
         try:
-            for _ in range(MOST_TRIES):
+            for _ in range(MAX_TRIES):
                 try:
                     async with asyncio.timeout(PATIENCE_S):
                         answer = await client.ask(target, body)

@@ -18,7 +18,7 @@ import grpc
 import pytest
 from serving import HOST, Gateway, demo_config, running
 
-from adapters import pb
+from tensorgate.adapters.protobuf import messages as pb
 
 SHARED = Path("/dev/shm")  # noqa: S108 - Linux has it there
 KEY = "0123456789abcdef"

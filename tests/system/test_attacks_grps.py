@@ -11,8 +11,8 @@ import yaml
 from serving import HOST, Gateway, demo_config, running
 from test_attacks import SECRETS, Bystanders
 
-from adapters.pb import message
-from adapters.wire_format import varint
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import varint
 
 GrpsMessage = message("grps.protos.v1.GrpsMessage")
 SERVICE = "/grps.protos.v1.GrpsService"

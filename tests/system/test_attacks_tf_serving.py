@@ -23,7 +23,7 @@ from test_attacks import (
 )
 from waiting import wait_until
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
 MODEL = "/tensorflow.serving.ModelService/"

@@ -18,7 +18,7 @@ from serving import HOST, Gateway, demo_config, running
 from test_attacks import LIMIT_BYTES, SECRETS, WITHIN_S, Body, Bystanders, closing_connection, read_answer
 from waiting import wait_until
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 SERVICE = "/inference.GRPCInferenceService"
 METHODS = (

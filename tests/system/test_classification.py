@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from serving import DEMO, Gateway, demo_config
 
-from gateway.canonical import DTYPES
+from tensorgate.gateway.contract.tensor import DTYPES
 
 LABELS = (DEMO.parent / "demo/models/digits/labels.txt").read_text().splitlines()
 

@@ -18,8 +18,8 @@ import pytest
 import yaml
 from waiting import wait_until
 
-from gateway.app import registries
-from gateway.config import load_config
+from tensorgate.gateway.app import registries
+from tensorgate.gateway.config import load_config
 
 pytestmark = pytest.mark.heavy  # a minute: every page starts servers
 
@@ -40,7 +40,7 @@ words = sys.argv[1:]
 if words[0] in ("call", "health", "models") and not {{"--url", "--grpc"}} & {{*words}}:
     words += ["--url", "http://localhost:{port}"]
 os.environ["PYTHONPATH"] = "{root}"
-os.execv(sys.executable, [sys.executable, "-m", "gateway", *words])
+os.execv(sys.executable, [sys.executable, "-m", "tensorgate", *words])
 """
 
 CURL = """#!{python}

@@ -13,7 +13,7 @@ import yaml
 from onnx import TensorProto, helper
 from serving import HOST, Gateway, command, running
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 SERVER = """
 interface: {framework: http+grpc, host: 0.0.0.0, port: "7080, 7081", customized_predict_http: {path: /v1/predict}}

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 from PIL import Image
 from serving import HOST, Gateway
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABELS = ["cat", "dog", "horse", "ship", "truck"]

@@ -26,7 +26,7 @@ def test_the_demo_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     file, log = tmp_path / "demo.yaml", tmp_path / "demo.log"
     file.write_text(demo_config(every={"device": "cpu"}))
     watch = Watch(tmp_path)
-    with watched(watch, [sys.executable, "-m", "gateway", "serve", file], ROOT, log) as process:
+    with watched(watch, [sys.executable, "-m", "tensorgate", "serve", file], ROOT, log) as process:
         gateway = Gateway(process, log)
         gateway.wait_until_ready()
         assert gateway.post("/v2/models/add_sub/infer", {"inputs": ADD}).status == 200

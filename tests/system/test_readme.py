@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from serving import Gateway
 
-from gateway.app import registries
-from gateway.config import load_config
+from tensorgate.gateway.app import registries
+from tensorgate.gateway.config import load_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_commands_print_what_is_shown(command: str, output: str, demo: Gateway, 
     host = demo.url.removeprefix("http://")
     command = command.replace("localhost:8000", host)
     command = re.sub(r"^tensorgate (call|health|models)(.*)", rf"tensorgate \1\2 --url {demo.url}", command)
-    command = re.sub(r"^tensorgate ", f"{sys.executable} -m gateway ", command)
+    command = re.sub(r"^tensorgate ", f"{sys.executable} -m tensorgate ", command)
     told = subprocess.run(
         ["bash", "-c", command], cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=30
     )

@@ -25,7 +25,7 @@ from client_scripts import SCRIPTS, Outcomes, checks_of, environment, run_script
 from serving import RAISED
 from waiting import wait_until
 
-from gateway.canonical import DTYPES
+from tensorgate.gateway.contract.tensor import DTYPES
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "config/demo.yaml"
@@ -153,7 +153,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     file.write_text(configuration())
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", str(file), "--log-level", "warning"],
+            [sys.executable, "-m", "tensorgate", "serve", str(file), "--log-level", "warning"],
             cwd=ROOT,
             stdout=output,
             stderr=subprocess.STDOUT,

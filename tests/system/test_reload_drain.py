@@ -15,7 +15,7 @@ from serving import Gateway, running
 from steady_load import MODEL, loaded, times
 from waiting import until, wait_until
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 KEY = {"x-admin": "secret"}
 APPLIED = "tensorgate_config_reloads_total"

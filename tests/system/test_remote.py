@@ -16,13 +16,13 @@ from relays import address, front, infer, listening, remote
 from serving import Gateway, demo_config, running, started
 from waiting import wait_until
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 WAYS = [(dialect, transport) for dialect in ("open_inference", "tf_serving", "grps") for transport in ("grpc", "http")]
 SLOW = """
 import time
 import numpy as np
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 class Slow:
     def __init__(self, context):
@@ -382,7 +382,7 @@ def test_grps_streams_through(transport: str, upstream: Gateway, tmp_path: Path)
 TALKER = """
 import os, time
 import numpy as np
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 class Talker:
     def __init__(self, context):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from serving import HOST, Gateway
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 Serve = Callable[[str], Gateway]
 PREDICTION = "/tensorflow.serving.PredictionService/"

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from serving import HOST, Gateway, demo_config
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 Serve = Callable[[str], Gateway]
 PREDICTION, MODEL = "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/"

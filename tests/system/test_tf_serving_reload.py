@@ -17,7 +17,7 @@ from google.protobuf import text_format
 from serving import DEMO, HOST, Gateway, running
 from waiting import wait_until
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 PACKAGE = "tensorflow.serving"
 MODELS = DEMO.parent / "demo/models"

@@ -16,7 +16,7 @@ import pytest
 from client_scripts import environment
 from serving import HOST, Gateway
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 

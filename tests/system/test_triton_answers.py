@@ -19,7 +19,7 @@ import pytest
 import yaml
 from serving import running
 
-from gateway.page import page
+from tensorgate.gateway.page import page
 
 FOLDER = Path(__file__).parent / "triton"
 TRITON: dict[str, dict[str, Any]] = json.loads((FOLDER / "answers.json").read_text())

@@ -19,7 +19,7 @@ from relays import address, infer, listening, remote
 from serving import Gateway, command, running
 from waiting import wait_until
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 PLUS = """
 import os, time

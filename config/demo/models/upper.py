@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 
 class Upper:

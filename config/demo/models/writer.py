@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 LONGEST_PROMPT: Final = 2000
 MOST_TOKENS: Final = 1024

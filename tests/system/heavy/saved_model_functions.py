@@ -15,13 +15,14 @@ import checks
 import ml_dtypes
 import numpy as np
 
-from backends.device import Device
-from backends.saved_model import KIND
-from backends.saved_model.device import DeviceFunctions
-from backends.saved_model.library import import_tensorflow
-from gateway.canonical import DTYPES, InferRequest
-from gateway.errors import InvalidArgument
-from gateway.ports import ModelSource
+from tensorgate.backends.execution.device import Device
+from tensorgate.backends.saved_model import KIND
+from tensorgate.backends.saved_model.device import DeviceFunctions
+from tensorgate.backends.saved_model.library import import_tensorflow
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.tensor import DTYPES
 
 Array = np.ndarray[Any, Any]
 NAMES = {"FP16": "half", "BF16": "bfloat16", "FP32": "float32", "FP64": "float64", "BYTES": "string"}

@@ -15,17 +15,17 @@ import pytest
 from cuda_stand_in import OnGpu, StandIn
 from PIL import Image
 
-from backends.ops import affine_cuda, resampling
-from backends.ops.affine import Affine, Pass
-from backends.ops.center_crop import KIND as CENTER_CROP
-from backends.ops.decode_image import KIND as DECODE
-from backends.ops.fusion import fuse
-from backends.ops.normalize import KIND as NORMALIZE
-from backends.ops.pad import KIND as PAD
-from backends.ops.resize import KIND as RESIZE
-from backends.ops.transpose import KIND as TRANSPOSE
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.ports import Op, OpKind
+from tensorgate.backends.ops import affine_cuda, resampling
+from tensorgate.backends.ops.affine import Affine, Pass
+from tensorgate.backends.ops.center_crop import KIND as CENTER_CROP
+from tensorgate.backends.ops.decode_image import KIND as DECODE
+from tensorgate.backends.ops.fusion import fuse
+from tensorgate.backends.ops.normalize import KIND as NORMALIZE
+from tensorgate.backends.ops.pad import KIND as PAD
+from tensorgate.backends.ops.resize import KIND as RESIZE
+from tensorgate.backends.ops.transpose import KIND as TRANSPOSE
+from tensorgate.gateway.contract.operator import Op, OpKind
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 pytestmark = pytest.mark.heavy
 RANDOM = np.random.default_rng(5)

@@ -23,7 +23,7 @@ import pytest
 from deployment import DEPLOY, Ports, installed, shipped
 from serving import HOST, JSON, Gateway
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 pytestmark = pytest.mark.heavy
 

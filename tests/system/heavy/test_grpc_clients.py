@@ -19,7 +19,7 @@ from client_scripts import environment
 from deployment import installed
 from serving import HOST, ROOT, Gateway
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 pytestmark = pytest.mark.heavy
 

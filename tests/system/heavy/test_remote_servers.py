@@ -45,7 +45,7 @@ CODE = f"""
 """
 OURS = f"""
 import numpy as np
-from gateway.errors import InvalidArgument
+from tensorgate.gateway.contract.errors import InvalidArgument
 
 class Same:
     def __init__(self, context):

@@ -19,7 +19,7 @@ import yaml
 from client_scripts import Outcomes, checks_of, environment, run_script
 from serving import HOST, ROOT, Gateway, running
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 pytestmark = pytest.mark.heavy
 
@@ -479,11 +479,13 @@ def test_functions(check: str, outcomes: Outcomes) -> None:
         pytest.fail(failure, pytrace=False)
 
 
-@pytest.mark.parametrize("order", ["import tensorflow, gateway.app", "import gateway.app, tensorflow"])
+@pytest.mark.parametrize(
+    "order", ["import tensorflow, tensorgate.gateway.app", "import tensorgate.gateway.app, tensorflow"]
+)
 def test_tensorflows_messages_and_ours_share_a_process_in_any_order(order: str) -> None:
     code = f"""
 {order}
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 from tensorflow.core.protobuf import meta_graph_pb2
 theirs = meta_graph_pb2.SignatureDef(method_name="m")
 assert message("tensorflow.SignatureDef").FromString(theirs.SerializeToString()).method_name == "m"

@@ -9,7 +9,7 @@ import pytest
 from client_scripts import SCRIPTS, Outcomes, checks_of, run_script
 from serving import DEMO, HOST, ROOT, demo_config, running
 
-from gateway.canonical import DTYPES
+from tensorgate.gateway.contract.tensor import DTYPES
 
 pytestmark = pytest.mark.heavy
 

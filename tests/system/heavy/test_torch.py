@@ -16,7 +16,7 @@ import yaml
 from client_scripts import Outcomes, checks_of, environment, run_script
 from serving import HOST, ROOT, Gateway, running
 
-from adapters.pb import message
+from tensorgate.adapters.protobuf.messages import message
 
 pytestmark = pytest.mark.heavy
 

@@ -16,13 +16,13 @@ from typing import Any
 import checks
 import numpy as np
 
-from backends.device import Device
-from backends.torch_model import KIND
-from backends.torch_model.exchange import Exchange
-from backends.torch_model.failures import told
-from gateway.canonical import DTYPES, TensorSpec
-from gateway.errors import DeviceLost, InvalidArgument, ModelFailed, OutOfMemory
-from gateway.ports import ModelSource
+from tensorgate.backends.execution.device import Device
+from tensorgate.backends.torch_model import KIND
+from tensorgate.backends.torch_model.exchange import Exchange
+from tensorgate.backends.torch_model.failures import told
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.errors import DeviceLost, InvalidArgument, ModelFailed, OutOfMemory
+from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
 Array = np.ndarray[Any, Any]
 Spec = tuple[Any, ...]

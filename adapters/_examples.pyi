@@ -1,9 +1,0 @@
-from typing import Literal, TypeAlias
-
-from gateway.ports import Buffer
-
-Column: TypeAlias = tuple[Literal["bytes"], int, list[bytes]] | tuple[Literal["float", "int64"], int, bytearray]
-
-def read(
-    body: Buffer, at: int, end: int, names: tuple[bytes, ...], most: int, /
-) -> tuple[list[Column], int, int] | None: ...

@@ -1,0 +1,1 @@
+"""Other servers' configurations -> YAML of the gateway."""

@@ -1,0 +1,141 @@
+"""The models of inference.yml, each as its entry below `models:`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tensorgate.adapters.importers.common import NO_BOUND, Imported, printable
+from tensorgate.adapters.importers.grps_config.place import find
+from tensorgate.adapters.importers.grps_config.tree import Item
+
+_DEVICE: Final = re.compile(r"(?:cuda|gpu)(:[0-9]{1,3})?")
+_KNOWN_TYPES: Final = ("torch", "tensorflow", "tensorrt", "customized")
+_CUSTOMIZED: Final = (
+    "customized inferers are classes for grps alone: write it as a class here, with infer(self, inputs, request), and "
+    "{{backend: python, path: FILE.py:{name}, inputs: [...], outputs: [...]}}"
+)
+_CONVERTER: Final = (
+    "is refused: a customized converter is a class for grps alone; do its work with preprocess and postprocess, or in "
+    "a python model before this one (backend: ensemble). The model itself is served, for gtensors and ndarray"
+)
+_STREAMS: Final = "CUDA streams of TensorRT; see instances"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A model that was read, as grps' callers and dags say it, and as it is called here."""
+
+    qualified: str
+    imported: Imported
+
+
+def read_models(tree: Item, folder: Path) -> list[Named]:
+    """Every model, read or with what is wrong with it. Raises ValueError if there is none, or one without a name."""
+    items = tree.member("models").items()
+    if not items:
+        raise tree.member("models").wrong("there are none")
+    found: list[Named] = []
+    for item in items:
+        name, version = (item.mapping().member(key).text() for key in ("name", "version"))
+        if not name or not version:
+            raise item.wrong("a model needs name and version")
+        qualified = f"{name}-{version}"
+        if any(each.qualified == qualified for each in found):
+            raise item.wrong(f"{qualified} stands there already")
+        taken = any(each.imported.name == name for each in found)
+        found.append(Named(qualified, _model(item, name, qualified if taken else name, folder)))
+    return found
+
+
+def _model(item: Item, name: str, ours: str, folder: Path) -> Imported:
+    """One model; its notes are taken out of the file's."""
+    before = len(item.file.notes)
+    entry, wrong = None, ""
+    try:
+        entry = _entry(item, folder)
+        own = {"name": name} if ours != name else {}
+        entry["grps"] = {"version": item.member("version").text()} | own
+        if own:
+            item.member("name").note(f"-> {ours}, since {name} is another version; callers say what they did", "told")
+    except ValueError as error:
+        wrong = str(error)
+    except OSError as error:
+        wrong = str(item.member("inferer_path").wrong((error.strerror or str(error)).lower()))
+    notes = item.file.notes[before:]
+    del item.file.notes[before:]
+    prefix = f"{item.key}."
+    own_notes = [replace(note, key=note.key.removeprefix(prefix)) for note in sorted(notes, key=lambda each: each.line)]
+    return Imported(printable(ours), entry, () if wrong else own_notes, wrong)
+
+
+def _entry(item: Item, folder: Path) -> dict[str, Any]:
+    inferer = item.member("inferer_type").choice(_KNOWN_TYPES[0], *_KNOWN_TYPES[1:])
+    path, inferer_name = item.member("inferer_path"), item.member("inferer_name")
+    if inferer == "customized" and not path.text().endswith(".onnx"):
+        raise inferer_name.wrong(_CUSTOMIZED.format(name=inferer_name.text("Name")))
+    place = find(inferer, path, folder)
+    path.note(f"-> path, backend: {place.entry['backend']} ({place.because})", "mapped")
+    if place.remark:
+        path.note(place.remark, "told")
+    item.member("inferer_type").note(f"-> backend: {place.entry['backend']}", "mapped")
+    if inferer != "customized":
+        inferer_name.ignore("it names customized inferers alone")
+    entry = place.entry | _device(item.member("device")) | _batching(item.member("batching").mapping())
+    item.member("inp_device").ignore("inputs are copied to where the model runs")
+    entry |= _arguments(item.member("inferer_args").mapping())
+    _converter(item)
+    item.leftovers()
+    return entry
+
+
+def _device(item: Item) -> dict[str, str]:
+    text = item.text("original")
+    match = _DEVICE.fullmatch(text)
+    device = f"cuda{match[1] or ''}" if match else {"cpu": "cpu", "original": "auto"}.get(text)
+    if device is None:
+        raise item.wrong(f"found {text}, expected cpu, cuda, cuda:N, gpu, gpu:N or original")
+    if item.given:
+        item.note(f"-> device: {device}", "mapped")
+    return {"device": device}
+
+
+def _batching(item: Item) -> dict[str, int]:
+    kind = item.member("type").choice("none", "dynamic")
+    size, delay = item.member("max_batch_size"), item.member("batch_timeout_us")
+    item.leftovers()
+    if kind == "none":
+        for each in (size, delay):
+            each.ignore("the type of batching is none")
+        return {"max_batch_size": 0, "max_queue_size": NO_BOUND}
+    rows, delay_us = size.number(16, 1), delay.number(1000, 0)
+    item.note(f"-> max_batch_size: {rows}, max_queue_delay_us: {delay_us}", "mapped")
+    if delay.given:
+        delay.note("is in microseconds, whatever the comment in the template says", "told")
+    return {"max_batch_size": rows, "max_queue_delay_us": delay_us, "max_queue_size": NO_BOUND}
+
+
+def _arguments(item: Item) -> dict[str, Any]:
+    """What is no argument of grps' own inferers is handed to the model, as it was there."""
+    operators, streams = item.member("customized_op_paths"), item.member("streams")
+    if operators.given and operators.value != []:
+        operators.note("is refused: libraries of operators are not loaded; export without them, or as ONNX", "refused")
+    streams.ignore(_STREAMS)
+    members = item.value if isinstance(item.value, dict) else {}
+    rest = {name: each.plain() for name, each in members.items() if name not in item.asked and each.given}
+    if rest:
+        item.note("-> parameters", "mapped")
+    return {"parameters": rest} if rest else {}
+
+
+def _converter(item: Item) -> None:
+    kind = item.member("converter_type").choice("none", *_KNOWN_TYPES)
+    parts = [item.member(f"converter_{part}") for part in ("name", "path", "args")]
+    if kind == "customized":
+        item.member("converter_type").note(_CONVERTER, "refused")
+        return
+    item.member("converter_type").ignore("tensors are read and written by the gateway, for every model")
+    for part in parts:
+        part.ignore("it is for customized converters alone")

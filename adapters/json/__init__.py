@@ -1,0 +1,1 @@
+"""JSON, as the dialects share it."""

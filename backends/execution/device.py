@@ -1,0 +1,182 @@
+"""Where a model's arrays live, and the two crossings between there and the host.
+
+NumPy is the device of a machine without a GPU: the same pipeline runs on it with nothing to copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgate.gateway.contract.execution import Traffic
+from tensorgate.gateway.contract.tensor import BYTES, Array
+
+
+class Counted:
+    """What has crossed between the host and a device, from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = Traffic()
+
+    def note_in(self, nbytes: int) -> None:
+        """One copy to the device."""
+        self._add(Traffic(copies_in=1, bytes_in=nbytes))
+
+    def note_out(self, nbytes: int) -> None:
+        """One copy to the host."""
+        self._add(Traffic(copies_out=1, bytes_out=nbytes))
+
+    def note_batch(self) -> None:
+        """One batch, however it ends."""
+        self._add(Traffic(batches=1))
+
+    def read(self) -> Traffic:
+        return self._now
+
+    def _add(self, more: Traffic) -> None:
+        with self._lock:
+            self._now += more
+
+
+class Device:
+    """The host: arrays are NumPy's, copies are none."""
+
+    name = "cpu"
+    index = 0
+    xp: Any = np
+    stream_pointer = 0
+
+    def __init__(self) -> None:
+        self.traffic = Counted()
+
+    def active(self) -> contextlib.AbstractContextManager[Any]:
+        """Whatever runs inside allocates here and is ordered on this device's stream.
+
+        NaN and infinity are values like others here, as they are on a GPU: no warning is due.
+        """
+        return np.errstate(all="ignore")
+
+    def selected(self) -> contextlib.AbstractContextManager[Any]:
+        """What runs inside means this device where no other is named."""
+        return contextlib.nullcontext()
+
+    def put(self, array: Array) -> Array:
+        """Host -> device; from another device, too. BYTES stay on the host, always."""
+        return array if isinstance(array, np.ndarray) else array.get()
+
+    def finish(self) -> None:
+        """Return when everything that was begun here is done."""
+
+    def finish_all(self) -> None:
+        """Return when everything on this device is done, whoever began it."""
+
+    def get(self, array: Array) -> Array:
+        """Device -> host, finished when it returns. A model's scalar may be no array."""
+        return array.get() if hasattr(array, "get") else array
+
+    def get_into(self, array: Array, out: Array) -> None:
+        """Device -> a host array of the same dtype and shape, finished when it returns."""
+        np.copyto(out, array)
+
+    def join(self, arrays: Sequence[Array]) -> Array:
+        """Arrays from anywhere, concatenated on axis 0 on the device (BYTES on the host)."""
+        own = [self.put(array) for array in arrays]
+        if len(own) == 1:
+            return own[0]
+        return (np if isinstance(own[0], np.ndarray) else self.xp).concatenate(own)
+
+
+class CudaDevice(Device):
+    """One GPU, and a stream of its own for one instance of a model, on which all of it is computed.
+
+    Whoever enqueues computation holds `lock` meanwhile: executors of one instance take turns. Copies have streams of
+    their own, see crossing; `put`, `get` and the like are for what has no place there, and copy on the stream that is
+    current.
+    """
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        cupy = importlib.import_module("cupy")
+        self.name = f"cuda:{index}"
+        self.index = index
+        self.xp = cupy
+        self.lock = threading.Lock()
+        with self.selected():
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream_pointer = int(self.stream.ptr)
+
+    def selected(self) -> contextlib.AbstractContextManager[Any]:
+        """See Device. A new object each time: CuPy's remember in themselves what was selected before, and threads share
+        this device.
+        """
+        device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
+        return device
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        with self.selected(), self.stream:
+            yield
+
+    def put(self, array: Array) -> Array:
+        if array.dtype == BYTES or (isinstance(array, self.xp.ndarray) and array.data.device_id == self.index):
+            return array
+        if isinstance(array, np.ndarray):
+            self.traffic.note_in(array.nbytes)
+        return self.xp.asarray(array)
+
+    def finish(self) -> None:
+        self.stream.synchronize()
+
+    def finish_all(self) -> None:
+        self.xp.cuda.Device(self.index).synchronize()
+
+    def get(self, array: Array) -> Array:
+        if isinstance(array, np.ndarray):
+            return array
+        self.traffic.note_out(array.nbytes)
+        return self.xp.asnumpy(array)
+
+    def get_into(self, array: Array, out: Array) -> None:
+        if isinstance(array, np.ndarray):
+            np.copyto(out, array)
+        else:
+            self.traffic.note_out(array.nbytes)
+            self.xp.asnumpy(self.contiguous(array), out=out)
+
+    def contiguous(self, array: Array) -> Array:
+        """In C order, on the device. CuPy's own function makes a vector of a scalar."""
+        return array if array.flags.c_contiguous else self.xp.ascontiguousarray(array)
+
+
+def cuda_devices() -> int:
+    """How many GPUs can be used from here: 0 without CuPy or without a driver, whatever the reason."""
+    try:
+        cupy = importlib.import_module("cupy")
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
+        return 0
+
+
+def open_device(wanted: str) -> Device:
+    """`auto`, `cpu`, `cuda` or `cuda:N` -> a device, with a new stream where there are streams.
+
+    Raises ValueError if it is not there.
+    """
+    if wanted == "cpu":
+        return Device()
+    available = cuda_devices()
+    if wanted == "auto":
+        return CudaDevice(0) if available else Device()
+    index = int(wanted.partition(":")[2] or 0)
+    if index >= available:
+        raise ValueError(
+            f"device {wanted} was asked for, but {available} CUDA devices can be used here; "
+            "say device: auto to use what is there, or install the extra cuda12 or cuda13 beside a driver"
+        )
+    return CudaDevice(index)

@@ -1,0 +1,76 @@
+"""What a GPU says of itself: memory, load, power, heat, whoever uses it. Everything here may take a millisecond.
+
+Memory and identity come from CUDA, by CuPy; the rest from NVIDIA's management library (nvidia-ml-py), where that is
+installed and answers: a part of a GPU (MIG) has no load of its own, and some containers show no power. What nobody
+tells is None, not zero. The two count GPUs differently, so they are matched by their place on the PCI bus.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import uuid
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from tensorgate.gateway.contract.backend import Gpu
+
+_lock: Final = threading.Lock()
+
+
+def read_gpu(device: str) -> Gpu | None:
+    """ "cuda:0" -> that GPU now; None for other devices, and where CuPy cannot tell. For any thread."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return None
+    try:
+        number, place, name = _identity(int(index))
+        free, total = importlib.import_module("cupy").cuda.Device(int(index)).mem_info
+    except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
+        return None
+    with _lock:
+        library, handle = _managed(place)
+    return Gpu(
+        device,
+        number,
+        name,
+        int(total),
+        int(total - free),
+        utilization=_asked(library, lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+        power_watts=_asked(library, lambda: library.nvmlDeviceGetPowerUsage(handle) / 1e3),
+        power_limit_watts=_asked(library, lambda: library.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
+        energy_joules=_asked(library, lambda: library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),
+        temperature_celsius=_asked(
+            library, lambda: library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU)
+        ),
+    )
+
+
+@lru_cache(maxsize=64)
+def _identity(index: int) -> tuple[str, str, str]:
+    """UUID as the driver writes it, place on the PCI bus, name. They do not change while the process lives."""
+    cuda = importlib.import_module("cupy").cuda
+    properties = cuda.runtime.getDeviceProperties(index)
+    number = uuid.UUID(bytes=bytes(properties["uuid"])[:16])
+    return f"GPU-{number}", str(cuda.Device(index).pci_bus_id), bytes(properties["name"]).rstrip(b"\0").decode()
+
+
+@lru_cache(maxsize=64)
+def _managed(place: str) -> tuple[Any, Any]:
+    """The management library and its handle of a GPU; (None, None) where it is missing or does not know the GPU."""
+    try:
+        library = importlib.import_module("pynvml")
+        library.nvmlInit()
+        return library, library.nvmlDeviceGetHandleByPciBusId(place)
+    except Exception:  # not installed, no driver, or not allowed
+        return None, None
+
+
+def _asked(library: Any, question: Callable[[], float]) -> float | None:
+    if library is None:
+        return None
+    try:
+        return float(question())
+    except library.NVMLError:  # not supported on this GPU, or not allowed here
+        return None

@@ -1,0 +1,467 @@
+"""One instance of a model on its device: rows joined, preprocessed, inferred, postprocessed, split again.
+
+    bring -> preprocess ops -> Backend.infer -> postprocess ops -> pack -> fetch -> split_rows
+    |        '-------- computing, on the device ------------------'         |
+    '-- requests' rows onto the device                        what they asked for back to the host
+
+Two crossings per batch, no more: the rows go in at once, and only outputs that somebody in the batch asked for come
+out, or their best classes where nothing else is wanted of them; see crossing for how, and for how two batches are on
+their way through one instance. On the host nothing crosses: a batch of one is neither joined nor split, and its arrays
+pass through as they are.
+
+Who asks for its outputs `on_device` gets them there, to be another model's inputs: complete, so that whoever is next
+may use them on any stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import EllipsisType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from tensorgate.backends.execution.device import Device
+from tensorgate.backends.execution.failures import device_failures, failure_of, relieve
+from tensorgate.backends.execution.instances import load_instances
+from tensorgate.backends.execution.padding import Padded, Padder
+from tensorgate.backends.execution.regions import place_outputs
+from tensorgate.backends.execution.rows import (
+    Outcome,
+    Rows,
+    all_rows,
+    are_plain,
+    asked_for,
+    check_rows,
+    join_rows,
+    sizes_of,
+    split_rows,
+    wanted_whole,
+)
+from tensorgate.backends.execution.spec_inference import NO_OPERATORS, input_specs, output_specs, with_rows
+from tensorgate.backends.execution.transfer import Transfer, transfer_of
+from tensorgate.backends.ops.best_classes import asks_for_classes, best_classes, largest_k
+from tensorgate.backends.ops.fusion import fuse
+from tensorgate.gateway.contract.backend import (
+    NO_PADDING,
+    Backend,
+    BackendKind,
+    ModelSource,
+    RequestBackend,
+    SignatureBackend,
+)
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, TopK
+from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.execution import Computation, Observe, Traffic
+from tensorgate.gateway.contract.operator import Op
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import NOTHING, Array, Signature, Tensors, common_rows
+
+
+def load(
+    kind: BackendKind,
+    source: ModelSource,
+    instances: int,
+    preprocess: Sequence[Op],
+    postprocess: Sequence[Op],
+    placement: Sequence[str] = (),
+) -> Computation:
+    """Load every instance and fit its operators to it. `placement` is where, in place of the source's device: see
+    backends.execution.instances. Raises ValueError naming what does not fit.
+    """
+    with contextlib.ExitStack() as undo:
+        backends = load_instances(kind, source, placement or (source.device,), instances, undo)
+        first = backends[0]
+        padding = source.padding
+        max_batch_size = min(first.max_batch_size, *padding.sizes[-1:] or (first.max_batch_size,))
+        source = with_rows(source, max_batch_size)
+        inputs, required = input_specs(source, first, preprocess)
+        outputs = output_specs(source, first, postprocess)
+        preprocess, postprocess = (
+            fuse(preprocess, inputs),
+            fuse(postprocess, {each.name: each for each in first.outputs}),
+        )
+        signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
+        if signatures and (preprocess or postprocess):
+            # What comes before and after the default function makes it another, and knows nothing of the rest.
+            signatures = NOTHING
+            for backend in backends:
+                cast("SignatureBackend", backend).signatures = signatures
+        further = [spec.name for each in signatures.values() for spec in each.outputs.values()]
+        # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
+        executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
+        if executor is RequestPipeline and (preprocess or postprocess):
+            raise ValueError(NO_OPERATORS)
+        if executor is RequestPipeline and padding != NO_PADDING:
+            raise ValueError("this backend takes requests as they are: pad_batches_to and ragged have no place here")
+        padder = Padder(padding, inputs, outputs, max_batch_size) if padding != NO_PADDING else None
+        executors = tuple(
+            executor(backend, preprocess, postprocess, tuple(outputs), max_batch_size, further, number == 0, padder)
+            for number in range(first.in_flight)
+            for backend in backends
+        )
+        undo.pop_all()
+    crossed = [cast("Device", backend.device).traffic for backend in backends]
+    return Computation(
+        executors,
+        tuple(inputs.values()),
+        tuple(outputs.values()),
+        tuple(required.values()),
+        max_batch_size,
+        first.platform,
+        cast("Device", first.device).name,
+        signatures,
+        any_shape=getattr(first, "any_shape", False) and not preprocess,
+        sees_requests=getattr(first, "sees_requests", False),
+        is_ready=getattr(first, "is_ready", lambda: True),
+        pure=first.inline,
+        traffic=lambda: sum([each.read() for each in crossed], Traffic()),
+        devices=tuple(each.device for each in executors),
+        instances=len(backends),
+        ragged=padder.axes if padder else NOTHING,
+        parts=getattr(first, "parts", ()),
+    )
+
+
+class Results(NamedTuple):
+    """What the batch's callers asked for, on the device: all of it as `tensors`; `packed` has those of `names` that
+    somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory.
+    """
+
+    tensors: Tensors
+    names: list[str]
+    best: Mapping[str, TopK | GatewayError]
+    packed: Any
+    placed: bool
+
+
+class Pipeline:
+    """The executor that a scheduler drives; one at a time, from one thread.
+
+    `further` outputs are those of signatures other than the default. Of several executors over one backend, the owner
+    closes it.
+    """
+
+    def __init__(
+        self,
+        backend: Backend | RequestBackend,
+        preprocess: Sequence[Op],
+        postprocess: Sequence[Op],
+        outputs: tuple[str, ...],
+        max_batch_size: int,
+        further: Sequence[str] = (),
+        owner: bool = True,
+        padder: Padder | None = None,
+    ) -> None:
+        self._backend = cast("Backend", backend)
+        self._owner = owner
+        self._device: Device = backend.device
+        self._transfer: Transfer = transfer_of(self._device)
+        self._preprocess = preprocess
+        self._postprocess = postprocess
+        self._outputs = outputs
+        self._order = tuple(dict.fromkeys((*outputs, *further)))
+        self._raw_outputs = tuple(spec.name for spec in backend.outputs)
+        self._max_batch_size = max_batch_size
+        self._padder = padder
+        self._padded: Padded | None = None  # the batch that runs, if anything was added to it
+        is_bare = self._device.xp is np and not (preprocess or postprocess or backend.decoupled)
+        self._bare = is_bare and is_taken("bare_runs")
+        self._joined = is_bare and is_taken("joined_runs")
+        self.runs_on = backend.runs_on
+        # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
+        steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
+        self.inline = backend.inline and self._device.xp is np and steady
+        self.decoupled = backend.decoupled
+        self.merges = backend.merges and not backend.decoupled
+        self.turn = None if self._device.xp is np else self._device
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._device.name
+
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
+        """See Executor."""
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
+        if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
+            return (self._run_bare(requests[0], observe),)
+        if self._joined and len(requests) > 1 and self._padded is None and are_plain(requests):
+            return (self._run_together(requests, observe),)
+        return self._run(requests, observe)
+
+    def _is_alone(self, requests: Sequence[InferRequest]) -> bool:
+        """A request that nothing has to be done with before or after."""
+        return len(requests) == 1 and self._padded is None and requests[0].into is None
+
+    def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
+        """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
+        requests = (request,)
+        wanted = self._wanted(requests)
+        begun = time.perf_counter()
+        try:
+            (raw,) = self._backend.infer(request.inputs, wanted, requests)  # type: ignore[misc]
+        except GatewayError:
+            raise
+        except Exception as error:
+            raise failure_of(error, request.view.name) from error
+        observe("infer", time.perf_counter() - begun)
+        outputs = asked_for(raw, wanted)
+        if self._max_batch_size:
+            check_rows(outputs, common_rows(request.inputs))
+        return (InferResponse(outputs),)
+
+    def _run_together(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
+        """The same of several that want all outputs: their rows are joined and, when somebody looks, split."""
+        begun = time.perf_counter()
+        try:
+            sizes, tensors = sizes_of(requests), join_rows(requests)
+            joined = time.perf_counter()
+            (raw,) = self._backend.infer(tensors, self._outputs, requests)  # type: ignore[misc]
+        except GatewayError:
+            raise
+        except Exception as error:
+            raise failure_of(error, requests[0].view.name) from error
+        observe("preprocess", joined - begun)
+        observe("infer", time.perf_counter() - joined)
+        outputs = asked_for(raw, self._outputs)
+        check_rows(outputs, sum(sizes))
+        return Rows(outputs, sizes)
+
+    def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
+        """Memory may run out anywhere, and a device speak of its end when results are fetched."""
+        relieve()
+        with device_failures(requests[0].view.name):
+            yield from self._steps(requests, observe)
+
+    def _steps(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
+        wanted = self._wanted(requests)
+        transfer = self._transfer
+        steps: Iterator[Tensors] | None = None
+        with transfer.batch(observe):
+            transfer.bring(requests if self._padded is None else self._padded.requests)
+            try:
+                while True:
+                    with transfer.computing():
+                        if steps is None:
+                            steps = iter(cast("Iterable[Tensors]", self._infer(self._prepared(), wanted, requests)))
+                        raw = _next(steps, requests[0].view.name)
+                        if raw is None:
+                            return
+                        transfer.lap("infer")
+                        results = self._results(raw, wanted, requests)
+                    yield self._outcomes(results, requests)
+                    if not self.decoupled:
+                        return
+            finally:
+                self._end(steps)
+                self._padded = None
+
+    async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
+        """What the model awaits, and on which stream it computes then, nobody knows: so the device's work is finished
+        before it is called, and after it has answered.
+        """
+        if self._padder is not None:
+            self._padded = self._padder.pad(requests)
+        wanted = self._wanted(requests)
+        transfer = self._transfer
+        with transfer.batch(observe):
+            transfer.bring(requests if self._padded is None else self._padded.requests)
+            with transfer.computing():
+                tensors = self._prepared()
+            transfer.finish()
+            begun = time.perf_counter()
+            steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
+            try:
+                while True:
+                    raw = await _anext(steps, requests[0].view.name)
+                    if raw is None:
+                        return
+                    self._device.finish_all()
+                    observe("infer", time.perf_counter() - begun)
+                    with transfer.computing():
+                        results = self._results(raw, wanted, requests)
+                    yield self._outcomes(results, requests)
+                    begun = time.perf_counter()
+            finally:
+                await cast("Any", steps).aclose()
+                self._padded = None
+
+    def close(self) -> None:
+        if self._owner:
+            self._backend.close()
+
+    def _wanted(self, requests: Sequence[InferRequest]) -> tuple[str, ...]:
+        """The outputs that somebody in the batch asked for, in the model's order."""
+        for request in requests:
+            if not request.outputs:
+                return self._outputs
+        names = {output.name for request in requests for output in request.outputs}
+        return tuple([name for name in self._order if name in names])
+
+    def _infer(
+        self, tensors: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]
+    ) -> Iterable[Tensors] | AsyncIterator[Tensors]:
+        """Postprocessing may need outputs that nobody asked for; without it, only the wanted ones are computed."""
+        return self._backend.infer(tensors, self._raw_outputs if self._postprocess else wanted, requests)
+
+    def _prepared(self) -> Tensors:
+        """What was brought, as the model takes it."""
+        tensors = self._transfer.arrived()
+        for op in self._preprocess:
+            tensors = op(tensors, self._device.xp)
+        self._transfer.lap("preprocess")
+        return tensors
+
+    def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> Results:
+        """Of what the model gave, what somebody asked for, ready to leave the device."""
+        if self._postprocess:
+            raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
+        for op in self._postprocess:
+            raw = op(raw, self._device.xp)
+        tensors = asked_for(raw, wanted)
+        if self._padded is not None:
+            tensors = self._padded.without_rows(tensors)
+        elif self._max_batch_size:
+            check_rows(tensors, all_rows(requests))
+        best = {name: self._best(name, tensors[name], k) for name, k in largest_k(requests).items()}
+        stays = any(request.on_device for request in requests)
+        placed = any(request.into for request in requests)
+        whole = wanted_whole(requests) if best or placed or stays else None
+        names = [name for name in tensors if whole is None or name in whole]
+        found = [each for each in best.values() if isinstance(each, TopK)]
+        leaving = [
+            *[tensors[name] for name in names],
+            *[array for each in found for array in (each.values, each.indices)],
+        ]
+        packed = self._transfer.pack(leaving)
+        self._transfer.lap("postprocess")
+        return Results(tensors, names, best, packed, placed)
+
+    def _outcomes(self, results: Results, requests: Sequence[InferRequest]) -> Sequence[Outcome]:
+        """Everybody's own rows, on the host or where they are wanted."""
+        arrays = iter(self._transfer.fetch(results.packed))
+        outputs = dict(zip(results.names, arrays, strict=False))
+        classes = {
+            name: TopK(next(arrays), next(arrays)) if isinstance(best, TopK) else best
+            for name, best in results.best.items()
+        }
+        outcomes = split_rows(outputs, requests, classes, results.tensors)
+        if self._padded is not None and self._padded.cuts:
+            outcomes = self._padded.own_lengths(outcomes, requests)
+        if results.placed:
+            with self._device.selected():
+                outcomes = self._place(results.tensors, requests, outcomes)
+        return [_not_final(outcome) for outcome in outcomes] if self.decoupled else outcomes
+
+    def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
+        placed, start = [], 0
+        for request, outcome in zip(requests, outcomes, strict=True):
+            rows: slice | EllipsisType = ...
+            if len(requests) > 1:
+                rows = slice(start, start := start + cast("int", common_rows(request.inputs)))
+            if request.into and isinstance(outcome, InferResponse) and not request.cancellation.cut:
+                outcome = place_outputs(tensors, request, rows, outcome, self._device)
+            placed.append(outcome)
+        return placed
+
+    def _best(self, name: str, array: Array, k: int) -> TopK | GatewayError:
+        """The best classes of an output, found where it is."""
+        xp = np if isinstance(array, np.ndarray) else self._device.xp
+        return best_classes(name, array, k, self._max_batch_size > 0, xp)
+
+    def _end(self, steps: Iterator[Tensors] | None) -> None:
+        """A generator that is left before its end may still have to clean up, on its device and alone."""
+        close = getattr(steps, "close", None)
+        if close is not None:
+            with self._transfer.computing():
+                close()
+
+
+class RequestPipeline(Pipeline):
+    """The executor over a backend that takes requests as they are: nothing is joined, nothing split."""
+
+    def __init__(self, backend: RequestBackend, *others: Any) -> None:
+        super().__init__(backend, *others)
+        self._alone: Any = getattr(backend, "infer_alone", None)
+        if self._alone is not None and not self.decoupled:
+            self.arun_alone = self._arun_alone
+
+    async def arun(
+        self, requests: Sequence[InferRequest], observe: Observe
+    ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
+        begun = time.perf_counter()
+        answers = cast("RequestBackend", self._backend).infer_each(requests)
+        async with contextlib.aclosing(cast("Any", answers)) as steps:
+            async for outcomes in steps:
+                observe("infer", time.perf_counter() - begun)
+                yield self._all_finished(requests, outcomes, observe)
+                begun = time.perf_counter()
+
+    async def _arun_alone(self, request: InferRequest, observe: Observe) -> Outcome:
+        begun = time.perf_counter()
+        outcome = await self._alone(request)
+        observe("infer", time.perf_counter() - begun)
+        return self._finished(request, outcome, observe)
+
+    def _all_finished(
+        self, requests: Sequence[InferRequest], outcomes: Sequence[Outcome], observe: Observe
+    ) -> Sequence[Outcome]:
+        return [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
+
+    def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
+        """Of what the model gave, what was asked for, in the model's order; such a model may leave some out. The best
+        classes of outputs, or outputs put where their caller wants them, if that was asked for.
+        """
+        if isinstance(outcome, GatewayError):
+            return outcome
+        wanted = self._wanted((request,))
+        if not (request.into or asks_for_classes(request)):
+            if (*outcome.outputs,) == wanted:
+                return outcome
+            given = outcome.outputs
+            return replace(outcome, outputs={name: given[name] for name in wanted if name in given})
+        try:
+            with self._transfer.batch(observe):
+                with self._transfer.computing():
+                    results = self._results(outcome.outputs, wanted, (request,))
+                (own,) = self._outcomes(results, (request,))
+        except GatewayError as error:
+            return error
+        if isinstance(own, GatewayError):
+            return own
+        return InferResponse(own.outputs, outcome.parameters, outcome.final, own.classes)
+
+
+def _not_final(outcome: Outcome) -> Outcome:
+    """An answer that others may follow."""
+    return replace(outcome, final=False) if isinstance(outcome, InferResponse) else outcome
+
+
+def _next(steps: Iterator[Tensors], model: str) -> Tensors | None:
+    """The model's next answer, None after the last. Whatever the model raises becomes ModelFailed; errors that it
+    raises in our terms keep their meaning.
+    """
+    try:
+        return next(steps, None)
+    except GatewayError:
+        raise
+    except Exception as error:
+        raise failure_of(error, model) from error
+
+
+async def _anext(steps: AsyncIterator[Tensors], model: str) -> Tensors | None:
+    """The same of a model on the event loop."""
+    try:
+        return await anext(steps)
+    except StopAsyncIteration:
+        return None
+    except GatewayError:
+        raise
+    except Exception as error:
+        raise failure_of(error, model) from error

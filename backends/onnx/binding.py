@@ -1,0 +1,98 @@
+"""Small tensors through buffers that are bound to the session once.
+
+`session.run` turns arrays into ONNX values and back on every call; that costs several times what a small model does.
+With buffers bound for one combination of shapes and outputs, a call copies the inputs in and the outputs out, and
+runs. What is large goes the usual way, where the conversion is small against the data.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tensorgate.gateway.contract.tensor import Array, Tensors
+
+_MAX_BYTES: Final = 64 << 10
+_MAX_BINDINGS: Final = 128  # a batch may have any number of rows
+
+Key = tuple[Any, ...]
+
+
+class Binding(NamedTuple):
+    """One combination of shapes and outputs, with its buffers on the host."""
+
+    io: Any
+    inputs: list[tuple[str, memoryview]]
+    outputs: list[tuple[str, Array]]
+
+
+class Bindings:
+    """The combinations that one session has seen last. One at a time, from one thread.
+
+    Which shapes the outputs have is learned from a run of the usual kind. A model whose outputs change their shape
+    while its inputs do not cannot be bound, and is not from then on. That run has the options `quiet`: what fails there
+    fails again the usual way, which tells.
+    """
+
+    def __init__(self, session: Any, quiet: Any = None) -> None:
+        self._session = session
+        self._quiet = quiet
+        self._bindings: OrderedDict[Key, Binding | None] = OrderedDict()
+        self._possible = True
+
+    def run(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors | None:
+        """The outputs, as arrays of the caller's own; None where these tensors have to go the usual way."""
+        if not self._possible:
+            return None
+        key = (*outputs, *[(name, array.dtype, array.shape) for name, array in tensors.items()])
+        binding = self._bindings.get(key)
+        if binding is None:
+            if key not in self._bindings:
+                self._bindings[key] = self._bind(tensors, outputs)
+                if len(self._bindings) > _MAX_BINDINGS:
+                    self._bindings.popitem(last=False)
+            return None
+        for name, buffer in binding.inputs:
+            _fill(buffer, tensors[name])
+        try:
+            self._session.run_with_iobinding(binding.io)
+        except Exception:  # the usual way finds out whether it is the binding or the model, and words it
+            self._possible = False
+            self._bindings.clear()
+            return None
+        return {name: buffer.copy() for name, buffer in binding.outputs}
+
+    def _bind(self, tensors: Tensors, outputs: Sequence[str]) -> Binding | None:
+        """Buffers for these shapes, or None if they are too large, or hold nothing. The outputs' shapes are those of
+        one run.
+        """
+        sizes = [array.nbytes for array in tensors.values()]
+        if sum(sizes) > _MAX_BYTES or not all(sizes):
+            return None
+        try:
+            results = self._session.run(list(outputs), dict(tensors), self._quiet)
+        except Exception:  # refused inputs: the usual way says so
+            return None
+        if (
+            not all(type(array) is np.ndarray for array in results)
+            or sum(array.nbytes for array in results) > _MAX_BYTES
+        ):
+            return None
+        io = self._session.io_binding()
+        into = [(name, np.empty_like(array, order="C")) for name, array in tensors.items()]
+        out = [(name, np.empty_like(array)) for name, array in zip(outputs, results, strict=True)]
+        for bind, buffers in ((io.bind_input, into), (io.bind_output, out)):
+            for name, buffer in buffers:
+                bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
+        return Binding(io, [(name, memoryview(buffer).cast("B")) for name, buffer in into], out)
+
+
+def _fill(buffer: memoryview, array: Array) -> None:
+    """NumPy's own copy would let go of the interpreter, and wait for it."""
+    try:
+        buffer[:] = memoryview(array).cast("B")
+    except TypeError:  # strides
+        buffer[:] = array.tobytes()

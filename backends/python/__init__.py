@@ -1,0 +1,1 @@
+"""Models and operators that are a user's own Python class."""

@@ -1,0 +1,250 @@
+"""One HTTP/2 connection to a gRPC server, for calls of one message there and one or more back. Belongs to the loop.
+
+Over grpc.aio each message is copied several times, each of its steps takes a hop from a thread to the loop, and whether
+a server said that it cannot or the connection broke is not told apart: that is what this is for.
+
+Of one answer, all is taken as fast as it comes, for it has its limit. The answers of a stream are taken as fast as
+somebody asks for them: those that wait for that are held to STREAM_BYTES, and the one that begins within these. Either
+way the server hears soon enough that there is a place for all of a message that is larger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tensorgate.backends.remote.connection import TOO_LARGE, Lost
+from tensorgate.backends.remote.exchange import Exchange, failed
+from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.wire import hpack
+from tensorgate.gateway.wire.eager_start import in_task
+from tensorgate.gateway.wire.grpc_messages import TooLarge, prefix
+from tensorgate.gateway.wire.http2 import Http2
+from tensorgate.gateway.wire.http2_frames import (
+    CANCEL,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    LARGEST_FRAME,
+    MAX_STREAMS,
+    MOST,
+    PREFACE,
+    REFUSED_STREAM,
+    RST_STREAM,
+    STREAM_BYTES,
+    BadFrame,
+    short_frame,
+)
+
+_INADEQUATE_SECURITY: Final = 12
+_RESET_CODES: Final[Mapping[int, Code]] = {
+    REFUSED_STREAM: Code.UNAVAILABLE,
+    CANCEL: Code.CANCELLED,
+    ENHANCE_YOUR_CALM: Code.RESOURCE_EXHAUSTED,
+    _INADEQUATE_SECURITY: Code.PERMISSION_DENIED,
+}
+_GONE_AFTER_MS: Final = 20_000
+_LITTLE_BYTES: Final = STREAM_BYTES // 2
+"""A server does not hear of less room."""
+
+
+class Refused(Exception):
+    """The server has not looked at the request, and will not."""
+
+
+class Link(Http2[Exchange]):
+    """See above. `ready` is done once the server has said its settings, `usable` is whether calls may begin, `closed`
+    whether all is over; answers have at most `max_bytes`.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(LARGEST_FRAME)
+        self._loop = asyncio.get_running_loop()
+        self._max_bytes = max_bytes
+        self._next = 1
+        self._max_calls = MOST
+        self._room = asyncio.Event()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self.usable = False
+        self.closed = False
+
+    # ------------------------------------------------------------------------------------------------------------ calls
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a call has to wait until others are over."""
+        return len(self._streams) >= self._max_calls and self.usable
+
+    async def wait_for_room(self, until: float | None) -> None:
+        """Raises TimeoutError if there is none before the loop's time `until`."""
+        while self.is_full:
+            await in_task()
+            self._room.clear()
+            async with asyncio.timeout_at(until):
+                await self._room.wait()
+
+    def begin(self, block: bytes, parts: Sequence[Buffer], until: float | None, *, streams: bool) -> Exchange:
+        """A call with these headers, as a block, which the loop's time `until` ends, if there is room for one. Raises
+        Refused.
+        """
+        if not self.usable:
+            raise Refused
+        number, self._next = self._next, self._next + 2
+        if self._next >= MOST:
+            self.usable = False
+        exchange = Exchange(self, number, self._max_bytes, streams=streams)
+        if until is not None:
+            exchange.timer = self._loop.call_at(until, self._expire, exchange)
+        self._streams[number] = exchange
+        size = sum(map(len, parts))
+        self._send(exchange, self.headers(number, block), parts, size, prefix(size))
+        return exchange
+
+    def _expire(self, exchange: Exchange) -> None:
+        self.abandon(exchange)
+        exchange.finish(failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+
+    def abandon(self, exchange: Exchange) -> None:
+        """Nobody waits for the answer any more: the server may stop."""
+        if exchange.number in self._streams:
+            self._write(short_frame(RST_STREAM, exchange.number, CANCEL))
+            self._forget(exchange.number)
+
+    def _forget(self, number: int) -> Exchange | None:
+        exchange = super()._forget(number)
+        if exchange is not None and exchange.timer is not None:
+            exchange.timer.cancel()
+        self._room.set()
+        if not self._streams and not self.usable:
+            self._close()
+        return exchange
+
+    # ------------------------------------------------------------------------------------------------------- connection
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        # A server that is gone without a word is noticed, for probes are sent all the time.
+        if (user_timeout := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, user_timeout, _GONE_AFTER_MS)
+        transport.write(PREFACE)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._end(str(error) if error else "the server has closed the connection")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Calls that are under way end."""
+        self._end("closed")
+
+    def _break(self, error: BadFrame) -> None:
+        self._end(f"no HTTP/2 of gRPC: {error}")
+
+    def _end(self, why: str) -> None:
+        self.usable, self.closed = False, True
+        if not self.ready.done():
+            self.ready.set_exception(Lost(why))
+            self.ready.exception()  # it may be that nobody waits any more
+        transport, self._transport = self._transport, None
+        for exchange in [*self._streams.values()]:
+            self._forget(exchange.number)
+            exchange.finish(Lost(why))
+        self._room.set()
+        if transport is not None:
+            transport.abort()
+
+    def _take_settled(self, values: Mapping[int, int]) -> None:
+        self._max_calls = values.get(MAX_STREAMS, self._max_calls)
+        self._room.set()
+        if not self.ready.done():
+            self.usable = True
+            self.ready.set_result(None)
+
+    def _take_leave(self, last: int) -> None:
+        """No new calls; those after the last that the server has looked at may be made again."""
+        self.usable = False
+        for exchange in [exchange for number, exchange in self._streams.items() if number > last]:
+            self._forget(exchange.number)
+            exchange.finish(_refusal(exchange))
+        self._room.set()
+        if not self._streams:
+            self._close()
+
+    # ---------------------------------------------------------------------------------------------------------- answers
+
+    def _take_block(self, number: int, flags: int, block: bytes) -> None:
+        headers = hpack.decode(block)
+        exchange = self._streams.get(number)
+        if exchange is None:
+            return
+        if flags & END_STREAM:
+            self._take_last(exchange, headers)
+        elif (status := headers.get(":status", "")) == "200":
+            exchange.headers = headers
+        elif not status.startswith("1"):  # what follows is a page, and no message
+            exchange.headers = headers
+            self._give_up(exchange, exchange.outcome({}))
+
+    def _take_messages(self, stream: Exchange, messages: list[tuple[bytes, bool]]) -> None:
+        for body, compressed in messages:
+            if compressed:
+                self._give_up(stream, failed(Code.INTERNAL, "the answer is compressed, which was not offered"))
+            elif stream.headers is None:
+                self._give_up(stream, failed(Code.INTERNAL, "the answer has no headers"))
+            elif stream.is_full():
+                self._give_up(stream, failed(Code.INTERNAL, "more than one answer came"))
+            else:
+                stream.answer(body)
+                continue
+            return
+
+    def _take_end(self, stream: Exchange) -> None:
+        self._take_last(stream, {})
+
+    def _take_last(self, exchange: Exchange, trailers: Mapping[str, str]) -> None:
+        """A server's last word, which may come before all of the request is sent."""
+        exchange.finish(exchange.outcome(trailers))
+        if exchange.unsent:
+            self.abandon(exchange)
+        else:
+            self._forget(exchange.number)
+
+    def _take_reset(self, stream: Exchange, code: int) -> None:
+        if code == REFUSED_STREAM and stream.headers is None:
+            stream.finish(Refused())
+        else:
+            text = f"the server ended the call with error {code}"
+            stream.finish(failed(_RESET_CODES.get(code, Code.INTERNAL), text))
+
+    def _refuse(self, stream: Exchange, error: Exception) -> None:
+        if isinstance(error, TooLarge):
+            text = TOO_LARGE.format(size=error.size, most=error.most)
+            self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, text))
+        elif isinstance(error, MemoryError):
+            self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, "there is no memory for the answer"))
+        else:
+            self._give_up(stream, failed(Code.INTERNAL, f"no HTTP/2 of gRPC: {error}"))
+
+    def _give_up(self, exchange: Exchange, last: Reply) -> None:
+        """There will be no answers any more, whatever else comes."""
+        self.abandon(exchange)
+        exchange.finish(last)
+
+    def open_window(self, exchange: Exchange) -> None:
+        """The server may send as much of the answers as there is a place for."""
+        number = exchange.number
+        lacking = exchange.incoming.lacking
+        coming = exchange.granted
+        if self._data is not None and self._data[0] == number:
+            coming += self._left
+        short = max(lacking, exchange.wanted()) - coming
+        if (short >= _LITTLE_BYTES or lacking > coming) and number in self._streams:
+            self._grant(exchange, short)
+
+
+def _refusal(exchange: Exchange) -> Exception:
+    return Refused() if exchange.headers is None else Lost("the server has stopped in mid-call")

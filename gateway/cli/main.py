@@ -1,0 +1,470 @@
+"""The command line: `tensorgate VERB`.
+
+Every verb is one function; those that serve import the house, those that ask a server do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tensorgate.gateway.cli import client
+
+DEFAULT_URL = "http://localhost:8000"
+PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
+"""Where `serve` listens without a configuration: Triton's ports."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0: done; 1: it could not be done; 2: the command or the configuration is wrong."""
+    parser = _parser()
+    options, flags = parser.parse_known_args(arguments)
+    if flags and options.run is not _import_tf_serving:
+        parser.error(f"unrecognized arguments: {' '.join(flags)}")
+    options.flags = flags
+    try:
+        status: int = options.run(options)
+    except KeyboardInterrupt:
+        status = 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tensorgate",
+        description="One front door for Open Inference V2, TensorFlow Serving and grps clients.",
+        epilog="Start here:  tensorgate serve config/demo.yaml",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    verb = _verb(
+        verbs,
+        _serve,
+        "serve",
+        "Serve the models of a configuration, or of Triton model repositories, until SIGTERM.",
+        "tensorgate serve gateway.yaml\n  tensorgate serve --model-repository models",
+    )
+    verb.add_argument("file", type=Path, nargs="?", help="configuration, YAML; may be left out with a repository")
+    verb.add_argument(
+        "--model-repository",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a Triton model repository, served as it is; may be given again",
+    )
+    for name, port in PORTS.items():
+        text = f"where there is no configuration (default {port})"
+        verb.add_argument(f"--{name}-port", type=int, default=port, metavar="PORT", help=text)
+    verb.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    _model_control(verb)
+
+    verb = _verb(
+        verbs,
+        _check,
+        "check",
+        "Say what is wrong with a configuration, one line per problem, without serving. Exit status 2 if anything is.",
+        "tensorgate check gateway.yaml",
+    )
+    verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
+    verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
+
+    verb = _verb(
+        verbs,
+        _plan,
+        "plan",
+        "Say what a reload of a running gateway would do from one configuration to another: which models, routes and\n"
+        "settings change, and what needs a restart. Exit status 0: nothing does, 1: something does, 2: a file is bad.",
+        "tensorgate plan gateway.yaml next.yaml\n  git show HEAD:gateway.yaml | tensorgate plan - gateway.yaml",
+    )
+    verb.add_argument("old", type=Path, metavar="OLD", help="configuration, YAML; - is stdin, read as if it lay by NEW")
+    verb.add_argument("new", type=Path, metavar="NEW", help="configuration, YAML")
+    verb.add_argument("--json", action="store_true", help="for programs")
+
+    _import_verbs(verbs)
+
+    verb = _verb(
+        verbs,
+        _schema,
+        "schema",
+        "Print the JSON schema of the configuration, for editors that complete and check YAML.",
+        "tensorgate schema > schema.json\n  tensorgate schema gateway.yaml > schema.json",
+    )
+    verb.add_argument("file", type=Path, nargs="?", help="a configuration whose own operators are to be in it, too")
+
+    verb = _verb(
+        verbs,
+        _ops,
+        "ops",
+        "List the operators for preprocess and postprocess, or say all about some of them.",
+        "tensorgate ops\n  tensorgate ops softmax nms\n  tensorgate ops --config gateway.yaml my_op",
+    )
+    verb.add_argument("names", nargs="*", metavar="NAME", help="of operators to explain, with their keys")
+    verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
+
+    verb = _verb(
+        verbs, _models, "models", "List what a running gateway serves.", "tensorgate models --url http://gpu1:8000"
+    )
+    _url(verb)
+
+    verb = _verb(
+        verbs,
+        _call,
+        "call",
+        "Call a model of a running gateway and print its outputs.",
+        "tensorgate call half_plus_two '[1.0, 2.0, 5.0]'\n"
+        "  tensorgate call digits image=@config/demo/images/7.json\n"
+        "  tensorgate call add_sub INPUT0=@a.json INPUT1=@b.json --version 1",
+    )
+    verb.add_argument("model")
+    verb.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="[NAME=]JSON|@FILE",
+        help="one input each, as nested lists; NAME= may be left out if the model has only one, "
+        "and the batch dimension if you send one row",
+    )
+    verb.add_argument("--version", help="default: the highest that is ready")
+    _url(verb)
+
+    verb = _verb(
+        verbs,
+        _diff,
+        "diff",
+        "Show the answers that differed between a route's models and those that its traffic is mirrored to.",
+        "tensorgate diff diffs.jsonl\n  tensorgate diff diffs.jsonl --route vision --json",
+    )
+    verb.add_argument("file", type=Path, help="the file of a route's mirror: samples")
+    verb.add_argument("--route", metavar="NAME", help="of this route only")
+    verb.add_argument("--json", action="store_true", help="as one JSON document, with a summary")
+
+    verb = _verb(
+        verbs,
+        _health,
+        "health",
+        "Exit with 0 if a gateway is ready, with 1 if not: made for HEALTHCHECK and scripts.",
+        "tensorgate health --wait 60 && run-my-tests\n"
+        "  tensorgate health --url http://localhost:8501\n"
+        "  tensorgate health --grpc localhost:8001",
+    )
+    verb.add_argument("--live", action="store_true", help="ask only whether the process answers")
+    verb.add_argument("--grpc", metavar="HOST:PORT", help="ask a gRPC port, in place of --url")
+    verb.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="keep asking for so long (default 0)")
+    _url(verb)
+    return parser
+
+
+def _model_control(verb: argparse.ArgumentParser) -> None:
+    control = verb.add_argument_group("model control, in place of what the file says under model_control")
+    control.add_argument("--model-control-mode", dest="mode", choices=["none", "poll", "explicit"])
+    control.add_argument(
+        "--load-model", dest="load", action="append", metavar="NAME", help='of mode explicit: load at start; "*" is all'
+    )
+    control.add_argument(
+        "--repository-poll-secs",
+        dest="poll_seconds",
+        type=float,
+        metavar="N",
+        help="of mode poll: seconds between looks",
+    )
+
+
+def _import_verbs(verbs: Any) -> None:
+    text = "Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored."
+    example = (
+        "tensorgate import triton models -o gateway.yaml\n"
+        "  tensorgate import tf-serving models.config -o gateway.yaml\n"
+        "  tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml"
+    )
+    verb = _verb(verbs, None, "import", text, example)
+    servers = verb.add_subparsers(title="servers", metavar="SERVER", required=True)
+
+    verb = _verb(
+        servers,
+        _import_triton,
+        "triton",
+        f"{text}\n"
+        "The report goes to stderr: a line for each such key, and for each model that cannot be served.\n\n"
+        "A Triton model repository can also be served as it is: tensorgate serve --model-repository DIR",
+        "tensorgate import triton models -o gateway.yaml\n"
+        "  tensorgate check --load gateway.yaml\n"
+        "  tensorgate serve gateway.yaml",
+    )
+    verb.add_argument("folder", type=Path, help="the model repository, a folder with a folder per model")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+    verb = _verb(
+        servers,
+        _import_tf_serving,
+        "tf-serving",
+        "Write the configuration files and the command line of a TensorFlow Serving server as YAML of the gateway.\n"
+        "The report goes to stderr: for each key and flag what it becomes, or why it is ignored or refused.\n"
+        "Exit status 1 if a model or anything else is refused, 2 if the old server would not start like that, either.",
+        "tensorgate import tf-serving models.config -o gateway.yaml\n"
+        "  tensorgate import tf-serving models.config --batching batching.txt --monitoring monitoring.txt\n"
+        "  tensorgate import tf-serving --model_name=m --model_base_path=/models/m\n"
+        "  tensorgate import tf-serving -o gateway.yaml -- tensorflow_model_server --port=8500 --rest_api_port=8501 "
+        "--model_config_file=models.config",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    verb.add_argument("-h", "--help", action=_HelpOfFlags, help="show this, and what becomes of every flag")
+    verb.add_argument("words", nargs="*", metavar="FILE|--flag=value", help="models.config, or flags of the old server")
+    verb.add_argument("--batching", metavar="FILE", help="--enable_batching --batching_parameters_file=FILE")
+    verb.add_argument("--monitoring", metavar="FILE", help="--monitoring_config_file=FILE")
+    verb.add_argument("--ssl", metavar="FILE", help="--ssl_config_file=FILE")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+    verb = _verb(
+        servers,
+        _import_grps,
+        "grps",
+        "Write the two configuration files of a grps server as YAML of the gateway; its clients go on as they did.\n"
+        "The report goes to stderr: for each key what it becomes, or why it is ignored or refused with what to do.\n"
+        "Exit status 1 if a model or anything else is refused.",
+        "tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml\n"
+        "  tensorgate check --load gateway.yaml",
+    )
+    verb.add_argument("server", type=Path, help="server.yml: ports, limits, customized HTTP")
+    verb.add_argument("inference", type=Path, help="inference.yml: models and dag")
+    verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
+
+
+class _HelpOfFlags(argparse.Action):
+    """The help of `import tf-serving`: with what becomes of each flag of TensorFlow Serving."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from tensorgate.gateway.cli import migrate
+
+        _say(parser.format_help() + _CONTAINER + migrate.tf_serving_flags())
+        parser.exit()
+
+
+_CONTAINER = """
+the container image of TensorFlow Serving has two environment variables; they stand for these flags:
+  --port=8500 --rest_api_port=8501 --model_name=$MODEL_NAME --model_base_path=$MODEL_BASE_PATH/$MODEL_NAME
+where MODEL_NAME is model and MODEL_BASE_PATH is /models unless they are set. Where no flag names a port, they are 8500
+and 8501, too.
+"""
+
+
+def _verb(verbs: Any, run: object, name: str, text: str, example: str, **more: Any) -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **more,
+    )
+    verb.set_defaults(run=run)
+    return verb
+
+
+def _url(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--url", default=DEFAULT_URL, help=f"address of the gateway (default {DEFAULT_URL})")
+    verb.add_argument("--timeout", type=float, default=10.0, help="seconds for one answer (default 10)")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _complain(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    from tensorgate.gateway import app
+    from tensorgate.gateway.cli import serving
+    from tensorgate.gateway.config import ConfigError
+    from tensorgate.gateway.contract import shortcuts
+    from tensorgate.gateway.telemetry.logs import LINE
+
+    if options.file is None and not options.model_repository:
+        _complain("serve needs a configuration or --model-repository DIR; see tensorgate serve --help")
+        return 2
+    logging.basicConfig(level=options.log_level.upper(), format=LINE)
+    try:
+        shortcuts.check_variable()
+    except ValueError as error:
+        _complain(str(error))
+        return 2
+    kinds = app.registries()
+    read = partial(_read, options, kinds)
+    try:
+        config = read()
+    except ConfigError as error:
+        _complain(str(error))
+        return 2
+    app.tune_process()
+    return serving.serve(config, kinds, _say, read)
+
+
+def _read(options: argparse.Namespace, kinds: Any) -> Any:
+    """The configuration that `serve` was given, as it is now. Raises ConfigError."""
+    from tensorgate.gateway.config import config_class, load_config, parse_config, with_model_control
+
+    if options.file is None:
+        config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
+    else:
+        config = load_config(options.file, kinds, options.model_repository)
+    return with_model_control(config, options.mode, options.load, options.poll_seconds)
+
+
+def _listen(options: argparse.Namespace) -> str:
+    """The configuration that the command line stands for, but for its repositories."""
+    binds = {name: {"bind": f"0.0.0.0:{getattr(options, f'{name}_port')}"} for name in PORTS}
+    return json.dumps({"listen": {"http": [binds["http"]], "grpc": [binds["grpc"]], "metrics": binds["metrics"]}})
+
+
+def _check(options: argparse.Namespace) -> int:
+    from tensorgate.gateway import app
+    from tensorgate.gateway.cli import check
+    from tensorgate.gateway.config import ConfigError, load_config
+
+    kinds = app.registries()
+    status = 0
+    for file in options.files:
+        try:
+            config = load_config(file, kinds)
+        except ConfigError as error:
+            _complain(str(error))
+            status = 2
+            continue
+        found = check.misfits(config, file, kinds)
+        failures = [str(problem) for _, problem in found]
+        if options.load:
+            told = {name for name, _ in found}
+            failures += [f"{file}: models.{text}" for name, text in app.dry_run_load(config, kinds) if name not in told]
+        for failure in failures:
+            _complain(failure)
+        count = len(app.catalog(config, config.extended(kinds)).names())
+        _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
+        status = max(status, 2 if failures else 0)
+    return status
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from tensorgate.gateway import app
+    from tensorgate.gateway.config import ConfigError
+
+    try:
+        found = app.plan(options.old, options.new, sys.stdin.read if options.old == Path("-") else None)
+    except ConfigError as error:
+        _complain(str(error))
+        return 2
+    _say(json.dumps(found.plain(), indent=2) if options.json else "\n".join(found.lines()))
+    return 1 if found else 0
+
+
+def _import_triton(options: argparse.Namespace) -> int:
+    from tensorgate.gateway.cli import migrate
+
+    return migrate.from_triton(options.folder, options.output, _say, _complain)
+
+
+def _import_tf_serving(options: argparse.Namespace) -> int:
+    from tensorgate.gateway.cli import migrate
+
+    words = [*options.words, *options.flags]
+    if options.batching:
+        words += ["--enable_batching", f"--batching_parameters_file={options.batching}"]
+    words += [f"--monitoring_config_file={options.monitoring}"] if options.monitoring else []
+    words += [f"--ssl_config_file={options.ssl}"] if options.ssl else []
+    return migrate.from_tf_serving(words, options.output, _say, _complain)
+
+
+def _import_grps(options: argparse.Namespace) -> int:
+    from tensorgate.gateway.cli import migrate
+
+    return migrate.from_grps(options.server, options.inference, options.output, _say, _complain)
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from tensorgate.gateway.config import json_schema
+
+    kinds = _kinds(options.file)
+    if kinds is None:
+        return 2
+    _say(json.dumps(json_schema(kinds), indent=2))
+    return 0
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from tensorgate.gateway.cli import ops_help as op_list
+
+    kinds = _kinds(options.config)
+    if kinds is None:
+        return 2
+    try:
+        lines = op_list.explained(kinds.ops, options.names) if options.names else op_list.listed(kinds.ops)
+        _say("\n".join(lines).rstrip())
+    except KeyError as error:
+        _complain(error.args[0])
+        return 2
+    return 0
+
+
+def _kinds(file: Path | None) -> Any:
+    """The registries, with the operators that a configuration brings; None if that cannot be read."""
+    from tensorgate.gateway import app
+    from tensorgate.gateway.config import ConfigError, load_config
+
+    kinds = app.registries()
+    try:
+        return kinds if file is None else load_config(file, kinds).extended(kinds)
+    except ConfigError as error:
+        _complain(str(error))
+        return None
+
+
+def _models(options: argparse.Namespace) -> int:
+    return _asking(lambda: client.models(client.Gateway(options.url, options.timeout), _say))
+
+
+def _call(options: argparse.Namespace) -> int:
+    gateway = client.Gateway(options.url, options.timeout)
+    return _asking(lambda: client.call(gateway, options.model, options.version, options.inputs, _say))
+
+
+def _health(options: argparse.Namespace) -> int:
+    gateway: client.Probed = (
+        client.GrpcGateway(options.grpc, options.timeout)
+        if options.grpc
+        else client.Gateway(options.url, options.timeout)
+    )
+    return _asking(lambda: client.health(gateway, options.live, options.wait, _say))
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from tensorgate.gateway.cli import shadow_report
+
+    try:
+        shadow_report.show(options.file, options.route, as_json=options.json, say=_say)
+    except OSError as error:
+        _complain(f"{options.file}: {(error.strerror or 'unreadable').lower()}")
+        return 1
+    return 0
+
+
+def _asking(question: object) -> int:
+    try:
+        question()  # type: ignore[operator]
+    except client.ClientError as error:
+        _complain(str(error))
+        return 1
+    return 0

@@ -1,0 +1,219 @@
+"""What pydantic has to object, led back to its place in the file and put into an operator's words.
+
+Pydantic names a place by keys, indices and, inside unions, tags that stand in no file. So each step of it is followed
+through the data and through the JSON schema of the same classes side by side: the schema tells tags from keys, and
+which keys and names would have been possible.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import yaml
+from pydantic_core import ErrorDetails
+
+from tensorgate.gateway.config.yaml_tree import Finding, Loc, Place, Tree, found, quoted
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_TYPES: Final = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "frozen_set_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dataclass_type": "a mapping",
+    "none_required": "null",
+}
+_BOUNDS: Final = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+    "multiple_of": ("a multiple of", "multiple_of"),
+}
+_LENGTHS: Final = {
+    "too_short": ("at least", "min_length", "entry", "entries"),
+    "too_long": ("at most", "max_length", "entry", "entries"),
+    "string_too_short": ("at least", "min_length", "character", "characters"),
+    "string_too_long": ("at most", "max_length", "character", "characters"),
+}
+
+
+_UNQUOTED: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|true|false")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an error is about: the innermost value of its place that stands in the file, the schemas that it may
+    follow, and those of the mapping or list around it. `rest` is the last step that led nowhere: an absent key, the
+    tag of a union, or "[key]" for the key itself.
+    """
+
+    loc: Loc
+    place: Place
+    schemas: Sequence[Schema]
+    around: Sequence[Schema]
+    rest: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Translator:
+    """Words the errors of one file: its tree, and the JSON schema of the classes that refused it."""
+
+    tree: Tree
+    schema: Schema
+
+    def findings(self, errors: Iterable[ErrorDetails]) -> Iterator[Finding]:
+        """What each error finds, in no order. What no member of a union takes is one finding that lists them all; where
+        one got further into the value than the others, only its remarks count.
+        """
+        expected: dict[Loc, list[str]] = {}
+        targets = [(error, self._target(error["loc"])) for error in errors]
+        deeper = {target.loc[:length] for _, target in targets for length in range(len(target.loc))}
+        deeper |= {target.loc for error, target in targets if error["type"] == "missing"}
+        for error, target in targets:
+            text = _expected(error, target)
+            if text:
+                expected.setdefault(target.loc, []).append(text)
+            else:
+                if target.rest != "[key]":
+                    deeper.add(target.loc)  # one member of a union took its kind, and objects to what it says
+                yield _remark(error, target, self.tree)
+        for loc, texts in expected.items():
+            if loc in deeper:
+                continue
+            place = self.tree.places[loc]
+            yield Finding(place.value, loc, f"found {found(place.node)}, expected {' or '.join(dict.fromkeys(texts))}")
+
+    def _target(self, loc: Loc) -> Target:
+        at: Loc = ()
+        schemas = around = list(self._options(self.schema))
+        rest: str | int = ""
+        for step in loc:
+            if tagged := [choices[step] for choices in map(_choices, schemas) if step in choices]:
+                schemas = list(self._options(tagged[0]))
+            elif (*at, step) in self.tree.places:
+                at, rest, around = (*at, step), "", schemas
+                schemas = [option for child in _children(around, step) for option in self._options(child)]
+            else:
+                rest = step
+        return Target(at, self.tree.places[at], schemas, around, rest)
+
+    def _options(self, schema: Schema) -> Iterator[Schema]:
+        """The schemas behind references and undiscriminated unions."""
+        if "$ref" in schema:
+            schema = self.schema["$defs"][schema["$ref"].rpartition("/")[2]]
+        members = schema.get("anyOf") or ([] if "discriminator" in schema else schema.get("oneOf"))
+        if not members:
+            yield schema
+        for member in members or ():
+            yield from self._options(member)
+
+
+def _choices(schema: Schema) -> dict[Any, Schema]:
+    """The members of a discriminated union, by tag."""
+    mapping = schema.get("discriminator", {}).get("mapping", {})
+    return {tag: {"$ref": reference} for tag, reference in mapping.items()}
+
+
+def _children(schemas: Iterable[Schema], step: str | int) -> Iterator[Schema]:
+    for schema in schemas:
+        if isinstance(step, int):
+            child = schema.get("items")
+        else:
+            child = schema.get("properties", {}).get(step, schema.get("additionalProperties"))
+        if isinstance(child, dict):
+            yield child
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def _expected(error: ErrorDetails, target: Target) -> str | None:
+    """What stands after "expected" for an error about a value's kind, size or choice; None for other errors."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _TYPES:
+        return _TYPES[kind] + _remedy(kind, target.place.node)
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        return f"{words} {_number(context[key])}"
+    if kind in _LENGTHS:
+        words, key, one, many = _LENGTHS[kind]
+        return f"{words} {context[key]} {one if context[key] == 1 else many}"
+    if kind == "string_pattern_mismatch":
+        return f"text that matches {context['pattern']}"
+    if kind in ("literal_error", "enum"):
+        names = [schema["const"] for schema in target.schemas if "const" in schema]
+        names += [name for schema in target.schemas for name in schema.get("enum", ())]
+        return _one_of(names, target.place.node)
+    return None
+
+
+def _remark(error: ErrorDetails, target: Target, tree: Tree) -> Finding:
+    kind, place, loc = error["type"], target.place, target.loc
+    tagged = next((schema for schema in target.schemas if "discriminator" in schema), None)
+    if kind == "missing":
+        return Finding(place.key, (*loc, target.rest), "missing required key")
+    if kind == "extra_forbidden":
+        keys = sorted({key for schema in target.around for key in schema.get("properties", ())})
+        return Finding(place.key, loc, f"unknown key{hint(str(loc[-1]), keys)}")
+    if tagged and kind == "union_tag_not_found":
+        names = ", ".join(_choices(tagged))
+        return Finding(
+            place.key, (*loc, tagged["discriminator"]["propertyName"]), f"missing required key; one of {names}"
+        )
+    if tagged and kind == "union_tag_invalid":
+        loc = (*loc, tagged["discriminator"]["propertyName"])
+        place = tree.places[loc]
+        return Finding(place.value, loc, f"found {found(place.node)}, expected {_one_of(_choices(tagged), place.node)}")
+    text = str(error.get("ctx", {}).get("error") or error["msg"])
+    if target.rest == "[key]":
+        return Finding(place.key, loc, f"found {quoted(str(loc[-1]))}, {text}" if _is_half(text) else text)
+    return Finding(place.value, loc, f"found {found(place.node)}, {text}" if _is_half(text) else text)
+
+
+def _number(bound: Any) -> str:
+    return str(int(bound) if isinstance(bound, float) and bound.is_integer() else bound)
+
+
+def _is_half(text: str) -> bool:
+    """Whether a validator left it to us to say what was found."""
+    return text.startswith("expected ")
+
+
+def _one_of(names: Iterable[Any], node: yaml.Node) -> str:
+    names = list(map(str, names))
+    close = difflib.get_close_matches(str(node.value), names, 1)
+    return ("one of " if len(names) > 1 else "") + ", ".join(names) + (f"; did you mean {close[0]}?" if close else "")
+
+
+def hint(key: str, keys: Sequence[str]) -> str:
+    """The end of a remark about an unknown name: the one that was meant, or those there are if they are few."""
+    close = difflib.get_close_matches(key, keys, 1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; known are {', '.join(keys)}" if 0 < len(keys) <= 8 else ""
+
+
+def _remedy(kind: str, node: yaml.Node) -> str:
+    """How to write a scalar that was taken for another kind than it was meant to be."""
+    if kind == "string_type" and isinstance(node, yaml.ScalarNode) and node.value:
+        return f"; put it in quotes: {quoted(node.value)}"
+    is_quoted = isinstance(node, yaml.ScalarNode) and node.style in ("'", '"')
+    if kind in ("int_type", "float_type", "bool_type") and is_quoted and _UNQUOTED.fullmatch(node.value):
+        return "; write it without quotes"
+    return ""

@@ -1,0 +1,100 @@
+"""Memory that callers share."""
+
+from __future__ import annotations
+
+from tensorgate.gateway.contract.errors.base import Code, GatewayError
+from tensorgate.gateway.contract.errors.message import InvalidArgument, NotFound, Unsupported
+
+
+class SharedMemoryDisabled(Unsupported):
+    """This server does not let callers share memory of that kind."""
+
+    def __init__(self) -> None:
+        super().__init__("shared memory is disabled")
+
+
+class RegionNotFound(NotFound):
+    """No region has this name; `kind` is system or cuda where the caller said which, else ""."""
+
+    def __init__(self, name: str, kind: str = "") -> None:
+        super().__init__(f"no shared memory region '{name}'")
+        self.name = name
+        self.kind = kind
+
+
+class RegionExists(InvalidArgument):
+    """A region of this name is registered already."""
+
+    code = Code.ALREADY_EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"shared memory region '{name}' exists")
+        self.name = name
+
+
+class RegionUnreachable(GatewayError):
+    """There is no memory of this key that the gateway may map."""
+
+    code = Code.INTERNAL
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class RegionInvalid(GatewayError):
+    """The memory of this key is smaller than the region that was asked for."""
+
+    code = Code.INTERNAL
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class RegionKeyReserved(InvalidArgument):
+    """Keys that begin like this one are no caller's."""
+
+    def __init__(self, name: str, key: str, prefix: str) -> None:
+        super().__init__(f"shared memory region '{name}' has the key '{key}', but '{prefix}' is reserved")
+        self.name = name
+        self.key = key
+        self.prefix = prefix
+
+
+class RegionLimit(GatewayError):
+    """`limit` regions are registered already."""
+
+    code = Code.UNAVAILABLE
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} shared memory regions are registered")
+        self.limit = limit
+
+
+class CudaMemoryUnavailable(InvalidArgument):
+    """There is no GPU here whose memory could be shared."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"shared memory region '{name}' is of a GPU, and there is none")
+        self.name = name
+
+
+class RegionRange(InvalidArgument):
+    """A request names a part of a region that does not lie within it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"outside of shared memory region '{name}'")
+        self.name = name
+
+
+class OutputTooLarge(GatewayError):
+    """An output needs `needed` bytes, and the memory that its caller gave for it has `given`."""
+
+    code = Code.INTERNAL
+
+    def __init__(self, output: str, given: int, needed: int) -> None:
+        super().__init__(f"output '{output}' needs {needed} bytes, {given} are given")
+        self.output = output
+        self.given = given
+        self.needed = needed

@@ -1,0 +1,65 @@
+"""The caller's message."""
+
+from __future__ import annotations
+
+from tensorgate.gateway.contract.errors.base import Code, GatewayError, Worded
+
+
+class InvalidArgument(Worded, GatewayError):
+    """Something in the request is wrong.
+
+    Raised by a dialect, or by a user's model, `text` reaches the caller as it is.
+    """
+
+    code = Code.INVALID_ARGUMENT
+
+
+class Unsupported(Worded, GatewayError):
+    """The request asks for something that this server does not do; `text` reaches the caller as it is."""
+
+    code = Code.UNIMPLEMENTED
+
+
+class NotFound(Worded, GatewayError):
+    """A named thing other than a model is not there; `text` reaches the caller as it is."""
+
+    code = Code.NOT_FOUND
+
+
+class MalformedJson(GatewayError):
+    """The body is not JSON.
+
+    `reason` is RapidJSON's wording, which two of the three contracts use; `offset` counts bytes, None if unknown.
+    """
+
+    code = Code.INVALID_ARGUMENT
+
+    def __init__(self, reason: str, offset: int | None = None) -> None:
+        super().__init__(f"{reason} at {offset}")
+        self.reason = reason
+        self.offset = offset
+
+
+class BodyTooLarge(GatewayError):
+    """The body is (or inflates to) more than `limit` bytes."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"body larger than {limit} bytes")
+        self.limit = limit
+
+
+class RouteNotFound(GatewayError):
+    """No endpoint has this address."""
+
+    code = Code.UNIMPLEMENTED
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"{method} {path}")
+        self.method = method
+        self.path = path
+
+
+class MethodNotAllowed(RouteNotFound):
+    """The address exists, for other methods."""

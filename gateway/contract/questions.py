@@ -1,0 +1,335 @@
+"""What can be asked of the gateway besides an inference, and what it answers: a small frozen class each.
+
+A dialect's decode makes the question, `service` looks the answer up, the dialect's encode writes it. Each docstring
+says what the answer is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.tensor import NOTHING
+
+if TYPE_CHECKING:
+    from tensorgate.gateway.contract.canonical import ModelView
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLive:
+    """Can the process answer? -> bool"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReady:
+    """Should traffic come here? -> bool.
+
+    `online_gate` asks for the operator's online switch too, as grps clients do.
+    """
+
+    online_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetOnline:
+    """Turn the operator's online switch. -> None. Source: grps health/online, health/offline."""
+
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetadata:
+    """Who answers? -> ServerDescription"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDescription:
+    """The server's name and version, its whole configuration as plain data, the kinds of shared memory that work."""
+
+    name: str
+    version: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    shared_memory: frozenset[MemoryKind] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """Which public names are served? -> tuple[str, ...]"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReady:
+    """Is this model (this version of it) ready? Never fails: an unknown model is not ready. -> bool"""
+
+    ref: ModelRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelMetadata:
+    """What does this model take and give? The dialect has resolved it already. -> ModelView"""
+
+    view: ModelView
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """In what state are a model's versions? -> tuple[VersionStatus, ...], highest version first, or ModelNotFound"""
+
+    ref: ModelRef
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """State is START, LOADING, AVAILABLE, UNLOADING or END; `error` tells why a version ended that should not have, and
+    `code` of what kind that is.
+
+    Source: TensorFlow Serving's ModelVersionStatus.
+    """
+
+    version: int
+    state: str
+    error: str = ""
+    code: Code = Code.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfiguration:
+    """How is this model configured, by its bare name? -> Mapping of plain data, or ModelNotFound"""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorSeries:
+    """How has this number been lately? -> Points, or None for a name that is none. Source: grps' monitor.
+
+    Names are qps, fail_rate(%), latency_avg(ms), latency_max(ms), latency_cdf(ms), cpu_usage(%), mem_usage(%),
+    gpu0_mem_usage(MIB) and so on.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A trend has 174 points: 30 days, 24 hours, 60 minutes, 60 seconds, the last one being now. A cdf has the
+    percentiles of the last second: x is 100 for 99.9 %, 101 for 99.99 %.
+    """
+
+    kind: Literal["trend", "cdf"]
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferTogether:
+    """Several inferences of one model that are one question, each with one answer. -> tuple[InferResponse, ...] in
+    their order, or the first error, after which nobody waits for the others.
+
+    `wire` is as in InferRequest. Source: TensorFlow Serving's MultiInference.
+    """
+
+    requests: tuple[InferRequest, ...]
+    wire: Any = None
+
+
+# ---------------------------------------------------------------------------------------------------------- statistics
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatistics:
+    """What have a model's versions done since they were loaded; ref None: all models'? -> tuple[Statistics, ...], by
+    name and version, or ModelNotFound. Source: Triton's statistics extension.
+    """
+
+    ref: ModelRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How often something happened, and how many nanoseconds it took in all."""
+
+    count: int = 0
+    ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """One version's. `inference_count` counts rows, `execution_count` runs of the model, `stages["success"]` requests.
+
+    `stages` has success, fail, queue, compute_input, compute_infer, compute_output, cache_hit and cache_miss; `batches`
+    the three compute stages by batch size; `responses`, of decoupled models, compute_infer, compute_output, success,
+    fail, empty_response and cancel by the answer's index. `last_inference_ms` is in milliseconds since the epoch.
+    """
+
+    name: str
+    version: int
+    last_inference_ms: int
+    inference_count: int
+    execution_count: int
+    stages: Mapping[str, Duration]
+    batches: Mapping[int, Mapping[str, Duration]] = field(default_factory=dict)
+    responses: Mapping[str, Mapping[str, Duration]] = NOTHING
+
+
+# ----------------------------------------------------------------------------------------------- the model repository
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryIndex:
+    """Which models are there, loaded or not? -> tuple[IndexEntry, ...], one per version that was ever wanted."""
+
+    ready_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A version and its state: READY, UNAVAILABLE, LOADING or UNLOADING, and why. A model that was never loaded has
+    neither version nor state. Source: Triton's model repository extension.
+    """
+
+    name: str
+    version: int | None = None
+    state: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Load a model, or load it anew. -> None once it is ready.
+
+    `configuration` replaces the model's own, in the text form of the dialect's repository (Triton: a ModelConfig as
+    JSON); `files` are contents by path below the model's folder, in place of what lies there.
+    """
+
+    name: str
+    configuration: str | None = None
+    files: Mapping[str, bytes] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadModel:
+    """Unload a model, with `dependents` also what it is composed of. -> None, at once."""
+
+    name: str
+    dependents: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WantedModel:
+    """A model as a caller wants it served.
+
+    `base_path` is the absolute path of the folder that holds its version folders, `platform` what its caller takes it
+    for. `versions` is a version policy as YAML says it: latest, all, a list, or {"latest": n}.
+    """
+
+    name: str
+    base_path: str
+    platform: str
+    versions: str | list[int] | dict[str, int] = "latest"
+    labels: Mapping[str, int] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadModels:
+    """Serve these models and no others. -> int, how many inferences were answered meanwhile, once all that are new
+    serve. Source: TensorFlow Serving's HandleReloadConfigRequest.
+
+    `counters` are names that the dialect reports on.
+    """
+
+    models: tuple[WantedModel, ...]
+    counters: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------- trace and log settings
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Read, and first change, how requests are traced. -> Mapping[str, tuple[str, ...]], all settings afterwards.
+
+    `model` "" is the server. `changes` maps a setting to its new values; None clears it.
+    """
+
+    model: str = ""
+    changes: Mapping[str, tuple[str, ...] | None] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Read, and first change, what is logged. -> Mapping[str, bool | int | str], all settings afterwards."""
+
+    changes: Mapping[str, bool | int | str] = NOTHING
+
+
+# -------------------------------------------------------------------------------------------------------- shared memory
+
+MemoryKind: TypeAlias = Literal["system", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStatus:
+    """Which regions are registered, or this one? -> tuple[Region, ...]"""
+
+    kind: MemoryKind
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A registered region. `key` and `offset` belong to system memory, `device_id` to a GPU's."""
+
+    name: str
+    byte_size: int
+    key: str = ""
+    offset: int = 0
+    device_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRegion:
+    """Let requests name a piece of memory that the caller shares. -> None
+
+    `handle` is a CUDA IPC handle; system memory is found by its key.
+    """
+
+    kind: MemoryKind
+    region: Region
+    handle: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterRegion:
+    """Forget a region, or with an empty name all of its kind; unknown names are no error. -> None"""
+
+    kind: MemoryKind
+    name: str = ""
+
+
+Question: TypeAlias = (
+    InferRequest
+    | InferTogether
+    | ServerLive
+    | ServerReady
+    | SetOnline
+    | ServerMetadata
+    | ModelList
+    | ModelReady
+    | ModelMetadata
+    | ModelStatus
+    | ModelConfiguration
+    | MonitorSeries
+    | ModelStatistics
+    | RepositoryIndex
+    | LoadModel
+    | UnloadModel
+    | ReloadModels
+    | TraceSettings
+    | LogSettings
+    | RegionStatus
+    | RegisterRegion
+    | UnregisterRegion
+)

@@ -1,0 +1,1 @@
+"""One loaded version at work: its queue, batches, workers, sequences, deadlines, response cache."""

@@ -1,0 +1,106 @@
+"""A request that runs in its caller's own steps: nothing of the queue is between the two.
+
+That is for a model that computes on the event loop, has room, and would run the request alone in any case. What remains
+of a job is that it is counted, that it may be ended by others than its caller, and that it fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import DeadlineExceeded, GatewayError
+from tensorgate.gateway.engine.pending_request import Admission
+from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
+from tensorgate.gateway.engine.worker import Slot, told
+
+
+class InlineCall(AsyncIterator[InferResponse]):
+    """The only answer to a request, computed by whoever waits for it, and not before somebody does.
+
+    It has its slot from the beginning, and calls `give_back` once it needs that no more. Belongs to the loop.
+    """
+
+    __slots__ = ("_admission", "_give_back", "_is_over", "_meter", "_request", "_submitted", "_why", "slot")
+
+    def __init__(
+        self,
+        slot: Slot,
+        request: InferRequest,
+        admission: Admission,
+        submitted: float,
+        meter: SchedulerMetrics,
+        give_back: Callable[[InlineCall], None],
+    ) -> None:
+        self.slot = slot
+        self._request = request
+        self._admission = admission
+        self._submitted = submitted
+        self._meter = meter
+        self._give_back = give_back
+        self._is_over = False
+        self._why: GatewayError | None = None
+
+    async def take(self) -> InferResponse:
+        """Compute it. Raises the error that is in its place."""
+        timings: list[tuple[str, float]] = []
+
+        def observe(stage: str, seconds: float) -> None:
+            timings.append((stage, seconds))
+
+        executor: Any = self.slot.executor
+        outcome: InferResponse | GatewayError
+        try:
+            outcome = await executor.arun_alone(self._request, observe)
+            if isinstance(outcome, GatewayError):
+                outcome = told(outcome, self._request)
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+        except BaseException as error:  # see slot.compute
+            outcome = told(error, self._request)
+        outcome = self._settled(outcome, timings)
+        if not isinstance(outcome, GatewayError):
+            return outcome
+        try:
+            raise outcome
+        finally:
+            del outcome  # it knows this frame: all that is here would stay until somebody looks for circles
+
+    async def __anext__(self) -> InferResponse:
+        if self._is_over:
+            raise StopAsyncIteration
+        return await self.take()
+
+    def abandon(self) -> None:
+        """See Answers."""
+        if not self._is_over:
+            self._meter.left(self._request, self._submitted)
+            self._end()
+
+    def end(self, why: GatewayError) -> None:
+        """Whoever waits is to be told that, and the model that nobody waits."""
+        if self._why is None:
+            self._why = why
+            self._request.cancellation.end()
+
+    def _settled(
+        self, outcome: InferResponse | GatewayError, timings: list[tuple[str, float]]
+    ) -> InferResponse | GatewayError:
+        request, submitted = self._request, self._submitted
+        now = time.monotonic()
+        if self._why is not None:
+            outcome, self._why = self._why, None
+        elif request.deadline is not None and request.deadline <= now and isinstance(outcome, GatewayError):
+            outcome = DeadlineExceeded(request.view.name)
+        self._meter.ran_inline(request, self._admission.rows, outcome, (submitted, now - submitted), timings)
+        self._end()
+        return outcome
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._request.cancellation.end()
+        self._give_back(self)

@@ -1,0 +1,216 @@
+"""An accepted request on its way through a scheduler, and what the model said when it accepted it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.telemetry.statistics import CANCELED, reason_of
+
+INLINE_BELOW_SECONDS: Final = 100e-6
+"""A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
+BATCH_ABOVE_SECONDS: Final = 25e-6
+"""What a job in a batch costs beside its run: quicker requests run alone, though others have come with them."""
+STREAM_WINDOW: Final = 32
+"""Answers of a decoupled model that may wait for a slow reader before its generator is paused."""
+
+
+@dataclass(slots=True, eq=False)
+class Admission:
+    """What the model says of a request that it accepts: how many rows, with whom it may share a batch (None: with
+    nobody).
+
+    `seconds` is how long a request of exactly these shapes keeps its thread busy, first as warm-up lets guess, then
+    as measured: it falls at once and rises slowly, so that one noisy measurement does not count. Admissions are
+    shared by all requests of the same shapes.
+    """
+
+    rows: int
+    batch_key: Hashable | None
+    seconds: float = 1.0
+
+    def measured(self, seconds: float, requests: int = 1) -> None:
+        """How long a run has taken: of several such requests together, it is no less than one alone would take."""
+        self.seconds = min(seconds, self.seconds * 1.1 if requests == 1 else self.seconds)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it may run on the loop."""
+        return self.seconds < INLINE_BELOW_SECONDS
+
+    @property
+    def benefits_from_batching(self) -> bool:
+        """Whether it is better to wait for others that come at the same time, and share a run."""
+        return self.batch_key is not None and self.seconds > BATCH_ABOVE_SECONDS
+
+
+def are_quick(admissions: Sequence[Admission]) -> bool:
+    """Whether requests may run together on the loop: as far as one knows, they take as long as one by one."""
+    return sum([admission.seconds for admission in admissions]) < INLINE_BELOW_SECONDS
+
+
+class CompletedResponse(AsyncIterator[InferResponse]):
+    """The only answer to a request that was answered while it was submitted."""
+
+    __slots__ = ("_taken", "outcome")
+
+    def __init__(self, outcome: InferResponse | GatewayError) -> None:
+        self.outcome = outcome
+        self._taken = False
+
+    def take(self) -> InferResponse:
+        """The answer, for who knows that it is there. Raises the error that is in its place."""
+        self._taken = True
+        if isinstance(self.outcome, GatewayError):
+            raise self.outcome
+        return self.outcome
+
+    async def __anext__(self) -> InferResponse:
+        if self._taken:
+            raise StopAsyncIteration
+        return self.take()
+
+    def abandon(self) -> None:
+        """See Answers."""
+        self._taken = True
+
+
+class PendingRequest(AsyncIterator[InferResponse]):
+    """An accepted request, and the iterator of its answers.
+
+    `on_leave` is called once if it ends while it still waits, `on_failure` once, with one of statistics.REASONS, if it
+    ends without success. `rank` belongs to the line where it waits. Everything but `wait_for_room` belongs to the loop.
+    """
+
+    # Values of the class until something else is known: there is a job for every request, and most need none of these.
+    started = False
+    finished = False
+    rank = 0
+    _answers: deque[InferResponse | BaseException] | None = None
+    _reader: asyncio.Future[InferResponse] | None = None
+    _writer: asyncio.Future[None] | None = None
+    _room: threading.Semaphore | None = None
+    _timer: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self,
+        request: InferRequest,
+        admission: Admission,
+        submitted: float,
+        on_leave: Callable[[PendingRequest], None],
+        on_failure: Callable[[PendingRequest, str], None],
+    ) -> None:
+        self.request = request
+        self.admission = admission
+        self.submitted = submitted
+        self._on_leave = on_leave
+        self._on_failure = on_failure
+
+    def __anext__(self) -> asyncio.Future[InferResponse]:
+        """No coroutine: whoever has the answer wakes whoever waits for it, and nobody in between."""
+        reader = asyncio.get_running_loop().create_future()
+        if self._answers:
+            _resolve(reader, self._answers.popleft())
+            self._make_room()
+        elif self.finished:
+            _resolve(reader, StopAsyncIteration())
+        else:
+            self._reader = reader
+        return reader
+
+    def abandon(self) -> None:
+        """The caller has left: what has not started never will, what runs is told by the request's cancellation."""
+        if not self.finished:
+            self._on_failure(self, CANCELED)
+        self.end()
+        self._answers = None
+
+    def deliver(self, answer: InferResponse) -> None:
+        """One answer of perhaps several."""
+        if not self.finished:
+            self._give(answer)
+
+    def end(self, last: InferResponse | GatewayError | None = None) -> None:
+        """The last answer, an error, or nothing more; only the first end counts."""
+        if self.finished:
+            return
+        self.finished = True
+        self.request.cancellation.end()
+        if type(last) is InferResponse:  # the usual case
+            self._give(last)
+        elif last is not None:
+            self._on_failure(self, reason_of(cast("GatewayError", last)))
+            self._give(last)
+        elif (reader := self._take_reader()) is not None:
+            _resolve(reader, StopAsyncIteration())
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.started:
+            self._on_leave(self)
+        if self._room is not None or self._writer is not None:
+            self._make_room()
+
+    def call_at(self, when: float, callback: Callable[..., None], *args: object) -> None:
+        """Call back at `when` (time.monotonic) unless it has ended by then. A job has one timer: the last one set."""
+        delay = max(0.0, when - time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay, callback, *args)
+
+    def _give(self, answer: InferResponse | GatewayError) -> None:
+        """To its reader, if he waits for it already."""
+        reader = self._take_reader()
+        if reader is not None:
+            if type(answer) is InferResponse:
+                reader.set_result(answer)
+            else:
+                _resolve(reader, answer)
+            if self._room is not None or self._writer is not None:
+                self._make_room()
+        elif self._answers is None:
+            self._answers = deque((answer,))
+        else:
+            self._answers.append(answer)
+
+    def _take_reader(self) -> asyncio.Future[InferResponse] | None:
+        """Who waits, to be told now. He is not kept: an error knows by its traceback who was told of it, he knows the
+        job, and if the job knew the error, all its tensors would stay until somebody looks for such circles.
+        """
+        reader, self._reader = self._reader, None
+        return None if reader is None or reader.done() else reader
+
+    # Back-pressure of decoupled models: the producer takes one place per answer, the reader gives it back.
+
+    def wait_for_room(self) -> bool:
+        """In the producer's thread: until a place is free. False once nobody reads any more."""
+        if self._room is None:
+            self._room = threading.Semaphore(STREAM_WINDOW)
+        self._room.acquire()
+        return not self.finished
+
+    async def await_room(self) -> bool:
+        """The same for a producer on the loop."""
+        while self._answers is not None and len(self._answers) >= STREAM_WINDOW and not self.finished:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+        return not self.finished
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.release()
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+
+def _resolve(reader: asyncio.Future[InferResponse], outcome: InferResponse | BaseException) -> None:
+    """An error may come to somebody who leaves at the same moment: nobody is to be warned that it was not seen."""
+    if isinstance(outcome, BaseException):
+        reader.set_exception(outcome)
+        reader.exception()
+    else:
+        reader.set_result(outcome)

@@ -1,0 +1,288 @@
+"""Requests that wait for room, and which of them leave together.
+
+Only requests of one batch key share a batch: the same input names, dtypes and trailing shapes, the same parameters, and
+what else the model is shown of them (see model.Gate). Of several groups that may go, the one with the most urgent
+request goes first: the highest priority, then the longest wait; within a group the order is the same.
+
+A request that has waited longer than its level's policy allows is refused, or, where the policy says `delay`, steps
+behind all others of its level. Source: Triton, the queue policies of the dynamic batcher.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.errors import QueueFull
+from tensorgate.gateway.engine.pending_request import PendingRequest
+from tensorgate.gateway.engine.worker import Batch, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class LevelPolicy:
+    """How requests of one priority wait. `timeout_us` 0: as long as it takes."""
+
+    max_queue_size: int = 512
+    timeout_us: int = 0
+    timeout_action: Literal["reject", "delay"] = "reject"
+    allow_timeout_override: bool = False
+
+    def patience_us(self, request: InferRequest) -> int:
+        """How long this request may wait, 0 without a limit: a caller may only shorten what the policy says."""
+        wanted = request.queue_timeout_us if self.allow_timeout_override else 0
+        if wanted and (not self.timeout_us or wanted < self.timeout_us):
+            return wanted
+        return self.timeout_us
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """How requests wait. `max_batch_size` 0: one request at a time, whatever its shape.
+
+    `levels` are the priorities, the highest first; requests that name none of them get `default_level`, counted from
+    1. A group that reaches one of the `preferred_batch_sizes` does not wait for more company, and leaves in that size.
+    """
+
+    max_batch_size: int = 0
+    max_queue_delay_us: int = 0
+    levels: tuple[LevelPolicy, ...] = (LevelPolicy(),)
+    default_level: int = 1
+    preferred_batch_sizes: tuple[int, ...] = ()
+    batching: bool = True
+
+    @property
+    def has_timeouts(self) -> bool:
+        """Whether any request may wait for a limited time only."""
+        return any(level.timeout_us or level.allow_timeout_override for level in self.levels)
+
+    @property
+    def may_go_early(self) -> bool:
+        """Whether a full batch may leave the queue before there is room for it: nobody may overtake it, or be refused
+        for having waited there.
+        """
+        return self.max_batch_size > 1 and self.batching and len(self.levels) == 1 and not self.has_timeouts
+
+    def level_of(self, request: InferRequest) -> int:
+        """The index of the request's level. Source: Triton takes 0, and what is too large, as the default."""
+        level = request.priority
+        return (level if 1 <= level <= len(self.levels) else self.default_level) - 1
+
+
+class Line(Protocol):
+    """Where a scheduler's jobs wait: `RequestQueue`, or `sequences.Sequences`."""
+
+    queued: int
+    """Jobs that wait."""
+    next_wakeup_s: float | None
+    """After next_batch has found nothing: seconds until something may go by the clock alone, None if nothing waits
+    for the clock.
+    """
+
+    def add(self, job: PendingRequest) -> None:
+        """Take in a job. Raises QueueFull, and what else refuses it."""
+        ...
+
+    def next_batch(self, idle: Sequence[Slot]) -> tuple[Slot, Batch] | None:
+        """What may leave now, and the idle slot where it runs."""
+        ...
+
+    def done(self, batch: Batch) -> None:
+        """A batch has run: its outcomes are complete, and its jobs do not have them yet."""
+        ...
+
+    def left(self, job: PendingRequest) -> None:
+        """A waiting job has ended: abandoned, or late."""
+        ...
+
+    def delay(self, job: PendingRequest) -> None:
+        """A waiting job has waited too long, and lets all others of its level pass."""
+        ...
+
+    def jobs(self) -> Iterable[PendingRequest]:
+        """Everything that waits, in order as far as order matters."""
+        ...
+
+    def close(self) -> None:
+        """Nothing will be added: what waits goes as soon as it can."""
+        ...
+
+
+def batch_key(job: PendingRequest) -> Hashable:
+    """With whom a job may share a batch; None: with nobody."""
+    key = job.admission.batch_key
+    if key is not None and job.request.parameters:
+        return key, tuple((name, type(value), value) for name, value in sorted(job.request.parameters.items()))
+    return key
+
+
+class RequestQueue:
+    """Ordinary requests: any that wait may go, to any idle slot.
+
+    A job's rank orders it: two for each level, the second for those that were delayed.
+    """
+
+    def __init__(self, name: str, policy: QueuePolicy) -> None:
+        self._name = name
+        self._policy = policy
+        self._groups: dict[Hashable, deque[PendingRequest]] = {}
+        self._counts = [0] * len(policy.levels)
+        self._has_levels = len(policy.levels) > 1
+        self._most = policy.levels[0].max_queue_size
+        self._bound = sum(level.max_queue_size for level in policy.levels)
+        self._full = max((policy.max_batch_size, *policy.preferred_batch_sizes))
+        self._rows = 0
+        self._finished = 0
+        self._closing = False
+        self.queued = 0
+        self.next_wakeup_s: float | None = None
+
+    def add(self, job: PendingRequest) -> None:
+        """Behind everybody of its rank. Jobs without a key share a group, and nothing else."""
+        if self._has_levels:
+            self._enter_level(job)
+        elif self.queued >= self._most:
+            raise QueueFull(self._name, self._most)
+        key = job.admission.batch_key if not job.request.parameters else batch_key(job)
+        group = self._groups.get(key)
+        if not group:
+            self._groups[key] = deque((job,))
+        elif group[-1].rank <= job.rank:
+            group.append(job)
+        else:
+            _insert(group, job)
+        self.queued += 1
+        self._rows += job.admission.rows
+
+    def next_batch(self, idle: Sequence[Slot]) -> tuple[Slot, Batch] | None:
+        """The ripe group whose first job is the most urgent, as far as it fits into one batch.
+
+        Where it would only take turns with another batch, it goes if it is full: then its copies are hidden behind
+        that one's computation. What is smaller gains company while it waits.
+        """
+        self.next_wakeup_s = None
+        if not self.queued and not self._finished:
+            return None
+        if idle[-1].contention and self._rows < self._full and None not in self._groups:
+            return None
+        now = time.monotonic()
+        best: deque[PendingRequest] | None = None
+        for key, group in list(self._groups.items()):
+            self._drop_finished(group)
+            if not group:
+                del self._groups[key]
+                continue
+            if idle[-1].contention and not self._is_full(group):
+                continue
+            next_wakeup_s = self._ripe_in(group, now)
+            if next_wakeup_s > 0:
+                self.next_wakeup_s = (
+                    next_wakeup_s if self.next_wakeup_s is None else min(self.next_wakeup_s, next_wakeup_s)
+                )
+            elif best is None or _urgency(group[0]) < _urgency(best[0]):
+                best = group
+        return None if best is None else (idle[-1], self._take(best))
+
+    def done(self, batch: Batch) -> None:
+        """Ordinary requests leave nothing behind."""
+
+    def left(self, job: PendingRequest) -> None:
+        """Its place in the group is cleared when its turn comes, or when many such have gathered."""
+        self.queued -= 1
+        self._rows -= job.admission.rows
+        if self._has_levels:
+            self._counts[job.rank // 2] -= 1
+        self._finished += 1
+        if self._finished > self._bound:
+            for key, group in list(self._groups.items()):
+                self._groups[key] = deque(job for job in group if not job.finished)
+            self._finished = 0
+
+    def delay(self, job: PendingRequest) -> None:
+        group = self._groups[batch_key(job)]
+        group.remove(job)
+        job.rank += 1
+        _insert(group, job)
+
+    def jobs(self) -> Iterable[PendingRequest]:
+        return [job for group in self._groups.values() for job in group]
+
+    def close(self) -> None:
+        self._closing = True
+
+    def _enter_level(self, job: PendingRequest) -> None:
+        level = self._policy.level_of(job.request)
+        most = self._policy.levels[level].max_queue_size
+        if self._counts[level] >= most:
+            raise QueueFull(self._name, most)
+        self._counts[level] += 1
+        job.rank = 2 * level
+
+    def _drop_finished(self, group: deque[PendingRequest]) -> None:
+        """Abandoned and late jobs leave before they cost a place in a batch."""
+        while group and group[0].finished:
+            group.popleft()
+            self._finished -= 1
+
+    def _ripe_in(self, group: deque[PendingRequest], now: float) -> float:
+        """Seconds until this group may go: 0 when one of it has waited long enough or it fills a batch."""
+        delay = self._policy.max_queue_delay_us / 1e6
+        if not delay or self._closing or group[0].admission.batch_key is None:
+            return 0.0
+        waited = now - min(job.submitted for job in group if not job.finished)
+        enough = min((self._policy.max_batch_size, *self._policy.preferred_batch_sizes))
+        return 0.0 if waited >= delay or _rows(group) >= enough else delay - waited
+
+    def _is_full(self, group: deque[PendingRequest]) -> bool:
+        if group[0].admission.batch_key is None:
+            return True
+        return _rows(group) >= self._full
+
+    def _take(self, group: deque[PendingRequest]) -> Batch:
+        jobs: list[PendingRequest] = []
+        room = most = max(self._room(group), group[0].admission.rows)
+        while group:
+            job = group[0]
+            if job.finished:
+                self._finished -= 1
+                group.popleft()
+                continue
+            rows = job.admission.rows
+            if rows > room:
+                break
+            room -= rows
+            jobs.append(group.popleft())
+            if self._has_levels:
+                self._counts[job.rank // 2] -= 1
+            if job.admission.batch_key is None:
+                break
+        self.queued -= len(jobs)
+        self._rows -= most - room
+        return Batch(jobs)
+
+    def _room(self, group: deque[PendingRequest]) -> int:
+        """The largest preferred size that can be filled, else as many rows as the model takes."""
+        if not self._policy.preferred_batch_sizes:
+            return self._policy.max_batch_size
+        rows = _rows(group)
+        filled = [size for size in self._policy.preferred_batch_sizes if size <= rows]
+        return max(filled, default=self._policy.max_batch_size)
+
+
+def _insert(group: deque[PendingRequest], job: PendingRequest) -> None:
+    """Behind everybody of its rank."""
+    place = len(group)
+    while place and group[place - 1].rank > job.rank:
+        place -= 1
+    group.insert(place, job)
+
+
+def _urgency(job: PendingRequest) -> tuple[int, float]:
+    return job.rank, job.submitted
+
+
+def _rows(group: Iterable[PendingRequest]) -> int:
+    return sum(job.admission.rows for job in group if not job.finished)

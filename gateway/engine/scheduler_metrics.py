@@ -1,0 +1,169 @@
+"""Where a scheduler reports to: stage times, the rows of batches, the model's own counters, and traces of requests.
+
+Of a job's three possible ends, two are counted here from what ran (success, and failure inside the model), one as it
+happens (its caller has left, or it came too late). Everything is called on the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.execution import Observe
+from tensorgate.gateway.engine.pending_request import PendingRequest
+from tensorgate.gateway.engine.worker import Batch
+from tensorgate.gateway.telemetry.statistics import (
+    CANCELED,
+    Alone,
+    Compute,
+    Counters,
+    Timings,
+    Took,
+    compute_of,
+    reason_of,
+)
+from tensorgate.gateway.telemetry.tracing import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerMetrics:
+    """What one scheduler reports to. `observe` and `batch` are the histograms of the operator's metrics. Where there is
+    `infer`, it is the same as to observe that stage, and of requests that run alone the rest is left to `counters`.
+    """
+
+    observe: Observe
+    batch: Callable[[int], None]
+    counters: Counters = field(default_factory=Counters)
+    tracer: Tracer = field(default_factory=Tracer)
+    infer: Callable[[float], None] | None = None
+
+    def ran_inline(
+        self, request: InferRequest, rows: int, outcome: InferResponse | GatewayError, took: Took, timings: Timings
+    ) -> None:
+        """A request has run at once and alone. The short way of small ones: no job, no batch."""
+        began, seconds = took
+        if (call_record := request.cancellation.call_record) is not None:
+            call_record.ran(rows, rows, began, began, began + seconds)
+        note = self.infer  # looked up as a method, it would take longer than what it does
+        if note is not None and len(timings) == 1 and timings[0][0] == "infer" and type(outcome) is InferResponse:
+            infer = timings[0][1]
+            note(infer)
+            try:
+                alone = self.counters.alone[rows]
+            except KeyError:
+                alone = self.counters.alone[rows] = Alone()
+            alone.count += 1
+            alone.seconds += seconds
+            alone.infer += infer
+            alone.began = began
+        else:
+            self._ran_alone(request, rows, outcome, took, timings)
+        if self.tracer.on and type(outcome) is InferResponse:
+            self.tracer.note(request, began, began, compute_of(timings), began + seconds)
+
+    def _ran_alone(
+        self, request: InferRequest, rows: int, outcome: InferResponse | GatewayError, took: Took, timings: Timings
+    ) -> None:
+        """The same in its general form."""
+        self._observe(timings)
+        self.observe("queue", 0.0)
+        self.batch(rows)
+        if isinstance(outcome, GatewayError):
+            self._failed(request, *took, reason_of(outcome))
+        else:
+            compute = compute_of(timings)
+            self.counters.ran(rows, compute)
+            self.counters.succeeded(rows, *took, 0.0, compute)
+
+    def hit(self, request: InferRequest, began: float, seconds: float) -> None:
+        """A request that `began` then (time.monotonic) was answered by the response cache, in so many seconds."""
+        self.counters.hit(began, seconds)
+        if self.tracer.on:
+            self.tracer.note(request, began, None, None, began + seconds)
+
+    def ran(self, batch: Batch, *, decoupled: bool) -> None:
+        """A batch has run, its jobs have not ended yet: its runs that gave answers, and every job that succeeds.
+
+        Who fails or has left is counted by `failed`.
+        """
+        self._observe(batch.timings)
+        self.batch(batch.rows)
+        now, observe = time.monotonic(), self.observe
+        for job in batch.jobs:
+            observe("queue", batch.started - job.submitted)
+            if (call_record := job.request.cancellation.call_record) is not None:
+                call_record.ran(job.admission.rows, batch.rows, job.submitted, batch.started, now)
+        for jobs, outcomes, timings in batch.runs():
+            compute = compute_of(timings)
+            if decoupled:
+                self._stopped(batch, compute)
+                compute = _sum(batch.compute, compute)
+            succeeded = [
+                job for job, outcome in zip(jobs, outcomes, strict=True) if not isinstance(outcome, GatewayError)
+            ]
+            if succeeded or batch.answers:
+                self.counters.ran(sum([job.admission.rows for job in jobs]), compute)
+            self._succeeded([job for job in succeeded if not job.finished], batch.started, compute, now)
+
+    def _succeeded(self, jobs: Sequence[PendingRequest], started: float, compute: Compute, now: float) -> None:
+        """All of one run at once: what is common to them is counted together."""
+        if not jobs:
+            return
+        count, began = len(jobs), sum([job.submitted for job in jobs])
+        rows = sum([job.admission.rows for job in jobs])
+        seconds, queued = now * count - began, started * count - began
+        self.counters.succeeded(rows, jobs[-1].submitted, seconds, queued, compute, count)
+        if self.tracer.on:
+            for job in jobs:
+                self.tracer.note(job.request, job.submitted, started, compute, now)
+
+    def answered(self, batch: Batch, answer: InferResponse, timings: Timings) -> None:
+        """A decoupled model has given an answer, which is perhaps not its last; hands it on."""
+        self._observe(timings)
+        compute = compute_of(timings)
+        batch.compute = _sum(batch.compute, compute)
+        (job,) = batch.jobs
+        if not job.finished:
+            self.counters.answered(batch.answers, compute, empty=not answer.outputs)
+            batch.answers += 1
+        job.deliver(answer)
+
+    def _stopped(self, batch: Batch, compute: Compute) -> None:
+        """A decoupled model gives no more answers: it is done, or nobody takes them any more, or it has failed."""
+        if batch.jobs[0].finished:
+            self.counters.broke_off(batch.answers, "cancel", compute)
+        elif batch.outcomes:
+            self.counters.broke_off(batch.answers, "fail", compute)
+
+    def failed(self, job: PendingRequest, reason: str) -> None:
+        """A job ends without success: the model failed, it came too late, or its caller has left."""
+        now = time.monotonic()
+        self._failed(job.request, job.submitted, now - job.submitted, reason)
+        if not job.started and (call_record := job.request.cancellation.call_record) is not None:
+            call_record.left(job.admission.rows, job.submitted, now)
+
+    def _failed(self, request: InferRequest, began: float, seconds: float, reason: str) -> None:
+        self.counters.failed(reason, seconds)
+        if self.tracer.on:
+            self.tracer.note(request, began, None, None, began + seconds)
+
+    def left(self, request: InferRequest, began: float) -> None:
+        """A caller has left whose request runs in his own steps."""
+        self._failed(request, began, time.monotonic() - began, CANCELED)
+
+    def refused(self, error: GatewayError) -> GatewayError:
+        """A request is refused a place in the queue. Returns the error, to be raised."""
+        self.counters.failed(reason_of(error), 0.0)
+        return error
+
+    def _observe(self, timings: Timings) -> None:
+        observe = self.observe
+        for stage, seconds in timings:
+            observe(stage, seconds)
+
+
+def _sum(one: Compute, other: Compute) -> Compute:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]

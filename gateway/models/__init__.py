@@ -1,0 +1,1 @@
+"""Which models are configured, loaded and serving."""

@@ -1,0 +1,134 @@
+"""Which models a caller wants in place of all that are served, and what that makes of the catalog.
+
+Everything here but `ListedCatalog.take_over` and `exchange` reads the disk: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tensorgate.gateway.config import FileRef, ModelConfig, VersionPolicy
+from tensorgate.gateway.config.values import NAME
+from tensorgate.gateway.contract.errors import ModelNotFound
+from tensorgate.gateway.contract.questions import WantedModel
+from tensorgate.gateway.models.catalog import Catalog, Validate, files_print, tree_print, version_folders
+
+PLATFORM: Final = "tensorflow"
+"""What every model is to those who list models: the one platform that they can ask for."""
+
+_BACKENDS: Final = {"model.onnx": "onnx", "saved_model.pb": "tensorflow"}
+"""A file in a version's folder -> what computes such a model."""
+
+
+class ListedCatalog:
+    """A catalog, and before it the models that a caller listed last.
+
+    A listed model that the catalog knows keeps its configuration but for its versions, its labels and the folder that
+    they lie in. Of any other, the files say what computes it. The folders lie below `roots`, wherever links lead.
+    """
+
+    def __init__(
+        self, catalog: Catalog, versioned: Callable[[ModelConfig], bool], validate: Validate, roots: Sequence[Path]
+    ) -> None:
+        self._catalog = catalog
+        self._versioned = versioned
+        self._validate = validate
+        self._roots = roots
+        self._listed: Mapping[str, ModelConfig] = {}
+        self._followed: tuple[str, ...] | None = None
+        self._listing = object()
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self._catalog.names(), *self._listed)))
+
+    def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
+        """As it was listed; with another configuration, as if it had not been."""
+        if configuration is None and name in self._listed:
+            return self._listed[name]
+        return self._catalog.read(name, configuration, folder)
+
+    def fingerprint(self, name: str) -> Hashable:
+        listed = self._listed.get(name)
+        if listed is None:
+            return self._catalog.fingerprint(name)
+        return (tree_print(listed.path.path) if listed.path else (), files_print(listed))
+
+    def followed(self) -> tuple[str, ...]:
+        """The models whose files decide what is served: what was listed last, else all that there are."""
+        return self.names() if self._followed is None else self._followed
+
+    @property
+    def own(self) -> Catalog:
+        """The catalog behind the list."""
+        return self._catalog
+
+    @property
+    def has_list(self) -> bool:
+        """Whether a list is in force."""
+        return self._followed is not None
+
+    @property
+    def listing(self) -> object:
+        """Another one after each list, and after each catalog."""
+        return self._listing
+
+    def exchange(self, catalog: Catalog, *, keep_list: bool) -> None:
+        """Another catalog, from now on; a list that was made upon the old one need not outlive that."""
+        self._catalog = catalog
+        self._listing = object()
+        if not keep_list:
+            self._listed, self._followed = {}, None
+
+    def take_over(self, listed: Mapping[str, ModelConfig], parts: Iterable[str]) -> None:
+        """These are the listed models from now on, and what they are composed of."""
+        self._listed = listed
+        self._followed = (*listed, *parts)
+        self._listing = object()
+
+    def configure(self, wanted: WantedModel) -> ModelConfig:
+        """How a model would be configured if it were listed. Raises ValueError or OSError."""
+        versions, labels = VersionPolicy.parse(wanted.versions), dict(wanted.labels)
+        try:
+            own = self._catalog.read(wanted.name)
+        except ModelNotFound:
+            return self._new(wanted)
+        changes = {"versions": versions, "labels": labels}
+        if not self._versioned(own):
+            return own.model_copy(update=changes)
+        if own.path is not None and own.path.path.resolve() == _resolved(wanted.base_path):
+            return own.model_copy(update=changes)
+        return own.model_copy(update=changes | {"path": FileRef(wanted.base_path, self._allowed(wanted.base_path))})
+
+    def _new(self, wanted: WantedModel) -> ModelConfig:
+        if re.fullmatch(NAME, wanted.name) is None:
+            raise ValueError("a model's name is not empty, and has neither / nor control characters")
+        folder = self._allowed(wanted.base_path)
+        entry = {"backend": _backend(folder), "path": str(folder), "versions": wanted.versions}
+        return self._validate(entry | {"labels": dict(wanted.labels)}, folder)
+
+    def _allowed(self, base_path: str) -> Path:
+        """The folder without any links. What lies elsewhere is not looked at, whether it is there or not."""
+        place = _resolved(base_path)
+        if place is None or not any(place.is_relative_to(root.resolve()) for root in self._roots):
+            raise ValueError("its base path lies below none of this server's model_control.model_roots")
+        return place
+
+
+def _resolved(base_path: str) -> Path | None:
+    """Where links lead to; None where they lead nowhere, and for what is no path."""
+    try:
+        return Path(base_path).resolve() if base_path.startswith("/") else None
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _backend(folder: Path) -> str:
+    """What computes the model whose versions lie in a folder. Raises ValueError if nothing can, or OSError."""
+    files = {file.name for version in version_folders(folder).values() for file in version.iterdir()}
+    for file, backend in _BACKENDS.items():
+        if file in files:
+            return backend
+    raise ValueError(f"no version of it has a {' or a '.join(_BACKENDS)}")

@@ -1,0 +1,106 @@
+"""What the configuration says of queues and sequences, as the scheduler takes it, fitted to the loaded model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from tensorgate.gateway.config import ControlConfig, LevelConfig, ModelConfig, QueueConfig, StateConfig
+from tensorgate.gateway.contract.execution import Computation
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, TensorSpec
+from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
+from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, State, frozen
+
+
+def queue_policy(config: ModelConfig, max_batch_size: int) -> QueuePolicy:
+    """How requests for a model wait and share runs; `max_batch_size` is the loaded model's."""
+    priorities = config.priorities
+    own: Mapping[str, LevelConfig] = priorities.queue_policies if priorities else {}
+    levels = priorities.levels if priorities else 1
+    return QueuePolicy(
+        max_batch_size,
+        config.max_queue_delay_us,
+        tuple(_level(own.get(str(number), config.queue), config) for number in range(1, levels + 1)),
+        priorities.default if priorities else 1,
+        config.preferred_batch_sizes,
+        config.batching,
+    )
+
+
+def _level(policy: QueueConfig, config: ModelConfig) -> LevelPolicy:
+    size = policy.max_queue_size if isinstance(policy, LevelConfig) else None
+    return LevelPolicy(
+        size or config.max_queue_size, policy.timeout_us, policy.timeout_action, policy.allow_timeout_override
+    )
+
+
+def sequence_policy(config: ModelConfig, computation: Computation) -> SequencePolicy | None:
+    """How a model keeps sequences; None: it keeps none. Raises ValueError naming what does not fit the computation."""
+    sequences = config.sequences
+    if sequences is None:
+        return None
+    if sequences.states and computation.executors[0].decoupled:
+        raise ValueError("sequences: states need a model that gives one answer per request")
+    takes = {spec.name: spec for spec in computation.required}
+    gives = {spec.name: spec for spec in computation.outputs}
+    for state in sequences.states:
+        _check(gives, "output", state.output, state.datatype)
+    return SequencePolicy(
+        sequences.max_idle_us,
+        tuple(
+            _control(control, _check(takes, "input", control.input, control.datatype), computation.max_batch_size)
+            for control in sequences.controls
+        ),
+        tuple(
+            _state(state, _check(takes, "input", state.input, state.datatype), computation.max_batch_size)
+            for state in sequences.states
+        ),
+    )
+
+
+def _check(specs: Mapping[str, TensorSpec], what: str, name: str, datatype: str) -> TensorSpec:
+    spec = specs.get(name)
+    if spec is None:
+        raise ValueError(f"sequences: the model has no {what} '{name}'")
+    if spec.datatype != datatype:
+        raise ValueError(f"sequences: the model's {what} '{name}' is {spec.datatype}, not {datatype}")
+    return spec
+
+
+def _control(config: ControlConfig, spec: TensorSpec, max_batch_size: int) -> Control:
+    """One number, in as many dimensions as the model's input has: with a batch dimension two, else one, where it
+    leaves that open.
+    """
+    shape = (1,) * len(spec.shape) if spec.shape is not None else (1, 1) if max_batch_size else (1,)
+    if not spec.accepts(shape):
+        raise ValueError(f"sequences: '{spec.name}' has shape {list(spec.shape or ())}, and a control is one number")
+    return Control(config.input, config.kind, DTYPES[config.datatype], shape, config.values)
+
+
+def _state(config: StateConfig, spec: TensorSpec, max_batch_size: int) -> State:
+    initial = _initial(config)
+    if not spec.accepts(initial.shape):
+        raise ValueError(
+            f"sequences: '{spec.name}' has shape {list(spec.shape or ())}, but starts as {list(initial.shape)}"
+        )
+    if max_batch_size and initial.shape[:1] != (1,):
+        raise ValueError(f"sequences: '{spec.name}' starts as {list(initial.shape)}, and a sequence has one row")
+    return State(config.input, config.output, initial)
+
+
+def _initial(config: StateConfig) -> Array:
+    """What the first step gets. An open dimension counts as 1."""
+    shape = tuple(1 if size < 0 else size for size in config.shape)
+    dtype = DTYPES[config.datatype]
+    if config.initial is None:
+        initial = np.full(shape, b"", dtype) if dtype == BYTES else np.zeros(shape, dtype)
+    elif dtype == BYTES:
+        raise ValueError(f"sequences: '{config.input}' is text, which starts empty and not from a file")
+    else:
+        content, bytes_wanted = config.initial.path.read_bytes(), dtype.itemsize * math.prod(shape)
+        if len(content) != bytes_wanted:
+            raise ValueError(f"sequences: {config.initial.path} has {len(content)} bytes, expected {bytes_wanted}")
+        initial = np.frombuffer(content, dtype).reshape(shape).copy()
+    return frozen(initial)

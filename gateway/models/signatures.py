@@ -1,0 +1,106 @@
+"""What the configuration says of a signature, fitted to the loaded model. Source: TensorFlow's SignatureDef."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tensorgate.gateway.config import SignatureConfig
+from tensorgate.gateway.config.signatures import REGRESSION
+from tensorgate.gateway.contract.execution import Computation
+from tensorgate.gateway.contract.tensor import BYTES, Signature, TensorSpec
+
+EXAMPLES: Final = {"inputs": TensorSpec("input_example_tensor", BYTES, (-1,))}
+"""What callers see where features become inputs: the tensor that TensorFlow's own exporters call so."""
+
+Specs = Mapping[str, TensorSpec]
+
+
+def signature(
+    name: str, config: SignatureConfig, computation: Computation, labels: Mapping[str, tuple[str, ...]]
+) -> Signature:
+    """What the configuration leaves empty is everything, by the model's own names; `labels` name the classes of
+    outputs. Raises ValueError naming what the model does not have, or cannot be used for this.
+    """
+    try:
+        return _signature(name, config, computation, labels)
+    except ValueError as error:
+        raise ValueError(f"signature {name} {error}") from None
+
+
+def _signature(
+    name: str, config: SignatureConfig, computation: Computation, labels: Mapping[str, tuple[str, ...]]
+) -> Signature:
+    takes = {spec.name: spec for spec in computation.inputs}
+    gives = {spec.name: replace(spec, labels=labels.get(spec.name, ())) for spec in computation.outputs}
+    method = f"tensorflow/serving/{config.method}"
+    outputs = _outputs(config, gives)
+    if config.examples is not None:
+        serialized = _inputs({"inputs": config.examples}, takes)
+        _expect("input", serialized["inputs"], "BYTES")
+        if len(serialized["inputs"].shape or (-1,)) != 1:
+            raise ValueError(f"cannot take Examples: the input {config.examples} is no list of strings")
+        return Signature(name, serialized, outputs, method)
+    inputs = _inputs(config.inputs or {name: name for name in takes}, takes)
+    if config.method == "predict":
+        return Signature(name, inputs, outputs, method)
+    for spec in inputs.values():
+        _check_rows(spec)
+    return Signature(name, EXAMPLES, outputs, method, features=inputs)
+
+
+def _inputs(names: Mapping[str, str], takes: Specs) -> dict[str, TensorSpec]:
+    """The model's inputs by the caller's names: each at most once, and all that it cannot do without."""
+    chosen = _chosen("input", names, takes)
+    seen = set()
+    for inner in names.values():
+        if inner in seen:
+            raise ValueError(f"names an input twice: {inner}")
+        seen.add(inner)
+    lacking = [inner for inner, spec in takes.items() if inner not in seen and not spec.optional]
+    if lacking:
+        raise ValueError(f"lacks an input that the model needs: {lacking[0]}")
+    return chosen
+
+
+def _outputs(config: SignatureConfig, gives: Specs) -> dict[str, TensorSpec]:
+    if config.method == "predict":
+        return _chosen("output", config.outputs or {name: name for name in gives}, gives)
+    if config.method == "regress":
+        return _regression(config, gives)
+    named = {"classes": config.classes, "scores": config.scores}
+    outputs = _chosen("output", {outer: inner for outer, inner in named.items() if inner is not None}, gives)
+    for outer, spec in outputs.items():
+        _expect("output", spec, "BYTES" if outer == "classes" else "FP32")
+    return outputs
+
+
+def _regression(config: SignatureConfig, gives: Specs) -> dict[str, TensorSpec]:
+    if not config.outputs and len(gives) != 1:
+        raise ValueError(f"must say which output is the regression's, as outputs: {{{REGRESSION}: NAME}}")
+    outputs = _chosen("output", config.outputs or {REGRESSION: next(iter(gives))}, gives)
+    _expect("output", outputs[REGRESSION], "FP32")
+    return outputs
+
+
+def _chosen(what: str, names: Mapping[str, str], specs: Specs) -> dict[str, TensorSpec]:
+    unknown = sorted(set(names.values()) - specs.keys())
+    if unknown:
+        raise ValueError(f"names an {what} that the model does not have: {unknown[0]}")
+    return {outer: specs[inner] for outer, inner in names.items()}
+
+
+def _expect(what: str, spec: TensorSpec, datatype: str) -> None:
+    if spec.datatype != datatype:
+        raise ValueError(f"needs an {what} of datatype {datatype}, but {spec.name} is {spec.datatype}")
+
+
+def _check_rows(spec: TensorSpec) -> None:
+    """Features of an Example are lists: only their number may vary, and so the first dimension of a row alone."""
+    if spec.shape == ():
+        raise ValueError(f"cannot take Examples: the input {spec.name} has no dimension for them")
+    if spec.shape is not None and -1 in spec.shape[2:]:
+        raise ValueError(
+            f"cannot take Examples: of each row of the input {spec.name} only the first dimension may vary"
+        )

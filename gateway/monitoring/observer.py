@@ -1,0 +1,57 @@
+"""Who is told of every call that ends: the access log, and OpenTelemetry's spans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.dialect import Endpoint
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
+from tensorgate.gateway.monitoring.spans import Spans
+from tensorgate.gateway.telemetry.call_record import CallRecord
+from tensorgate.gateway.telemetry.request_id import new
+
+
+class Observer:
+    """Either of them, or both. For the event loop but for `reopen` and `close`."""
+
+    def __init__(self, access_log: AccessLog | None, file: LogFile | None, spans: Spans | None) -> None:
+        self.access_log = access_log
+        self._file = file
+        self._spans = spans
+        self.has_spans = spans is not None
+        if spans is None and access_log is not None:
+            self.end = access_log.end  # type: ignore[method-assign]  # the same, without what is for spans
+
+    def begin(self, endpoint: Endpoint, call: Call, begun: float) -> CallRecord:
+        """A call has begun, at that time in seconds of time.monotonic(). -> its trail. Without spans, any will do."""
+        call_record = CallRecord()
+        if self._spans is not None:
+            self._spans.begin(call_record, endpoint, call, begun)
+        return call_record
+
+    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
+        """It is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none."""
+        call_record = call.call_record
+        if self.access_log is not None:
+            call.request_id = call.request_id or new()
+            self.access_log.end(endpoint, call, question, code, kind, seconds)
+        call.call_record = None  # no cycle: the body is to go at once, and not when Python's collector comes by
+        if self._spans is not None and call_record.span is not None:
+            if call_record.view is None:
+                call_record.view = getattr(question, "view", None)
+            self._spans.end(call_record, call.request_id, code, kind)
+
+    def reopen(self) -> None:
+        """The log's file was renamed."""
+        if self.access_log is not None and self._file is not None:
+            self.access_log.flush()
+            self._file.reopen()
+
+    def close(self) -> None:
+        """Write and send what waits. Takes some seconds at most."""
+        if self._file is not None:
+            self._file.close()
+        if self._spans is not None:
+            self._spans.close()

@@ -1,0 +1,56 @@
+"""The state of the process itself, as Prometheus reads it: ready or not, how the event loop keeps up, what passes
+through its ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from tensorgate.gateway.monitoring.observer import Observer
+from tensorgate.gateway.telemetry.connection_metrics import Listeners
+from tensorgate.gateway.telemetry.histogram import Histogram
+
+_LAGS: Final = (1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5)
+_EVERY_S: Final = 1.0
+
+
+class ProcessMetrics:
+    """What is read when Prometheus asks; `run` looks at the loop meanwhile."""
+
+    def __init__(self, version: str, ready: Callable[[], bool], observer: Observer | None) -> None:
+        self.listeners = Listeners()
+        self._version = version
+        self._ready = ready
+        self._observer = observer
+        self._lag = Histogram(_LAGS)
+
+    async def run(self) -> None:
+        """Once a second: how much later than wanted the loop comes back to us."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _EVERY_S
+            await asyncio.sleep(_EVERY_S)
+            self._lag.observe(max(0.0, loop.time() - due))
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("tensorgate_ready", "Whether calls should come.", value=float(self._ready()))
+        built = GaugeMetricFamily("tensorgate_build_info", "What runs.", labels=["version", "python"])
+        built.add_metric([self._version, platform.python_version()], 1)
+        yield built
+        lag = HistogramMetricFamily(
+            "tensorgate_event_loop_lag_seconds", "How late the event loop is, looked at once a second.", labels=[]
+        )
+        self._lag.add_to(lag, ())
+        yield lag
+        yield from self.listeners.collect()
+        log = self._observer.access_log if self._observer is not None else None
+        if log is not None:
+            lines = "Lines of the access log."
+            yield CounterMetricFamily("tensorgate_access_log_lines", lines, value=log.written)
+            dropped = "Lines of the access log that could not be written in time, or at all."
+            yield CounterMetricFamily("tensorgate_access_log_dropped", dropped, value=log.dropped)

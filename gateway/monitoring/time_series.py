@@ -1,0 +1,197 @@
+"""What the last seconds, minutes, hours and days were like: a sample a second, kept in rings that forget.
+
+Counters and percentiles are those of calls of models, taken from what the metrics count anyway. Source of the rings'
+sizes: grps' monitor, which shows 60 seconds, 60 minutes, 24 hours and 30 days of each of its series.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tensorgate.gateway.contract.backend import Gpu
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.questions import MonitorSeries, Points
+from tensorgate.gateway.monitoring.metrics import Metrics, RequestKey
+
+RECENT_SECONDS: Final = 120
+PERCENTS: Final = (*range(10, 100, 10), *range(91, 100), 99.9, 99.99)
+REFUSED: Final = frozenset(
+    ("infer", "stream_infer", "generate", "generate_stream", "classify", "regress", "multi_inference", "unknown")
+)
+"""What calls that reached no model may have asked for, if they count: not the health of the server."""
+_RINGS: Final = (60, 60, 24, 30)
+"""Seconds, minutes, hours, days."""
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_STATM: Final = Path("/proc/self/statm")
+
+Stream = tuple[str, str]
+"""(dialect, model); no model where a call was refused before it reached one"""
+
+
+class Trend:
+    """One number a second; of full minutes, hours and days what `together` makes of their parts."""
+
+    def __init__(self, together: Callable[[Sequence[float]], float]) -> None:
+        self._together = together
+        self._rings = [deque([0.0] * size, size) for size in _RINGS]
+        self._seen = 0
+
+    def add(self, value: float) -> None:
+        seconds, minutes, hours, days = self._rings
+        self._seen += 1
+        seconds.append(value)
+        if self._seen % 60 == 0:
+            minutes.append(self._together(seconds))
+            if self._seen % 3600 == 0:
+                hours.append(self._together(minutes))
+                if self._seen % 86400 == 0:
+                    days.append(self._together(hours))
+
+    @property
+    def last(self) -> float:
+        return self._rings[0][-1]
+
+    def all(self) -> list[float]:
+        """Oldest first: days, hours, minutes, seconds."""
+        return [value for ring in reversed(self._rings) for value in ring]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+@dataclass(slots=True)
+class Second:
+    """One second of calls. Latencies are in milliseconds."""
+
+    calls: int = 0
+    errors: int = 0
+    p50: float = 0.0
+    p99: float = 0.0
+
+
+@dataclass(slots=True)
+class Calls:
+    """What is known of one dialect's calls of one model."""
+
+    history: deque[Second] = field(default_factory=lambda: deque(maxlen=RECENT_SECONDS))
+    calls: int = 0
+    errors: int = 0
+
+
+class TimeSeries:
+    """Looks at the metrics once a second. `gpus` tells of those that are used."""
+
+    def __init__(self, metrics: Metrics, gpus: Callable[[], Iterable[Gpu]] = tuple) -> None:
+        self._metrics = metrics
+        self._gpus = gpus
+        self._seen: dict[RequestKey, tuple[int, int]] = {}
+        self._cpu = (time.monotonic(), time.process_time())
+        self._memory = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+        self.streams: dict[Stream, Calls] = {}
+        self.total = Calls()
+        self.percentiles: list[float] = [0.0] * len(PERCENTS)
+        self.gpus: tuple[Gpu, ...] = ()
+        self.trends: dict[str, Trend] = {
+            "qps": Trend(_mean),
+            "fail_rate(%)": Trend(_mean),
+            "latency_avg(ms)": Trend(_mean),
+            "latency_max(ms)": Trend(max),
+            "cpu_usage(%)": Trend(_mean),
+            "mem_usage(%)": Trend(_mean),
+        }
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            self.sample()
+            self.gpus = await asyncio.to_thread(lambda: tuple(self._gpus()))
+            for index, gpu in enumerate(self.gpus):
+                self._trend(f"gpu{index}_mem_usage(MIB)").add(gpu.used / 2**20)
+
+    def series(self, question: MonitorSeries) -> Points | None:
+        """The answer to that question."""
+        if question.name == "latency_cdf(ms)":
+            places = (*range(10, 100, 10), *range(91, 102))
+            return Points("cdf", tuple(zip(places, self.percentiles, strict=True)))
+        trend = self.trends.get(question.name)
+        return None if trend is None else Points("trend", tuple(enumerate(trend.all())))
+
+    def _trend(self, name: str) -> Trend:
+        return self.trends.setdefault(name, Trend(_mean))
+
+    def sample(self) -> None:
+        """The second that has passed."""
+        seconds = self._collect()
+        for stream in self.streams.keys() | seconds.keys():
+            calls, errors, times = seconds.get(stream, (0, 0, []))
+            _append(self.streams.setdefault(stream, Calls()), calls, errors, times)
+        calls = sum(each[0] for each in seconds.values())
+        errors = sum(each[1] for each in seconds.values())
+        times = [one for each in seconds.values() for one in each[2]]
+        _append(self.total, calls, errors, times)
+        self.percentiles = _percentiles(times, PERCENTS)
+        self.trends["qps"].add(calls)
+        self.trends["fail_rate(%)"].add(100 * errors / calls if calls else 0)
+        self.trends["latency_avg(ms)"].add(1e3 * _mean(times) if times else 0)
+        self.trends["latency_max(ms)"].add(1e3 * max(times) if times else 0)
+        self.trends["cpu_usage(%)"].add(self._cpu_percent())
+        self.trends["mem_usage(%)"].add(100 * self.memory_bytes() / self._memory)
+
+    def memory_bytes(self) -> int:
+        """What this process holds; 0 where the system does not tell."""
+        try:
+            return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+        except OSError:
+            return 0
+
+    def _cpu_percent(self) -> float:
+        """Of one core."""
+        before, self._cpu = self._cpu, (time.monotonic(), time.process_time())
+        return 100 * (self._cpu[1] - before[1]) / max(self._cpu[0] - before[0], 1e-9)
+
+    def _collect(self) -> Mapping[Stream, tuple[int, int, list[float]]]:
+        """Calls, errors and times since the last look, of calls that reached a model or wanted to."""
+        found: dict[Stream, tuple[int, int, list[float]]] = {}
+        for key, codes, times in self._metrics.recent():
+            if not key[2] and key[4] not in REFUSED:
+                continue
+            calls = sum(codes.values())
+            failed = sum(count for code, count in codes.items() if is_error(code))
+            before = self._seen.get(key, (0, 0))
+            self._seen[key] = (calls, failed)
+            if calls < before[0]:  # unloaded, and back again
+                before = (0, 0)
+            stream = (key[0], key[2])
+            had = found.get(stream, (0, 0, []))
+            found[stream] = (had[0] + calls - before[0], had[1] + failed - before[1], had[2] + times)
+        return found
+
+
+def _append(calls: Calls, count: int, errors: int, times: list[float]) -> None:
+    calls.calls += count
+    calls.errors += errors
+    calls.history.append(Second(count, errors, *_percentiles(times, (50, 99))))
+
+
+def _percentiles(times: list[float], percents: Sequence[float]) -> list[float]:
+    """In milliseconds."""
+    if not times:
+        return [0.0] * len(percents)
+    found: Any = np.percentile(times, percents)
+    return [1e3 * value for value in found.tolist()]
+
+
+def is_error(code: Code) -> bool:
+    """A caller who leaves is none."""
+    return code is not Code.OK and code is not Code.CANCELLED

@@ -1,0 +1,168 @@
+"""What the operator's page shows: the server, its models, the last minutes of their calls. Plain data, for JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tensorgate.gateway.contract.backend import Gpu
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.contract.tensor import TensorSpec
+from tensorgate.gateway.engine.model import Model
+from tensorgate.gateway.models.repository import Repository
+from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.time_series import Calls, TimeSeries
+from tensorgate.gateway.service import Service
+from tensorgate.gateway.telemetry.histogram import Histogram
+
+_MAX_SAMPLE_BYTES: Final = 256 << 10
+
+
+class Status:
+    """Reads what others keep. `about` is the server's name and version, `titles` are those of the dialects."""
+
+    def __init__(
+        self,
+        service: Service,
+        repository: Repository,
+        metrics: Metrics,
+        monitor: TimeSeries,
+        about: tuple[str, str],
+        titles: Mapping[str, str],
+    ) -> None:
+        self._titles = titles
+        self._service = service
+        self._repository = repository
+        self._metrics = metrics
+        self._monitor = monitor
+        self._name, self._version = about
+        self._begun = time.monotonic()
+
+    def live(self) -> dict[str, Any]:
+        """The state of the server and of every model, and the calls of the last minutes; for asking every second."""
+        monitor = self._monitor
+        return {
+            "name": self._name,
+            "version": self._version,
+            "uptime_s": int(time.monotonic() - self._begun),
+            "state": self._state(),
+            "online": self._service.online,
+            "cpu_percent": round(monitor.trends["cpu_usage(%)"].last, 1),
+            "memory_bytes": monitor.memory_bytes(),
+            "gpus": [_gpu(gpu) for gpu in monitor.gpus],
+            "total": _calls(monitor.total),
+            "calls": [
+                {"dialect": self._titles.get(dialect, dialect), "model": model, **_calls(calls)}
+                for (dialect, model), calls in sorted(monitor.streams.items())
+            ],
+            "models": [self._load(model) for model in self._repository.serving()],
+            "stamp": self._stamp(),
+        }
+
+    def models(self, dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
+        """Every model: versions and states, what it takes and gives, and a request of each of these dialects that can
+        call it.
+        """
+        entries: dict[str, dict[str, Any]] = {}
+        for index in self._repository.known():
+            entry = entries.setdefault(index.name, {"name": index.name, "versions": []})
+            if index.version is not None:
+                entry["versions"].append({"version": index.version, "state": index.state, "reason": index.reason})
+            elif index.reason:
+                entry["reason"] = index.reason
+        for name, versions in self._repository.snapshot.models.items():
+            entries[name] |= _described(versions[max(versions)].view, dialects)
+        return list(entries.values())
+
+    def _state(self) -> str:
+        if self._service.draining:
+            return "draining"
+        return "ready" if self._service.ready else "not ready" if self._service.started else "loading"
+
+    def _load(self, model: Model) -> dict[str, Any]:
+        version = str(model.version)
+        batches = self._metrics.batches().get((model.name, version))
+        return {
+            "name": model.name,
+            "version": model.version,
+            "queued": model.queued,
+            "running": model.running,
+            "batches": 0 if batches is None else sum(batches.counts),
+            "rows": 0 if batches is None else int(batches.sum),
+            "fill": [] if batches is None else _fill(batches),
+            "max_batch_size": model.view.max_batch_size,
+            "traffic": model.computation.traffic()._asdict(),
+        }
+
+    def _stamp(self) -> int:
+        """Changes whenever `models` would say something else."""
+        return hash(tuple((each.name, each.version, each.state) for each in self._repository.known())) & 0xFFFFFFFF
+
+
+def _fill(batches: Histogram) -> list[list[float]]:
+    """[rows at most, batches] of each bucket that has any; -1 is more than all others."""
+    bounds: Iterable[float] = (*batches.bounds, -1)
+    return [[bound, count] for bound, count in zip(bounds, batches.counts, strict=True) if count]
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "device": gpu.device,
+        "name": gpu.name,
+        "total": gpu.total,
+        "used": gpu.used,
+        "utilization": gpu.utilization,
+        "power_watts": gpu.power_watts,
+        "temperature_celsius": gpu.temperature_celsius,
+    }
+
+
+def _calls(calls: Calls) -> dict[str, Any]:
+    """Columns of seconds, the last one the newest."""
+    history = list(calls.history)
+    return {
+        "calls": calls.calls,
+        "errors": calls.errors,
+        "rate": [second.calls for second in history],
+        "failed": [second.errors for second in history],
+        "p50": [round(second.p50, 3) for second in history],
+        "p99": [round(second.p99, 3) for second in history],
+    }
+
+
+def _described(view: ModelView, dialects: Sequence[Dialect]) -> dict[str, Any]:
+    return {
+        "platform": view.platform,
+        "device": ", ".join(view.devices),
+        "instances": view.instances,
+        "max_batch_size": view.max_batch_size,
+        "decoupled": view.decoupled,
+        "sequences": bool(view.configuration.get("sequences")),
+        "inputs": _tensors(view.inputs),
+        "outputs": _tensors(view.outputs),
+        "samples": [] if view.configuration.get("sequences") else _samples(view, dialects),
+    }
+
+
+def _tensors(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": spec.name,
+            "datatype": spec.datatype,
+            "shape": None if spec.shape is None else list(spec.shape),
+            "optional": spec.optional,
+        }
+        for spec in specs.values()
+    ]
+
+
+def _samples(view: ModelView, dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
+    """A request of each dialect that can call the model; a sequence is more than one request."""
+    samples = [(dialect.title, dialect.sample(view)) for dialect in dialects]
+    return [
+        {"dialect": title, "path": sample.path, "body": sample.body, "content_type": sample.content_type}
+        for title, sample in samples
+        if sample is not None and len(sample.body) <= _MAX_SAMPLE_BYTES
+    ]

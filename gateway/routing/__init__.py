@@ -1,0 +1,1 @@
+"""Which model answers: names, routes, copies of requests and how their answers compare."""

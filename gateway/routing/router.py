@@ -1,0 +1,266 @@
+"""From the name that a caller uses to the one version that answers.
+
+Public names are the models' own and those of the configured routes; `route` says which target of a route a request
+gets. A target that is not there or not ready is passed over where the route has a fallback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound
+from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.engine.model import Model
+from tensorgate.gateway.models.loaded_models import Snapshot
+from tensorgate.gateway.models.repository import Repository
+from tensorgate.gateway.routing.route import Route, routes_of
+from tensorgate.gateway.security.access import Access
+
+
+class Resolution:
+    """How one call finds its model: a `Resolve` that knows the call, and remembers what it found."""
+
+    __slots__ = ("_router", "call", "key", "ref", "route", "tried", "view", "why")
+
+    def __init__(self, router: Router, call: Call) -> None:
+        self._router = router
+        self.call = call
+        self.key: str | None = None
+        self.ref = ModelRef("")
+        self.route: Route | None = None
+        self.tried: list[ModelView] = []
+        self.view: ModelView | None = None
+        self.why = ""
+
+    def __call__(self, ref: ModelRef) -> ModelView:
+        self.ref = ref
+        access = self._router.access
+        if access is None:
+            return self._router.resolve(ref, self)
+        access.check_name(self.call.caller, ref)
+        view = self._router.resolve(ref, self)
+        access.check(self.call.caller, ref, view)
+        return view
+
+    def again(self, request: InferRequest) -> Resolve | None:
+        """What shall resolve a request that has been read once more, because of what it says; None if nothing."""
+        route = self.route
+        if route is None or (key := route.key_of(request)) is None:
+            return None
+        self.key = key
+        before = self.view
+        view = self(self.ref)
+        if view is before:
+            return None
+        return lambda ref: view if view.handle.is_ready() else self(ref)  # it may have left meanwhile
+
+    def instead(self, request: InferRequest, error: GatewayError) -> Resolve | None:
+        """What shall resolve a request after its model gave this error; None if the error stands."""
+        route = self.route
+        if route is None or not route.may_fall_back(request, error):
+            return None
+        self.tried.append(request.view)
+        view = self._router.fallback(route, self.ref, self.tried)
+        if view is not None and (access := self._router.access) is not None:
+            access.check(self.call.caller, self.ref, view)
+        self.why = "fallback"
+        return None if view is None else lambda ref: view
+
+
+class Router:
+    """Resolves references against the repository's current snapshot; its tables are made anew when that changes, not
+    per request.
+
+    `access`, where there is one, says which caller may use what. A qualified name is name-version; `qualified` gives
+    one that a model has besides, for its highest version.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        repository: Repository,
+        default_model: str | None = None,
+        qualified: Callable[[ModelView], str | None] = lambda view: None,
+    ) -> None:
+        self._repository = repository
+        self.routes: Mapping[str, Route] = routes_of(config.routes)
+        self.access: Access | None = None
+        self._default = default_model
+        self._qualified_name = qualified
+        self._snapshot: Snapshot | None = None
+        self._qualified: dict[str, ModelView] = {}
+        self._views: dict[tuple[str, str, int], ModelView] = {}
+
+    def reroute(self, configs: Mapping[str, RouteConfig]) -> None:
+        """Other routes, from the next call on; those that have not changed go on as they are."""
+        self.routes = routes_of(configs, self.routes)
+
+    def resolver(self, call: Call) -> Resolve:
+        """How a call finds its model."""
+        return Resolution(self, call) if self.routes or self.access is not None else self.resolve
+
+    def resolve(self, ref: ModelRef, resolution: Resolution | None = None) -> ModelView:
+        """Raises ModelNotFound or LabelNotFound."""
+        if self._snapshot is not self._repository.snapshot:
+            self._index(self._repository.snapshot)
+        if ref.qualified is not None:
+            return self._by_qualified_name(ref.qualified, resolution)
+        route = self.routes.get(ref.name)
+        if route is not None:
+            return self._by_route(route, ref, resolution)
+        return self._public(ref.name, self._version(ref.name, ref))
+
+    def target(self, target: RouteTarget) -> ModelView:
+        """The version that a route's target is, as itself. Raises ModelNotFound or LabelNotFound."""
+        return self._version(target.model, ModelRef(target.model, target.version, target.label)).view
+
+    def fallback(self, route: Route, ref: ModelRef, tried: list[ModelView]) -> ModelView | None:
+        """The first of a route's fallback that is ready and has not been tried; None if nobody is left."""
+        handles = [view.handle for view in tried]
+        for target in route.fallback:
+            view = self._ready(route, target, ref)
+            if view is not None and view.handle not in handles:
+                return view
+        return None
+
+    def served(self, ref: ModelRef) -> Mapping[int, Model]:
+        """The versions that answer under a name, ascending, or the one that is named.
+
+        Of a route's, each is the first target's that has it, as for a caller who names the version. Raises
+        ModelNotFound.
+        """
+        loaded = self._repository.snapshot.models
+        versions: dict[int, Model] = {}
+        for model in self.models_behind(ref.name):
+            versions = {**loaded.get(model, {}), **versions}
+        if not versions:
+            raise ModelNotFound(ref.name, known=ref.name in self._repository.snapshot.labels)
+        if ref.version is not None:
+            if ref.version not in versions:
+                raise ModelNotFound(ref.name, ref.version)
+            return {ref.version: versions[ref.version]}
+        return {version: versions[version] for version in sorted(versions)}
+
+    def models_behind(self, name: str) -> list[str]:
+        """The models that share the requests under a name; the model itself, if it is no route's."""
+        route = self.routes.get(name)
+        return [name] if route is None else [target.model for target in route.targets]
+
+    def names(self) -> tuple[str, ...]:
+        """Every public name, models first."""
+        wanted = self._repository.snapshot.labels
+        return (*wanted, *(name for name in self.routes if name not in wanted))
+
+    def is_public(self, name: str) -> bool:
+        """Whether it is among them."""
+        return name in self.routes or name in self._repository.snapshot.labels
+
+    def _index(self, snapshot: Snapshot) -> None:
+        """Make the tables; the snapshot last, for decoders in other threads take it as the sign that they are made."""
+        self._views = {}
+        self._qualified = {
+            f"{name}-{version}": model.view
+            for name, versions in snapshot.models.items()
+            for version, model in versions.items()
+        }
+        for versions in reversed([*filter(None, snapshot.models.values())]):  # the first of two with one name keeps it
+            view = versions[max(versions)].view
+            name = self._qualified_name(view)
+            if name is not None:
+                self._qualified[name] = view
+        self._snapshot = snapshot
+
+    def _by_qualified_name(self, qualified: str, resolution: Resolution | None) -> ModelView:
+        """A route whose name is the whole of it comes first: so a client keeps its name-version while the model behind
+        it changes. Then a model's version, then a route's.
+        """
+        if qualified in self.routes:
+            return self.resolve(ModelRef(qualified), resolution)
+        wanted = self._repository.snapshot.labels
+        name = qualified or self._default or (next(iter(wanted)) if len(wanted) == 1 else "")
+        view = self._qualified.get(name)
+        if view is not None:
+            return view
+        if not qualified and self.is_public(name):
+            return self.resolve(ModelRef(name), resolution)
+        route, _, version = name.rpartition("-")
+        if route in self.routes and version.isascii() and version.isdecimal() and len(version) < 20:
+            return self.resolve(ModelRef(route, int(version)), resolution)
+        raise ModelNotFound(qualified)
+
+    def _version(self, name: str, ref: ModelRef) -> Model:
+        """The loaded version of a model that a reference means.
+
+        A label is looked up before the model, as TensorFlow Serving does.
+        """
+        snapshot = self._repository.snapshot
+        version = ref.version
+        if ref.label is not None:
+            version = snapshot.labels.get(name, NOTHING).get(ref.label)
+            if version is None:
+                raise LabelNotFound(ref.name, ref.label)
+        versions = snapshot.models.get(name)
+        if not versions:
+            raise ModelNotFound(ref.name, version, known=name in snapshot.labels or name in snapshot.unloaded)
+        if version is None:
+            version = max(versions)
+        if version not in versions:
+            raise ModelNotFound(ref.name, version)
+        return versions[version]
+
+    def _by_route(self, route: Route, ref: ModelRef, resolution: Resolution | None) -> ModelView:
+        """A caller who names version or label gets it from the first target that has it; others are shared out."""
+        if ref.version is not None or ref.label is not None:
+            view = self._public(ref.name, self._named(route, ref), route)
+            why = "chosen"
+        else:
+            call, key = (None, None) if resolution is None else (resolution.call, resolution.key)
+            target, matched = route.pick(call, key)
+            view, why = self._available(route, target, ref, "matched" if matched else "chosen")
+            if resolution is not None:
+                resolution.route = route
+        if resolution is not None:
+            resolution.view, resolution.why = view, why
+        return view
+
+    def _named(self, route: Route, ref: ModelRef) -> Model:
+        for target in route.targets[:-1]:
+            try:
+                return self._version(target.model, ref)
+            except (ModelNotFound, LabelNotFound):
+                continue
+        return self._version(route.targets[-1].model, ref)
+
+    def _available(self, route: Route, target: RouteTarget, ref: ModelRef, why: str) -> tuple[ModelView, str]:
+        """The target, or in its place the first of the fallback that is ready; if nobody is, the target's own error
+        stands.
+        """
+        if route.fallback:
+            if (view := self._ready(route, target, ref)) is not None:
+                return view, why
+            if (view := self.fallback(route, ref, [])) is not None:
+                return view, "fallback"
+        wanted = ModelRef(ref.name, target.version, target.label)
+        return self._public(ref.name, self._version(target.model, wanted), route), why
+
+    def _ready(self, route: Route, target: RouteTarget, ref: ModelRef) -> ModelView | None:
+        try:
+            model = self._version(target.model, ModelRef(ref.name, target.version, target.label))
+        except (ModelNotFound, LabelNotFound):
+            return None
+        return self._public(ref.name, model, route) if model.is_ready() else None
+
+    def _public(self, name: str, model: Model, route: Route | None = None) -> ModelView:
+        """The model's view under the name that the caller knows."""
+        if name == model.name and route is None:
+            return model.view
+        key = (name, model.name, model.version)
+        view = self._views.get(key)
+        if view is None or view.route is not route:
+            view = self._views[key] = replace(model.view, name=name, route=route)
+        return view

@@ -1,0 +1,273 @@
+"""Copies of a route's requests to other models, and how their answers differ from those that callers got.
+
+A copy is taken when its request is handed to the model, and sent once the caller has its answer: nothing of it lies
+between the two, but for the copying of inputs that somebody might still write to. What waits is bounded in bytes, what
+is under way in number; a request beyond that is not mirrored, and counted as dropped. A copy is the last in its
+model's queue, has a deadline of its own, and can write to nothing that a caller sees: its inputs are read-only.
+
+Results: equal; different (also where both fail, of different kinds, or where the shadow does not take such inputs);
+error (the shadow failed, or gave no answer in time); dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from tensorgate.gateway.config import Mirror, RouteTarget
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
+from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument, ModelDecoupled, NotOneAnswer
+from tensorgate.gateway.contract.tensor import Array, bytes_of
+from tensorgate.gateway.routing.response_diff import TensorDiff, Tolerance, compare
+from tensorgate.gateway.routing.shadow_samples import Samples, Side, sample_of
+from tensorgate.gateway.telemetry.histogram import Histogram
+
+log = logging.getLogger(__name__)
+
+EQUAL: Final = "equal"
+DIFFERENT: Final = "different"
+ERROR: Final = "error"
+DROPPED: Final = "dropped"
+DIFFERENCES: Final = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
+MOST: Final = 10.0
+"""What stands for an infinite difference: a sum of such has to stay a number."""
+SECONDS: Final = (500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_LARGE_BYTES: Final = 32 << 10
+"""Answers of more are compared in a thread."""
+_COPY_BYTES: Final = 4 << 10
+"""What Python keeps around a copy's tensors, about."""
+_NO_JUDGEMENT: Final = frozenset(
+    {Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.UNAUTHENTICATED}
+)
+"""Errors that say nothing of the request: there is nothing to compare with."""
+
+Target = Callable[[RouteTarget], ModelView]
+"""Raises ModelNotFound, LabelNotFound."""
+Outcome = InferResponse | GatewayError
+
+
+class Copy:
+    """One mirrored request. A context manager for the time that its model and its caller take: `heard` is told each
+    answer, and if all went well, `seconds` is set. At the end it is sent off, or forgotten if there is nothing to
+    compare with, as when the caller has left.
+    """
+
+    __slots__ = ("_answer", "_shadow", "_target", "nbytes", "request", "seconds")
+
+    def __init__(self, shadow: Shadow, request: InferRequest, target: Target, nbytes: int) -> None:
+        self._shadow = shadow
+        self._target = target
+        self._answer: InferResponse | None = None
+        self.request = request
+        self.nbytes = nbytes
+        self.seconds = 0.0
+
+    def heard(self, answer: InferResponse) -> None:
+        """What the caller has been told."""
+        self._answer = answer
+
+    def __enter__(self) -> Copy:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        outcome: object = self._answer if error is None else error
+        if isinstance(outcome, InferResponse) or (
+            isinstance(outcome, GatewayError) and outcome.code not in _NO_JUDGEMENT
+        ):
+            self._shadow.send(self, Side(self.request.view, outcome, self.seconds))
+        else:
+            self._shadow.give_back(self)
+
+    def target(self, chosen: RouteTarget) -> ModelView:
+        """The version that gets it."""
+        return self._target(chosen)
+
+
+class Shadow:
+    """What a route mirrors. For the event loop.
+
+    `results` counts requests, `differences` has the largest relative difference of each output's floating-point numbers
+    per request, `beyond` the elements that differ by more than they may; `seconds` is the time of both sides' answers.
+    """
+
+    def __init__(self, route: str, config: Mirror, pick: Callable[[float], RouteTarget]) -> None:
+        self.results = dict.fromkeys((EQUAL, DIFFERENT, ERROR, DROPPED), 0)
+        self.differences: dict[str, Histogram] = {}
+        self.beyond: dict[str, int] = {}
+        self.seconds = {"primary": Histogram(SECONDS), "shadow": Histogram(SECONDS)}
+        self.held_bytes = 0
+        self._route = route
+        self._config = config
+        self._pick = pick
+        self._tolerance = Tolerance(config.rtol, config.atol)
+        self._ignored = frozenset(config.ignore)
+        self._waiting: deque[tuple[Copy, Side]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = ThreadPoolExecutor(1, "shadow")
+        self._samples = Samples(config.samples) if config.samples else None
+
+    @property
+    def in_flight(self) -> int:
+        """How many copies are under way."""
+        return len(self._tasks)
+
+    def copy(self, request: InferRequest, target: Target) -> Copy | None:
+        """A copy of a request that its model is about to get; None if it is not mirrored."""
+        # S311: it chooses what is looked at twice, and guards nothing.
+        if request.sequence is not None or request.view.decoupled or random.random() >= self._config.share:  # noqa: S311
+            return None
+        nbytes = None if request.into is not None else bytes_of(request.inputs)
+        if nbytes is None or self.held_bytes + nbytes + _COPY_BYTES > self._config.max_queued_bytes:
+            self.results[DROPPED] += 1
+            return None
+        self.held_bytes += nbytes + _COPY_BYTES
+        inputs = {name: _kept(array) for name, array in request.inputs.items()}
+        kept = InferRequest(
+            request.view, inputs, request.id, request.outputs, request.parameters, signature=request.signature
+        )
+        return Copy(self, kept, target, nbytes + _COPY_BYTES)
+
+    def send(self, copy: Copy, primary: Side) -> None:
+        """The caller has its answer: now it is the shadow's turn."""
+        outcome = primary.outcome
+        nbytes = bytes_of(outcome.outputs) if isinstance(outcome, InferResponse) else 0
+        if nbytes is None or self.held_bytes + nbytes > self._config.max_queued_bytes:
+            self.results[DROPPED] += 1
+            self.give_back(copy)
+            return
+        self.held_bytes += nbytes
+        copy.nbytes += nbytes
+        self._waiting.append((copy, primary))
+        self._pump()
+
+    def give_back(self, copy: Copy) -> None:
+        """Its memory is free."""
+        self.held_bytes -= copy.nbytes
+        copy.nbytes = 0
+
+    # ------------------------------------------------------------------------------------------------------- one copy
+
+    def _pump(self) -> None:
+        while self._waiting and len(self._tasks) < self._config.max_in_flight:
+            task = asyncio.get_running_loop().create_task(self._run(*self._waiting.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self._pump()
+
+    async def _run(self, copy: Copy, primary: Side) -> None:
+        try:
+            await self._judge(copy, primary)
+        except Exception:
+            self.results[ERROR] += 1
+            log.exception("route %s: a mirrored request failed unexpectedly", self._route)
+        finally:
+            self.give_back(copy)
+
+    async def _judge(self, copy: Copy, primary: Side) -> None:
+        shadow = await self._ask(copy)
+        if shadow is None:
+            return
+        result, found = await self._compared(primary.outcome, shadow.outcome)
+        self.results[result] += 1
+        self._count(found)
+        self.seconds["shadow"].observe(shadow.seconds)
+        if primary.seconds:
+            self.seconds["primary"].observe(primary.seconds)
+        if result != EQUAL and self._samples is not None and self._samples.has_room():
+            about = {"route": self._route, "id": copy.request.id, "result": result}
+            inputs = copy.request.inputs if self._samples.inputs else None
+            await self._in_thread(self._samples.write, sample_of, about, primary, shadow, found, inputs)
+
+    async def _ask(self, copy: Copy) -> Side | None:
+        """What the shadow says. None if it is who has answered, in place of a model that was not there: then there is
+        nothing to compare.
+        """
+        # S311: it shares traffic and guards nothing.
+        chosen = self._pick(random.random())  # noqa: S311
+        begun = time.perf_counter()
+        view = copy.request.view
+        outcome: Outcome
+        try:
+            view = copy.target(chosen)
+            if view.handle is copy.request.view.handle:
+                return None
+            outcome = await _answer(_bound(copy.request, view, self._config.timeout_ms / 1000))
+        except GatewayError as error:
+            outcome = error
+        return Side(view, outcome, time.perf_counter() - begun)
+
+    async def _compared(self, primary: Outcome, shadow: Outcome) -> tuple[str, Sequence[TensorDiff]]:
+        if isinstance(shadow, GatewayError):
+            if isinstance(primary, GatewayError):
+                return (EQUAL if primary.code is shadow.code else DIFFERENT), ()
+            return (DIFFERENT if isinstance(shadow, InvalidArgument) else ERROR), ()
+        if isinstance(primary, GatewayError):
+            return DIFFERENT, ()
+        if sum(array.nbytes for array in primary.outputs.values()) > _LARGE_BYTES:
+            found: Sequence[TensorDiff] = await self._in_thread(
+                compare, primary, shadow, self._tolerance, self._ignored
+            )
+        else:
+            found = compare(primary, shadow, self._tolerance, self._ignored)
+        return (EQUAL if all(each.what == "equal" for each in found) else DIFFERENT), found
+
+    async def _in_thread(self, step: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, step, *args)
+
+    def _count(self, found: Sequence[TensorDiff]) -> None:
+        for each in found:
+            self.beyond[each.output] = self.beyond.get(each.output, 0) + each.beyond
+            if each.elements:
+                histogram = self.differences.get(each.output)
+                if histogram is None:
+                    histogram = self.differences[each.output] = Histogram(DIFFERENCES)
+                histogram.observe(min(each.max_relative, MOST))
+
+
+async def _answer(request: InferRequest) -> InferResponse:
+    """The shadow's only answer."""
+    if request.view.decoupled:
+        raise ModelDecoupled(request.view.name)
+    answers = request.view.handle.submit(request)
+    try:
+        return await anext(answers)
+    except StopAsyncIteration:
+        raise NotOneAnswer(request.view.name) from None
+    finally:
+        answers.abandon()
+
+
+def _bound(request: InferRequest, view: ModelView, seconds: float) -> InferRequest:
+    """The request for another model, behind all others that wait there. Outputs that it has not are not asked for."""
+    levels = (view.configuration.get("priorities") or {}).get("levels", 0)
+    wanted = tuple([output for output in request.outputs if output.name in view.outputs])
+    return InferRequest(
+        view,
+        request.inputs,
+        request.id,
+        wanted,
+        request.parameters,
+        signature=request.signature,
+        priority=levels,
+        deadline=time.monotonic() + seconds,
+    )
+
+
+def _kept(array: Array) -> Array:
+    """The same, which nobody can write to: a copy where somebody could."""
+    if not array.flags.writeable:
+        return array
+    kept = array.copy()
+    kept.flags.writeable = False
+    return kept

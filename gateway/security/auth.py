@@ -1,0 +1,165 @@
+"""Who calls: API keys, JSON Web Tokens and certificates of clients.
+
+A key is known by its SHA-256 alone, which is looked up in a table: how long that takes tells nothing of the key. Tokens
+are verified once, and remembered by their SHA-256 until they expire.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from tensorgate.gateway.config import Auth, Jwt
+from tensorgate.gateway.contract.call import Caller, Peer
+from tensorgate.gateway.contract.errors import Unauthenticated
+
+log = logging.getLogger(__name__)
+
+LONGEST_CREDENTIAL: Final = 8 << 10
+TOKENS: Final = 4096
+"""How many verified tokens are remembered."""
+_DATES: Final = ("exp", "nbf", "iat")
+_LAST_SECOND: Final = 2**53
+"""Beyond it JSON's numbers are not exact, a float of Python's soon overflows, and nobody means a time."""
+LOOK_EVERY_S: Final = 1.0
+"""How often the files of keys are looked at, at most."""
+
+
+class Authenticator:
+    """Credentials -> caller. Files are read again when they change; from one that cannot be read, what was known stays.
+
+    Raises ValueError if they cannot be read at first.
+    """
+
+    def __init__(self, auth: Auth, clock: Callable[[], float] = time.time) -> None:
+        self._auth = auth
+        self._clock = clock
+        self.by_certificate = auth.certificates
+        files = (auth.keys_file.path if auth.keys_file else None, auth.jwt.file() if auth.jwt else None)
+        self._files = [file for file in files if file is not None]
+        self._stamp = self._stamps()
+        self._look_at = clock() + LOOK_EVERY_S
+        self._read()
+
+    def caller(self, headers: Mapping[str, str], peer: Peer) -> Caller | None:
+        """Who has sent these headers over this connection; None without any credentials. Raises Unauthenticated."""
+        bearer = headers.get("authorization")
+        if bearer is not None:
+            scheme, _, credential = bearer.partition(" ")
+            if scheme.lower() != "bearer":
+                raise Unauthenticated(given=True)
+            return self._known(credential.strip(), may_be_token=True)
+        key = headers.get("x-api-key")
+        if key is not None:
+            return self._known(key, may_be_token=False)
+        if self.by_certificate and (names := peer.names()):
+            return Caller(names[0])
+        return None
+
+    def key(self, credential: str) -> Caller:
+        """Whose API key that is. Raises Unauthenticated."""
+        return self._known(credential, may_be_token=False)
+
+    def _known(self, credential: str, *, may_be_token: bool) -> Caller:
+        if self._files and self._clock() > self._look_at:
+            self._look_again()
+        data = credential.encode("utf-8", "surrogateescape")
+        if not 0 < len(data) <= LONGEST_CREDENTIAL:
+            raise Unauthenticated(given=True)
+        digest = sha256(data).digest()
+        found = self._keys.get(digest)
+        if found is not None and hmac.compare_digest(found[0], digest):
+            return found[1]
+        if may_be_token and self._tokens is not None:
+            return self._tokens.caller(credential, digest)
+        raise Unauthenticated(given=True)
+
+    def _read(self) -> None:
+        """Both or neither. Raises ValueError, OSError."""
+        keys = {
+            digest: (digest, Caller(name, frozenset(key.roles)))
+            for name, key in self._auth.all_keys().items()
+            for digest in key.digests()
+        }
+        self._tokens = Tokens(self._auth.jwt, self._clock) if self._auth.jwt is not None else None
+        self._keys = keys
+
+    def _stamps(self) -> list[tuple[int, int, int]]:
+        return [(seen.st_mtime_ns, seen.st_size, seen.st_ino) for seen in map(Path.stat, self._files)]
+
+    def _look_again(self) -> None:
+        self._look_at = self._clock() + LOOK_EVERY_S
+        try:
+            stamp = self._stamps()
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp
+            self._read()
+            log.info("keys read again: %s", ", ".join(map(str, self._files)))
+        except (OSError, ValueError) as error:
+            log.error("the keys from before stay: %s", error)
+
+
+class Tokens:
+    """JSON Web Tokens. Raises ValueError for keys that are none."""
+
+    def __init__(self, config: Jwt, clock: Callable[[], float] = time.time) -> None:
+        self._config = config
+        self._clock = clock
+        # By the token's digest. Stale when the token expires, which is looked up each time, and when the keys change:
+        # then there are new Tokens.
+        self._verified: OrderedDict[bytes, Caller] = OrderedDict()
+        self._keys = config.keys()
+
+    def caller(self, token: str, digest: bytes) -> Caller:
+        """Who holds it. Raises Unauthenticated."""
+        known = self._verified.get(digest)
+        if known is not None:
+            if self._clock() < known.until:
+                return known
+            del self._verified[digest]
+            raise Unauthenticated(given=True)
+        caller = self._verify(token)
+        self._verified[digest] = caller
+        if len(self._verified) > TOKENS:
+            self._verified.popitem(last=False)
+        return caller
+
+    def _verify(self, token: str) -> Caller:
+        import jwt  # an extra
+
+        config = self._config
+        try:
+            key = (
+                self._keys[jwt.get_unverified_header(token).get("kid")] if None not in self._keys else self._keys[None]
+            )
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=list(config.algorithms),
+                issuer=config.issuer,
+                audience=config.audience,
+                leeway=config.leeway_seconds,
+                options={"require": ["exp", config.name_claim, *config.required_claims]},
+            )
+        except (jwt.PyJWTError, KeyError, ValueError, TypeError, ArithmeticError, RecursionError):
+            raise Unauthenticated(given=True) from None
+        if not all(_is_date(claims[claim]) for claim in _DATES if claim in claims):
+            raise Unauthenticated(given=True)
+        name, roles = claims[config.name_claim], claims.get(config.roles_claim, ())
+        if not isinstance(name, str) or not name.isprintable() or not name or len(name) > 256:
+            raise Unauthenticated(given=True)
+        listed = roles.split() if isinstance(roles, str) else roles if isinstance(roles, (list, tuple)) else ()
+        known = frozenset(role for role in listed if isinstance(role, str))
+        return Caller(name, known, float(claims["exp"]) + config.leeway_seconds)
+
+
+def _is_date(value: Any) -> bool:
+    """Source: RFC 7519, section 2, NumericDate: a JSON number. PyJWT also takes text and truth for one."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LAST_SECOND

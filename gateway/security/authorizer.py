@@ -1,0 +1,219 @@
+"""The one gate: every call passes it before anything of it is read, whichever port, dialect or transport it came by.
+
+    limits by address ─▶ who calls ─▶ administrators only? ─▶ limits of the caller ─▶ (decode) ─▶ limits of the model
+
+Which models a caller may use, `access` says where they are resolved. What the house itself answers (pages, gRPC's
+health and reflection) is asked about here, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tensorgate.gateway.config import Auth, Config
+from tensorgate.gateway.contract.call import NOBODY, Call, Caller, Peer
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.dialect import Endpoint
+from tensorgate.gateway.contract.errors import Forbidden, InvalidArgument, Unauthenticated
+from tensorgate.gateway.security.access import Access, allows
+from tensorgate.gateway.security.admin import AdminKey
+from tensorgate.gateway.security.auth import Authenticator
+from tensorgate.gateway.security.rate_limit import Limit, RateLimits, requests_of
+
+HEALTH: Final = frozenset({"live", "ready", "model_ready"})
+"""Labels of the endpoints that orchestrators ask."""
+PREFLIGHT: Final = frozenset({"preflight"})
+"""Those that browsers ask, without credentials, whether they may ask with them."""
+STRANGERS_BYTES: Final = 64 << 10
+"""The largest body that is kept of somebody who is then refused."""
+
+
+class Gate:
+    """Asks who calls, and refuses. Without `auth` everybody is let in as nobody in particular."""
+
+    def __init__(
+        self, auth: Auth | None, limits: RateLimits, access: Access | None = None, max_elements: int | None = None
+    ) -> None:
+        self._access = access
+        self._max_elements = max_elements
+        self._auth = auth
+        self._limits = limits
+        self._authenticator = None if auth is None else Authenticator(auth)
+        self._mode = "off" if auth is None else auth.mode
+        self._counts = bool(limits.last) or any(limit.counts_rows for limit in limits.all)
+        self._is_admin = allows(auth.admins if auth else ())
+        self._open = PREFLIGHT | HEALTH if auth is None or auth.health == "open" else PREFLIGHT
+
+    def enter(self, endpoint: Endpoint, call: Call, admin: AdminKey | None) -> None:
+        """Learn who calls. What must be done when the call is over is put into it.
+
+        Raises Unauthenticated, Forbidden, AdminRequired, RateLimited.
+        """
+        is_open = endpoint.method in self._open
+        if not is_open:
+            for limit in self._limits.first:
+                _count(limit, call)
+        if self._authenticator is not None:
+            call.caller = self._caller(call.headers, call.peer, call.auth, is_open=is_open)
+        if endpoint.admin:
+            self._check_admin(call, admin)
+        if not is_open:
+            for limit in self._limits.then:
+                _count(limit, call)
+
+    def admit(self, call: Call, question: Any) -> None:
+        """What only a question tells that has been read. Raises Forbidden, RateLimited, and for too many elements
+        InvalidArgument.
+        """
+        if self._access is not None:
+            self._access.check_question(call.caller, question)
+        if self._max_elements is not None or self._counts:
+            requests = requests_of(question)
+            if requests:
+                self._check_elements(requests)
+                self._count(call, requests)
+
+    def visible(self, call: Call, question: Any, answer: Any) -> Any:
+        """An answer without what its caller may not know of."""
+        return answer if self._access is None else self._access.visible(call.caller, question, answer)
+
+    def _check_elements(self, requests: Sequence[InferRequest]) -> None:
+        most = self._max_elements
+        if most is None:
+            return
+        elements = sum(array.size for request in requests for array in request.inputs.values())
+        if elements > most:
+            raise InvalidArgument(f"the request has {elements} tensor elements, more than {most}")
+
+    def _count(self, call: Call, requests: Sequence[InferRequest]) -> None:
+        for limit in self._limits.last:
+            if not limit.names.isdisjoint([request.view.name for request in requests]):  # type: ignore[union-attr]
+                _count(limit, call)
+                if limit.concerns(call):
+                    limit.count_rows(call, requests)
+        for limit in self._limits.all:
+            if limit.concerns(call):
+                limit.count_rows(call, requests)
+
+    def may_enter(self, endpoint: Endpoint, headers: Mapping[str, str], mode: str) -> bool:
+        """Whether `enter` may let such a call in."""
+        return endpoint.method in self._open or self.knows(headers, mode)
+
+    def knows(self, headers: Mapping[str, str], mode: str) -> bool:
+        """Whether a call with these headers may turn out to be let in."""
+        if self._authenticator is None or (mode or self._mode) != "required" or self._authenticator.by_certificate:
+            return True
+        try:
+            return self._authenticator.caller(headers, NOBODY) is not None
+        except Unauthenticated:
+            return False
+
+    def check_house(self, headers: Mapping[str, str], peer: Peer, mode: str, *, health: bool) -> Caller | None:
+        """Who asks for gRPC's health, or its reflection. Raises Unauthenticated."""
+        if self._authenticator is None:
+            return None
+        return self._caller(headers, peer, mode, is_open=health and bool(self._open & HEALTH))
+
+    def may(self, caller: Caller | None, name: str) -> bool:
+        """Whether a caller may know of a model."""
+        return self._access is None or self._access.may(caller, name)
+
+    @property
+    def knows_callers(self) -> bool:
+        """Whether anybody is asked who calls."""
+        return self._authenticator is not None
+
+    def check_administrator(self, headers: Mapping[str, str], peer: Peer, admin: AdminKey | None) -> None:
+        """For what changes the server beside the dialects. Raises Unauthenticated, Forbidden, AdminRequired."""
+        caller = self._authenticator.caller(headers, peer) if self._authenticator is not None else None
+        if self._auth is not None and self._is_admin(caller):
+            return
+        if admin is not None:
+            admin.check(headers)
+        elif caller is None:
+            raise Unauthenticated(given=False)
+        else:
+            raise Forbidden
+
+    def check_page(self, kind: str, headers: Mapping[str, str], peer: Peer, mode: str) -> None:
+        """A page of the house, of the kind metrics or page. What browsers can do by themselves is Basic, whose password
+        is the key; only here, where nothing can be changed, for they send it wherever a page of another site leads
+        them. They are asked for it where they show metrics: the operator's page asks for itself.
+
+        Raises Unauthenticated, Forbidden.
+        """
+        auth, authenticator = self._auth, self._authenticator
+        if auth is None or authenticator is None or (mode or self._mode) == "off":
+            return
+        wanted = auth.metrics if kind == "metrics" else auth.page
+        if wanted == "open":
+            return
+        key = _basic(headers.get("authorization", ""))
+        try:
+            caller = authenticator.caller(headers, peer) if key is None else authenticator.key(key)
+        except Unauthenticated:
+            raise _unknown(kind, given=True) from None
+        if caller is None:
+            raise _unknown(kind, given=False)
+        if wanted == "admins" and not self._is_admin(caller):
+            raise Forbidden
+
+    def _caller(self, headers: Mapping[str, str], peer: Peer, mode: str, *, is_open: bool) -> Caller | None:
+        mode = mode or self._mode
+        if mode == "off" or self._authenticator is None:
+            return None
+        try:
+            caller = self._authenticator.caller(headers, peer)
+        except Unauthenticated:
+            if is_open:
+                return None
+            raise
+        if caller is None and mode == "required" and not is_open:
+            raise Unauthenticated(given=False)
+        return caller
+
+    def _check_admin(self, call: Call, admin: AdminKey | None) -> None:
+        """Where callers are known, nobody is an administrator by itself."""
+        if self._auth is not None and self._is_admin(call.caller):
+            return
+        if admin is not None:
+            admin.check(call.headers)
+        elif self._auth is not None:
+            raise Forbidden
+
+
+def _count(limit: Limit, call: Call) -> None:
+    if limit.concerns(call) and (leave := limit.enter(call)) is not None:
+        call.ending = (*call.ending, leave)
+
+
+def _basic(authorization: str) -> str | None:
+    """The password, None if there is none."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _unknown(kind: str, *, given: bool) -> Unauthenticated:
+    error = Unauthenticated(given=given)
+    if kind == "metrics":
+        error.http_headers = {"WWW-Authenticate": 'Basic realm="tensorgate", charset="UTF-8"'}
+    return error
+
+
+def gate_of(config: Config, behind: Callable[[str], Iterable[str]]) -> tuple[Gate | None, Access | None]:
+    """The gate that a configuration asks for, and who may use which model; None where it asks for nothing. `behind`
+    says which models a route leads to. Raises ValueError, OSError for keys that cannot be read.
+    """
+    auth, most = config.auth, config.limits.max_elements
+    if auth is None and not config.rate_limits and most is None:
+        return None, None
+    access = Access(auth.allow, behind, hide=auth.hide_forbidden) if auth is not None and auth.allow else None
+    return Gate(auth, RateLimits(config.rate_limits), access, most), access

@@ -1,0 +1,98 @@
+"""What the headers of a gRPC call say. Sources: gRPC over HTTP/2; RFC 9113 for what headers must be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tensorgate.gateway.contract.call import Reply, combined
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.transport.grpc_exchange import Handler, Handlers
+from tensorgate.gateway.wire.grpc_messages import CODINGS
+
+_TIMEOUT: Final = re.compile("([0-9]{1,8})([HMSmun])")
+_UNITS: Final[Mapping[str, float]] = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_OF_THE_TRANSPORT: Final = frozenset({"te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"})
+_NOT_HTTP2: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
+_NAMES: Final = re.compile(r"(?:[!#$%&'*+\-.^_`|~0-9a-z]+,)*")
+"""Any number of them, with a comma after each."""
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LENGTH: Final = re.compile("[0-9]{1,15}")
+_PSEUDO: Final = frozenset({":method", ":path", ":scheme", ":authority"})
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the headers of a call say. `refusal` answers one that cannot be taken, `status` one that is not gRPC's;
+    `length` is how many bytes it says that all its data has.
+    """
+
+    handler: Handler | None
+    metadata: Mapping[str, str]
+    timeout: float | None = None
+    coding: str = ""
+    refusal: Reply | None = None
+    status: str = "200"
+    length: int | None = None
+
+    def admits(self) -> bool:
+        """Whether a large message of this call may be kept."""
+        return self.handler is None or self.handler.admits is None or self.handler.admits(self.metadata)
+
+
+MALFORMED: Final = Head(None, NOTHING)
+
+
+def read_head(said: list[tuple[str, str]] | None, handlers: Handlers, most: int) -> Head:
+    """What a call's headers come to; None stands for too many of them."""
+    if said is None:
+        text = f"received metadata is larger than max ({most} bytes)"
+        return Head(None, NOTHING, refusal=Reply(b"", grpc_code=Code.RESOURCE_EXHAUSTED, message=text))
+    pseudo = {name: value for name, value in said if name.startswith(":")}
+    fields = dict(said[len(pseudo) :])
+    if len(pseudo) + len(fields) < len(said):
+        fields = combined(said[len(pseudo) :])
+    if said[: len(pseudo)] != [*pseudo.items()] or not _is_well_formed(pseudo, fields, said):
+        return MALFORMED
+    if pseudo[":method"] != "POST":
+        return Head(None, NOTHING, status="405")
+    if not fields.get("content-type", "").startswith("application/grpc"):
+        return Head(None, NOTHING, status="415")
+    handler = handlers.get(pseudo[":path"])
+    if handler is None:
+        return Head(None, NOTHING, refusal=Reply(b"", grpc_code=Code.UNIMPLEMENTED, message="Method not found!"))
+    coding = fields.get("grpc-encoding", "")
+    if coding not in CODINGS:
+        text = f"Compression algorithm '{coding}' is not supported"
+        return Head(None, NOTHING, refusal=Reply(b"", grpc_code=Code.UNIMPLEMENTED, message=text))
+    timeout = None
+    if (wanted := fields.get("grpc-timeout")) is not None:
+        if (found := _TIMEOUT.fullmatch(wanted)) is None:
+            return MALFORMED
+        timeout = int(found[1]) * _UNITS[found[2]]
+    metadata = {
+        name: value for name, value in fields.items() if name not in _OF_THE_TRANSPORT and not name.endswith("-bin")
+    }
+    length = fields.get("content-length")
+    return Head(handler, metadata, timeout, coding, length=None if length is None else int(length))
+
+
+def _is_well_formed(pseudo: Mapping[str, str], fields: Mapping[str, str], said: list[tuple[str, str]]) -> bool:
+    """Whether HTTP/2 allows such headers."""
+    if not {":method", ":path", ":scheme"} <= pseudo.keys() <= _PSEUDO or not _NOT_HTTP2.isdisjoint(fields):
+        return False
+    if fields.get("te", "trailers") != "trailers" or not _LENGTH.fullmatch(fields.get("content-length", "0")):
+        return False
+    authority = pseudo.get(":authority")
+    if not pseudo[":path"] or (authority is not None and fields.get("host", authority) != authority):
+        return False
+    are_names = _NAMES.fullmatch("".join(f"{name}," for name in fields)) is not None
+    return are_names and _CONTROLS.search("".join(value for _, value in said)) is None
+
+
+def are_trailers(said: list[tuple[str, str]] | None) -> bool:
+    """Whether headers may come behind the messages."""
+    return said is not None and not any(name.startswith(":") for name, _ in said)

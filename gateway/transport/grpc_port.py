@@ -1,0 +1,164 @@
+"""gRPC ports on one side, Call and Reply on the other.
+
+Messages pass as raw bytes: no generated servicer, so that a dialect reads large tensors as views of what arrived. The
+table of methods is the dialects' own; this module knows none of them. Beside them every port has the house's health
+and reflection. How gRPC is spoken is for the lane to know: see grpc_exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.dialect import Dialect, Endpoint
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.service import Service
+from tensorgate.gateway.telemetry.connection_metrics import Counts, Traffic
+from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
+from tensorgate.gateway.telemetry.request_id import new as new_id
+from tensorgate.gateway.transport.builtin_services import Health, Reflection
+from tensorgate.gateway.transport.grpc_exchange import Bounds, GrpcPort, Handler, Handlers, Rpc
+from tensorgate.gateway.transport.grpc_server import GrpcServer
+from tensorgate.gateway.transport.grpc_streams import Chat, Reader
+from tensorgate.gateway.transport.timeouts import ClientTimeouts
+
+
+class GrpcListener:
+    """One address that speaks some dialects over gRPC.
+
+    `descriptors` is the protobuf pool that reflection reads, with what the dialects speak; `names` are what routes call
+    it, `auth` is what it wants of callers, "" what all ports do. With `request_ids` every call's trailing metadata has
+    an id, and not only those of callers who sent one. `speak` makes what speaks gRPC.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        dialects: Sequence[Dialect],
+        bounds: Bounds,
+        descriptors: Any = None,
+        names: tuple[str, ...] = (),
+        *,
+        tls: TlsFiles | None = None,
+        auth: str = "",
+        request_ids: bool = False,
+        timeouts: ClientTimeouts | None = None,
+        speak: Callable[..., GrpcPort] = GrpcServer,
+    ) -> None:
+        self._tls = tls
+        self._auth = auth
+        self._service = service
+        self._names = names
+        self._request_ids = request_ids
+        self._timeouts = timeouts
+        self._counts = Counts()
+        self._bounds = bounds
+        self._methods = {
+            name: self._handler(dialect.name, name, endpoint)
+            for dialect in dialects
+            for name, endpoint in dialect.grpc.items()
+        }
+        self._descriptors = descriptors
+        self._reader = Reader()
+        self._speak = speak
+        self._port: GrpcPort | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError if the address is taken."""
+        self._port = self._speak(self._handlers(), self._counts, self._bounds, self._tls, self._timeouts)
+        return await self._port.start(host, port)
+
+    async def stop(self, grace: float) -> None:
+        """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
+        self._reader.stop()
+        if self._port is not None:
+            await self._port.stop(grace)
+
+    def _handlers(self) -> Handlers:
+        services = {name.split("/")[1] for name in self._methods}
+        return {
+            **Health(self._service, self._reader, self._auth).handlers(),
+            **Reflection(services, self._descriptors, self._reader, self._service, self._auth).handlers(),
+            **self._methods,
+        }
+
+    def traffic(self) -> Traffic:
+        """What passes here, for metrics: may be called in any thread."""
+        connections = 0 if self._port is None else self._port.connections
+        return Traffic(connections, self._counts.running, self._counts.received, self._counts.sent)
+
+    # -------------------------------------------------------------------------------------------------------- one call
+
+    def _handler(self, dialect: str, name: str, endpoint: Endpoint) -> Handler:
+        counts, service = self._counts, self._service
+
+        async def unary(rpc: Rpc, body: bytes) -> None:
+            counts.running += 1
+            try:
+                await service.handle(dialect, endpoint, self._call(name, rpc, self._id(rpc), body), rpc.send)
+            finally:
+                counts.running -= 1
+
+        async def server_stream(rpc: Rpc, body: bytes) -> None:
+            async def send(reply: Reply) -> None:
+                if reply.grpc_code is not Code.OK:
+                    await rpc.fail(reply)
+                await rpc.write(reply)
+
+            counts.running += 1
+            try:
+                await service.handle(dialect, endpoint, self._call(name, rpc, self._id(rpc), body), send)
+            finally:
+                counts.running -= 1
+
+        async def bidi(rpc: Rpc, body: bytes) -> None:
+            request_id = self._id(rpc)
+
+            def call_of(body: bytes) -> Call:
+                return self._call(name, rpc, request_id, body)
+
+            counts.running += 1
+            try:
+                await Chat(service, dialect, endpoint, rpc).run(self._reader, call_of)
+            finally:
+                counts.running -= 1
+
+        def admits(headers: Mapping[str, str]) -> bool:
+            gate = service.gate
+            return gate is None or gate.may_enter(endpoint, headers, self._auth)
+
+        if endpoint.stream in ("unary", "single"):
+            return Handler("unary", unary, admits)
+        return (
+            Handler("server", server_stream, admits) if endpoint.stream == "server" else Handler("bidi", bidi, admits)
+        )
+
+    def _call(self, method: str, rpc: Rpc, request_id: str, body: bytes) -> Call:
+        """Of a message of an RPC: name, metadata and deadline are those of all its messages."""
+        self._counts.received += len(body)
+        return Call(
+            body,
+            "POST",
+            method,
+            rpc.headers,
+            "grpc",
+            NOTHING,
+            rpc.deadline,
+            self._bounds.message,
+            listener=self._names,
+            peer=rpc.peer,
+            auth=self._auth,
+            request_id=request_id,
+        )
+
+    def _id(self, rpc: Rpc) -> str:
+        """What the RPC is called in the answer's metadata; "" where it is not."""
+        given = rpc.headers.get(REQUEST_ID)
+        if given is None and not self._request_ids:
+            return ""
+        request_id = given if given is not None and is_valid(given) else new_id()
+        rpc.name(request_id)
+        return request_id

@@ -1,0 +1,615 @@
+"""HTTP on one side, Call and Reply on the other.
+
+One flow takes every request, whichever way it came: through the lane, or through aiohttp. An exact path of the house
+(/metrics, probes) comes first, then the dialect that owns the path's prefix; the dialect decides what exists below it.
+This module knows no dialect, and no dialect knows this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import re
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from aiohttp import hdrs, web
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
+
+from tensorgate.gateway.config import Cors
+from tensorgate.gateway.config.tls import HTTP1, TlsFiles
+from tensorgate.gateway.contract.call import Buffer, Call, Peer, Reply, combined
+from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
+from tensorgate.gateway.contract.errors import (
+    AdminRequired,
+    BodyTooLarge,
+    CrossOriginRefused,
+    GatewayError,
+    InvalidArgument,
+    Unauthenticated,
+)
+from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.security.authorizer import STRANGERS_BYTES
+from tensorgate.gateway.service import Service
+from tensorgate.gateway.telemetry.connection_metrics import Traffic
+from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
+from tensorgate.gateway.telemetry.request_id import new as new_id
+from tensorgate.gateway.transport.certificates import Certificates
+from tensorgate.gateway.transport.cors import CrossOrigin, foreign_origin
+from tensorgate.gateway.transport.http_exchange import Exchange
+from tensorgate.gateway.transport.http_fast_path import FastPath
+from tensorgate.gateway.transport.peers import SocketPeer
+from tensorgate.gateway.transport.timeouts import ClientTimeouts
+from tensorgate.gateway.wire.http1_head import missing, reply_head
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    """aiohttp logs a traceback for every message that is no HTTP. It is answered with 400; a scanner of ports must not
+    fill the log.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_log: Final = logging.getLogger(__name__)
+_log.addFilter(_is_our_fault)
+
+Page = Callable[[Exchange], Awaitable[Reply]]
+"""A path of the house itself: no dialect, no model."""
+
+TIMEOUT_HEADER: Final = "x-request-timeout-ms"
+READ_BUFFER_BYTES: Final = 1 << 20
+BACKLOG: Final = 1024
+_READS: Final = ("GET", "HEAD")
+SETTLE_S: Final = 0.05
+"""Between the last connection and the closing of idle ones: whoever has just connected, or is just asking once more, is
+answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one request may cost before a dialect sees it, and how long requests may take to finish once the server
+    stops.
+    """
+
+    max_body_bytes: int
+    max_binary_bytes: int
+    max_json_depth: int | None = None
+    grace_seconds: float = 30.0
+    max_header_bytes: int = 8190
+    max_headers: int = 128
+    max_connections: int | None = None
+
+
+class HttpListener:
+    """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
+
+    `limits` may be exchanged meanwhile. `names` are what routes call it, `auth` is what it wants of callers, "" what
+    all ports do, `guarded` says which pages need whose rights. Without `fast_lane` aiohttp reads every request, not
+    only those that the lane leaves to it. With `request_ids` every answer has an id, and not only those to callers who
+    sent one.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        dialects: Sequence[Dialect],
+        pages: Mapping[str, Page],
+        limits: HttpLimits,
+        *,
+        fast_lane: bool = True,
+        timeouts: ClientTimeouts | None = None,
+        names: tuple[str, ...] = (),
+        tls: TlsFiles | None = None,
+        auth: str = "",
+        guarded: Mapping[str, str] = NOTHING,
+        cors: Cors | None = None,
+        request_ids: bool = False,
+    ) -> None:
+        self._certificates = None if tls is None else Certificates(tls, HTTP1)
+        self._auth = auth
+        self._guarded = guarded
+        self._cors = None if cors is None else CrossOrigin(cors)
+        self._origins = frozenset(() if cors is None else cors.origins)
+        self._service = service
+        self._names = names
+        self._request_ids = request_ids
+        self._running = self._received = self._sent = 0
+        self._dialects = dialects
+        self._pages = pages
+        self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
+        self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
+        self.limits = limits
+        self._timeouts = timeouts or ClientTimeouts()
+        self._has_lane = fast_lane and is_taken("http_fast_path")
+        self._lane: FastPath | None = None
+        self._server: asyncio.Server | None = None
+        self._runner: web.ServerRunner | None = None
+        self._framework: web.Server | None = None
+        self._parting = False
+        self._socket: socket.socket | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {
+            "access_log": None,
+            "logger": _log,
+            "auto_decompress": False,
+            "read_bufsize": READ_BUFFER_BYTES,
+            "keepalive_timeout": self._timeouts.idle,
+            "max_line_size": self.limits.max_header_bytes,
+            "max_field_size": self.limits.max_header_bytes,
+            "max_headers": self.limits.max_headers,
+            "unreadable": self._unreadable,
+        }
+        self._framework = framework = web.Server(self._receive, handler_cancellation=True)
+        # aiohttp waits twice: for the reply, then for the task around it.
+        self._runner = web.ServerRunner(framework, shutdown_timeout=self.limits.grace_seconds / 2)
+        await self._runner.setup()
+
+        def make_protocol() -> asyncio.Protocol:
+            return _AiohttpProtocol(framework, loop=loop, **options)
+
+        if self._has_lane:
+            self._lane = FastPath(self._answer, make_protocol, self._limit_of, self._timeouts)
+        connect: Callable[[], asyncio.BaseProtocol] = self._lane.connect if self._lane else make_protocol
+        if (most := self.limits.max_connections) is not None:
+            connect = self._bounded(connect, framework, most)
+        secure: dict[str, Any] = {}
+        if self._certificates is not None:
+            head, linger = self._timeouts.head, self._timeouts.linger
+            secure = {"ssl": self._certificates.context()}
+            secure |= {"ssl_handshake_timeout": head, "ssl_shutdown_timeout": linger}
+        self._server = await loop.create_server(connect, sock=sock, backlog=BACKLOG, **secure)
+        self._socket = sock
+
+    def _bounded(
+        self, connect: Callable[[], asyncio.BaseProtocol], framework: web.Server, most: int
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        def connect_some() -> asyncio.BaseProtocol:
+            is_full = len(framework.connections) + (len(self._lane.connections) if self._lane else 0) >= most
+            return _Refused() if is_full else connect()
+
+        return connect_some
+
+    def part(self) -> None:
+        """From now on every answer ends its connection: clients go elsewhere, one after the other, and none of them
+        finds a connection closed that it was just about to use.
+        """
+        self._parting = True
+        if self._lane is not None:
+            self._lane.draining = True
+
+    async def stop(self, *, hand_on: bool = False) -> None:
+        """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace. If it is
+        to `hand_on` the address, another process goes on there; else nobody does, whoever holds the same socket.
+        """
+        self.part()
+        if self._socket is not None and not hand_on:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        if self._server is not None:
+            self._server.close()
+        await asyncio.sleep(SETTLE_S)
+        if self._runner is not None:
+            lanes = [self._lane.stop(self.limits.grace_seconds)] if self._lane else []
+            await asyncio.gather(self._runner.cleanup(), *lanes)
+
+    def traffic(self) -> Traffic:
+        """What passes here, for metrics: may be called in any thread."""
+        lane, framework = self._lane, self._framework
+        handed_over = len(framework.connections) if framework is not None else 0
+        if lane is None:
+            return Traffic(handed_over, self._running, self._received, self._sent)
+        return Traffic(
+            handed_over + len(lane.connections),
+            self._running + lane.running,
+            self._received + lane.received,
+            self._sent + lane.sent,
+        )
+
+    async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
+        exchange = AiohttpExchange(request, self._timeouts.body)
+        self._running += 1
+        try:
+            await self._answer(exchange)
+        finally:
+            self._running -= 1
+            self._received += exchange.received
+            self._sent += exchange.sent
+        if self._parting:
+            exchange.response.force_close()
+        return exchange.response
+
+    # ----------------------------------------------------------------------------------------------------- one request
+
+    async def _answer(self, exchange: Exchange) -> None:
+        if self._cors is not None:
+            if (preflight := self._cors.preflight(exchange)) is not None:
+                await exchange.send(preflight)
+                return
+            exchange = self._cors.wrapped(exchange)
+        target = exchange.target
+        path = target.partition("?")[0]
+        page = self._pages.get(path)
+        if page is not None:
+            await exchange.send(self._refused(path, exchange) or await page(exchange))
+            return
+        dialect = self._owner(target)
+        if dialect is None:
+            await exchange.send(_plain(404, "Not Found"))
+            return
+        match = dialect.match(exchange.method, target)
+        call, endpoint = await self._call(exchange, match, dialect.http_timeout_ms)
+        if endpoint.admin and (origin := foreign_origin(exchange.headers, self._origins)) is not None:
+            endpoint = _refusing(endpoint, CrossOriginRefused(origin))
+        replies = _Replies(exchange)
+        await self._service.handle(dialect.name, endpoint, call, replies.send)
+        await replies.end(endpoint.nothing)
+
+    def _refused(self, path: str, exchange: Exchange) -> Reply | None:
+        """The answer to somebody who may not see a page of the house, or not change what it changes."""
+        origin = None if exchange.method in _READS else foreign_origin(exchange.headers, self._origins)
+        if origin is not None:
+            return _plain(403, f"This changes the server, which is not for pages of {origin}")
+        kind, gate = self._guarded.get(path), self._service.gate
+        if kind is None or gate is None:
+            return None
+        try:
+            gate.check_page(kind, exchange.headers, exchange.peer, self._auth)
+        except GatewayError as error:
+            return _refusal(error)
+        return None
+
+    def _limit_of(self, headers: Mapping[str, str]) -> int:
+        """How many bytes a body may have. A large one is not even read of somebody who will be refused."""
+        limits = self.limits
+        is_binary = any(map(headers.__contains__, self._binary_headers))
+        limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
+        gate = self._service.gate
+        if gate is None or limit <= STRANGERS_BYTES:
+            return limit
+        length = headers.get("content-length", "")
+        is_small = length.isdecimal() and int(length) <= STRANGERS_BYTES
+        return limit if is_small or gate.knows(headers, self._auth) else STRANGERS_BYTES
+
+    def _unreadable(self, status: int, target: str, text: str) -> Reply:
+        """The answer to a message whose head is no HTTP, in the words of the dialect that its target belongs to."""
+        dialect = self._owner(target)
+        told = _plain(status, text) if dialect is None or not dialect.unreadable else dialect.unreadable(status, text)
+        return replace(told, headers={**told.headers, "Connection": "close"})
+
+    def _owner(self, target: str) -> Dialect | None:
+        """The dialect that owns a path; the only one of a listener owns them all."""
+        if len(self._dialects) == 1:
+            return self._dialects[0]
+        if self._paths and (owner := self._paths.get(target.partition("?")[0])) is not None:
+            return owner
+        for dialect in self._dialects:
+            prefix = dialect.prefix
+            if target[: len(prefix)].lower() == prefix and target[len(prefix) : len(prefix) + 1] in ("", "/", "?"):
+                return dialect
+        return None
+
+    async def _call(self, exchange: Exchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
+        """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
+        endpoint = match.endpoint
+        limits = self.limits
+        call = Call(
+            b"",
+            exchange.method,
+            exchange.target,
+            exchange.headers,
+            "http",
+            match.args,
+            None,
+            limits.max_body_bytes,
+            limits.max_binary_bytes,
+            limits.max_json_depth,
+            listener=self._names,
+            peer=exchange.peer,
+            auth=self._auth,
+        )
+        given = exchange.headers.get(REQUEST_ID)
+        if given is not None or self._request_ids:
+            call.request_id = exchange.request_id = given if given is not None and is_valid(given) else new_id()
+        try:
+            call.deadline = _deadline(exchange)
+            call.body = await exchange.read(self._limit_of(exchange.headers))
+            if timeout_ms:
+                call.deadline = min(call.deadline or math.inf, time.monotonic() + timeout_ms / 1000)
+        except GatewayError as error:
+            endpoint = _refusing(endpoint, error)
+        return call, endpoint
+
+
+def _deadline(exchange: Exchange) -> float | None:
+    text = exchange.headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 12:
+        raise InvalidArgument(f"header {TIMEOUT_HEADER} must be a whole number of milliseconds")
+    return exchange.begun + int(text) / 1000
+
+
+def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
+    """The same endpoint, whose decode only raises: the refusal then takes the way that all errors take."""
+
+    def decode(call: Call, resolve: Resolve) -> NoReturn:
+        raise error
+
+    return replace(endpoint, decode=decode)
+
+
+class _Replies:
+    """One reply is a response; streamed ones are chunks of one that is open until the last."""
+
+    __slots__ = ("_exchange", "_has_sent", "_is_open")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._is_open = False
+        self._has_sent = False
+
+    async def send(self, reply: Reply) -> None:
+        if self._is_open:
+            await self._exchange.chunk(reply)
+        elif reply.streamed:
+            await self._exchange.start(reply)
+            self._is_open = True
+        else:
+            await self._exchange.send(reply)
+            self._has_sent = True
+
+    async def end(self, nothing: Reply) -> None:
+        if self._is_open:
+            await self._exchange.end()
+        elif not self._has_sent:
+            await self._exchange.send(nothing)
+
+
+def _plain(status: int, text: str) -> Reply:
+    return Reply(json.dumps({"error": text}).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
+
+
+class _Refused(asyncio.Protocol):
+    """A connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class _AiohttpProtocol(web.RequestHandler):
+    """What is no HTTP is answered in the words of the dialect that it was for, as far as that shows: by `_target`, how
+    the latest request line begins that could be told.
+    """
+
+    def __init__(self, *args: Any, unreadable: Callable[[int, str, str], Reply], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._unreadable = unreadable
+        self._target = ""
+
+    def data_received(self, data: bytes) -> None:
+        if (line := _REQUEST_LINE.match(data)) is not None:  # a head may come in several pieces
+            self._target = line[1].decode()
+        super().data_received(data)
+        running = self._current_request
+        if running is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            # What follows the head is no body: whoever waits for it would do so for ever.
+            running.content.set_exception(_Broken(message="the body is not well-formed HTTP"))
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)  # writes to the log
+        status = 501 if isinstance(exc, BadHttpMethod) else status  # no fault of the message
+        reply = self._unreadable(status, self._target, _unreadable_text(status, exc))
+        response = web.Response(status=reply.http_status, headers=_headers(reply), body=_joined(reply))
+        response.force_close()
+        return response
+
+
+class _Broken(HttpProcessingError):
+    """The rest of a body whose framing is wrong."""
+
+
+_REQUEST_LINE: Final = re.compile(rb"(?:\r?\n)*[!-~]{1,32} (/[!-~]{0,255})")
+
+
+def _unreadable_text(status: int, error: BaseException | None) -> str:
+    """What is wrong, without a byte of what came."""
+    if isinstance(error, LineTooLong):
+        return f"The request line or a header is longer than {error.args[1]} bytes"
+    if isinstance(error, HttpProcessingError):
+        return "The method is unknown" if status == 501 else "The message is not well-formed HTTP"
+    return HTTPStatus(status).phrase
+
+
+class AiohttpExchange:
+    """A request that aiohttp has read. `response` is for it to send, or to end; for more of the body it waits so many
+    seconds.
+    """
+
+    def __init__(self, request: web.BaseRequest, body_seconds: float = math.inf) -> None:
+        self._request = request
+        self._body_seconds = None if body_seconds == math.inf else body_seconds
+        self._is_broken = False
+        self.method = request.method
+        self.target = request.raw_path
+        self.headers = _headers_of(request)
+        self.begun = time.monotonic()
+        self.response = web.StreamResponse()
+        self.request_id = ""
+        self.received = self.sent = 0
+
+    @property
+    def peer(self) -> Peer:
+        """The client."""
+        return SocketPeer(self._request.transport)
+
+    async def read(self, limit: int) -> Buffer:
+        """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""
+        body = await self._read(limit)
+        self.received = len(body)
+        return body
+
+    async def _read(self, limit: int) -> Buffer:
+        request = self._request
+        if not request.body_exists:
+            return b""
+        length = request.content_length
+        if length is not None and length > limit:
+            raise BodyTooLarge(limit)
+        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        parts, size = [], 0
+        while part := await self._part():
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                raise BodyTooLarge(limit)
+        return b"".join(parts)
+
+    async def _part(self) -> bytes:
+        """What has come of the body, b"" at its end. Raises InvalidArgument, and ConnectionError if nothing comes."""
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                return await self._request.content.readany()
+        except _Broken as error:
+            self._is_broken = True
+            raise InvalidArgument(error.message) from None
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.close()
+            raise ConnectionResetError("no more of the body came") from None
+
+    async def send(self, reply: Reply) -> None:
+        body = _joined(reply)
+        self.sent = len(body)
+        self._open(reply, web.Response(status=reply.http_status, headers=self._headers(reply), body=body))
+
+    async def start(self, reply: Reply) -> None:
+        self._open(reply, web.StreamResponse(status=reply.http_status, headers=self._headers(reply)))
+        await self.response.prepare(self._request)
+        await self.chunk(reply)
+
+    async def chunk(self, reply: Reply) -> None:
+        body = _joined(reply)
+        self.sent += len(body)
+        if body:
+            await self.response.write(body)
+
+    async def end(self) -> None:
+        await self.response.write_eof()
+
+    def _headers(self, reply: Reply) -> dict[str, str]:
+        named = {REQUEST_ID: self.request_id} if self.request_id else {}
+        return {**_headers(reply), **named}
+
+    def _open(self, reply: Reply, response: web.StreamResponse) -> None:
+        """Raises ValueError for headers that no reply may have: aiohttp would notice too late for an answer."""
+        if self._is_broken or reply_head(reply.http_status, tuple(reply.headers.items())).closes:
+            response.force_close()
+        self.response = response
+
+
+def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:
+    """aiohttp's own give the first of headers that come again."""
+    given = request.headers
+    return given if len({*map(str.lower, given)}) == len(given) else MappingProxyType(combined(given.items()))
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    """All of them: aiohttp has another word for a reply without a body."""
+    return {**dict(missing(reply.headers.items())), **reply.headers}
+
+
+def _joined(reply: Reply) -> bytes | bytearray | memoryview:
+    body = reply.body
+    return body if isinstance(body, (bytes, bytearray, memoryview)) else b"".join(body)
+
+
+def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
+    """/metrics, rendered off the loop: it takes milliseconds. `settle` goes before, on the loop."""
+
+    async def page() -> Reply:
+        settle()
+        text = await asyncio.to_thread(render)
+        return Reply(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    return read_only(page)
+
+
+def tf_serving_metrics_page(path: str, render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
+    """The same as TensorFlow Serving has it: for any method, and for no query."""
+
+    async def page(exchange: Exchange) -> Reply:
+        if exchange.target != path:
+            text = f"Unexpected path: {exchange.target}. Should be {path}"
+            return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
+        settle()
+        return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
+
+    return page
+
+
+def probe_page(healthy: Callable[[], bool]) -> Page:
+    """/healthz and /readyz: 200 or 503, and one word."""
+
+    async def page() -> Reply:
+        ok = healthy()
+        text = b"ok\n" if ok else b"unavailable\n"
+        return Reply(text, 200 if ok else 503, {"Content-Type": "text/plain; charset=utf-8"})
+
+    return read_only(page)
+
+
+def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
+    """Whatever the query."""
+
+    async def page(exchange: Exchange) -> Reply:
+        return await read() if exchange.method in _READS else _plain(405, "Method Not Allowed")
+
+    return page
+
+
+def admin_page(check: Callable[[Exchange], bool], act: Callable[[], Awaitable[tuple[int, Any]]]) -> Page:
+    """What changes the server, by POST, for administrators: JSON with a status. `check` lets them pass, and raises for
+    others; where it is False, nobody is one, and there is no such page.
+    """
+
+    async def page(exchange: Exchange) -> Reply:
+        try:
+            if not check(exchange):
+                return _plain(404, "Not Found")
+        except AdminRequired as error:
+            return _plain(403, f"this call must carry the administrator's key in the header {error.header}")
+        except GatewayError as error:
+            return _refusal(error)
+        if exchange.method != "POST":
+            return _plain(405, "Method Not Allowed")
+        status, content = await act()
+        return Reply(json.dumps(content).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
+
+    return page
+
+
+def _refusal(error: GatewayError) -> Reply:
+    if isinstance(error, Unauthenticated):
+        reply = _plain(401, "The credentials are not valid" if error.given else "Credentials are required")
+    else:
+        reply = _plain(403, "This is for administrators")
+    return replace(reply, headers={**reply.headers, **error.http_headers})

@@ -1,0 +1,1 @@
+"""tensorgate: one front door for inference clients that speak different languages."""

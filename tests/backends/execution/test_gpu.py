@@ -1,0 +1,96 @@
+"""What a GPU says of itself, from stand-ins of CuPy and NVIDIA's library that say what the real ones do."""
+
+import sys
+import uuid
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tensorgate.backends.execution import gpu
+from tensorgate.gateway.contract.backend import Gpu
+
+NUMBER = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
+
+
+class NVMLError(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    yield
+    gpu._identity.cache_clear()
+    gpu._managed.cache_clear()
+
+
+def cupy(index: int = 1) -> Any:
+    def device(number: int) -> Any:
+        assert number == index
+        return SimpleNamespace(mem_info=(300, 1000), pci_bus_id="0000:65:00.0")
+
+    properties = {"uuid": NUMBER.bytes, "name": b"NVIDIA H200"}
+    runtime = SimpleNamespace(getDeviceProperties=lambda number: properties)
+    return SimpleNamespace(cuda=SimpleNamespace(Device=device, runtime=runtime))
+
+
+def pynvml(**answers: Any) -> Any:
+    def unsupported(*_: Any) -> Any:
+        raise NVMLError("Not Supported")
+
+    def handle(place: str) -> str:
+        assert place == "0000:65:00.0"
+        return "handle"
+
+    library = SimpleNamespace(
+        NVMLError=NVMLError,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByPciBusId=handle,
+        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=42, memory=7),
+        nvmlDeviceGetPowerUsage=lambda handle: 350_500,
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: 700_000,
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: 123_456,
+        nvmlDeviceGetTemperature=lambda handle, sensor: 55,
+    )
+    for name, answer in answers.items():
+        setattr(library, name, unsupported if answer is None else answer)
+    return library
+
+
+def test_all_that_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", cupy())
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml())
+    expected = Gpu("cuda:1", f"GPU-{NUMBER}", "NVIDIA H200", 1000, 700, 0.42, 350.5, 700.0, 123.456, 55.0)
+    assert gpu.read_gpu("cuda:1") == expected
+
+
+def test_what_nobody_tells_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", cupy())
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml(nvmlDeviceGetUtilizationRates=None, nvmlDeviceGetPowerUsage=None))
+    read = gpu.read_gpu("cuda:1")
+    assert read is not None
+    assert (read.utilization, read.power_watts, read.temperature_celsius) == (None, None, 55.0)
+
+
+@pytest.mark.parametrize("library", [None, pynvml(nvmlInit=None), pynvml(nvmlDeviceGetHandleByPciBusId=None)])
+def test_without_the_library_there_is_memory(monkeypatch: pytest.MonkeyPatch, library: Any) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", cupy())
+    monkeypatch.setitem(sys.modules, "pynvml", library)  # None: its import fails
+    read = gpu.read_gpu("cuda:1")
+    assert read == Gpu("cuda:1", f"GPU-{NUMBER}", "NVIDIA H200", 1000, 700)
+
+
+def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu.read_gpu("cpu") is None
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert gpu.read_gpu("cuda:0") is None
+
+
+@pytest.mark.gpu
+def test_the_real_one() -> None:
+    read = gpu.read_gpu("cuda:0")
+    assert read is not None
+    assert read.total > read.used > 0
+    assert read.uuid.startswith("GPU-")

@@ -1,0 +1,114 @@
+"""Seconds become minutes, hours and days; calls become rates and percentiles; the page runs no script but its own."""
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from tensorgate.adapters.grps.monitor import encode_series
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.questions import MonitorSeries, Points
+from tensorgate.gateway.monitoring.metrics import MAX_RECENT, Metrics
+from tensorgate.gateway.monitoring.time_series import RECENT_SECONDS, TimeSeries, Trend
+from tensorgate.gateway.page import page
+
+INFER = ("open_inference", "http", "m", "1", "infer")
+REFUSED = ("open_inference", "http", "", "", "infer")
+HEALTH = ("open_inference", "http", "", "", "ready")
+
+
+def test_a_trend_remembers_and_forgets() -> None:
+    trend = Trend(lambda values: sum(values) / len(values))
+    for second in range(3600 * 24):
+        trend.add(second % 60)
+    days, hours, minutes, seconds = (trend.all()[a:b] for a, b in ((0, 30), (30, 54), (54, 114), (114, 174)))
+    assert seconds == list(range(60))
+    assert minutes == [29.5] * 60
+    assert hours == [29.5] * 24
+    assert days == [0.0] * 29 + [29.5]
+    assert trend.last == 59
+
+
+def test_the_highest_of_a_minute_is_that_of_its_seconds() -> None:
+    trend = Trend(max)
+    for second in range(60):
+        trend.add(7.0 if second == 30 else 1.0)
+    assert trend.all()[113] == 7.0
+
+
+def test_calls_become_rates_and_percentiles() -> None:
+    metrics = Metrics(tuple)
+    monitor = TimeSeries(metrics)
+    for number in range(1, 101):
+        metrics.request(INFER, Code.OK if number % 10 else Code.INTERNAL, number / 1000)
+    metrics.request(INFER, Code.CANCELLED, 0.05)
+    metrics.request(REFUSED, Code.NOT_FOUND, 0.001)
+    metrics.request(HEALTH, Code.OK, 0.001)
+    monitor.sample()
+    assert set(monitor.streams) == {("open_inference", "m"), ("open_inference", "")}
+    [second] = monitor.streams["open_inference", "m"].history
+    assert (second.calls, second.errors) == (101, 10)
+    assert (second.p50, second.p99) == (pytest.approx(50), pytest.approx(99))
+    assert monitor.trends["qps"].last == 102
+    assert monitor.trends["fail_rate(%)"].last == pytest.approx(100 * 11 / 102)
+    assert monitor.trends["latency_max(ms)"].last == pytest.approx(100)
+    monitor.sample()
+    assert monitor.trends["qps"].last == 0
+    assert monitor.total.calls == 102
+
+
+def test_a_model_that_comes_back_starts_anew() -> None:
+    metrics = Metrics(tuple)
+    monitor = TimeSeries(metrics)
+    for calls in (3, 1):
+        metrics.meter("m", 1)
+        for _ in range(calls):
+            metrics.request(INFER, Code.OK, 0.001)
+        monitor.sample()
+        metrics.forget("m", 1)
+    assert [second.calls for second in monitor.streams["open_inference", "m"].history] == [3, 1]
+
+
+def test_nothing_grows_without_end() -> None:
+    metrics = Metrics(tuple)
+    monitor = TimeSeries(metrics)
+    for _ in range(3 * MAX_RECENT):
+        metrics.request(INFER, Code.OK, 0.001)
+    for _ in range(3 * RECENT_SECONDS):
+        monitor.sample()
+    calls = monitor.streams["open_inference", "m"]
+    assert (calls.calls, len(calls.history)) == (3 * MAX_RECENT, RECENT_SECONDS)
+
+
+def test_series() -> None:
+    monitor = TimeSeries(Metrics(tuple))
+    monitor.sample()
+    for name in ("qps", "fail_rate(%)", "latency_avg(ms)", "latency_max(ms)", "cpu_usage(%)", "mem_usage(%)"):
+        found = monitor.series(MonitorSeries(name))
+        assert found is not None
+        assert (found.kind, [x for x, _ in found.points]) == ("trend", list(range(174)))
+    cdf = monitor.series(MonitorSeries("latency_cdf(ms)"))
+    assert cdf is not None
+    assert [x for x, _ in cdf.points] == [*range(10, 100, 10), *range(91, 102)]
+    assert monitor.series(MonitorSeries("")) is None
+
+
+def test_series_to_the_byte() -> None:
+    assert (
+        encode_series(Points("trend", ((0, 0.126), (1, 2.0))), None).body
+        == b'{"label":"trend","data":[[0,0.13],[1,2.0]]}'
+    )
+    unknown = encode_series(None, None)
+    assert (unknown.http_status, unknown.body) == (200, b"key not found")
+
+
+def test_the_page_runs_its_own_script_and_asks_nobody_else() -> None:
+    reply = page()
+    html = bytes(reply.body)  # type: ignore[arg-type]
+    [script] = re.findall(rb"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in reply.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
+    assert b"innerHTML" not in html
+    assert re.findall(rb"(?:src|href)=[\"']?(https?:|//)", html) == []

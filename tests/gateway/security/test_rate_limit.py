@@ -1,0 +1,124 @@
+"""Buckets, counts, and what they forget."""
+
+from typing import Any
+
+import pytest
+
+from tensorgate.gateway.config import RateLimit
+from tensorgate.gateway.contract.call import Call, Caller
+from tensorgate.gateway.contract.errors import RateLimited
+from tensorgate.gateway.security.rate_limit import BUCKETS, Bucket, RateLimits
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Address:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def address(self) -> str:
+        return self._text
+
+    def names(self) -> tuple[str, ...]:
+        return ()
+
+
+def call(name: str | None = None, body: bytes = b"", address: str = "", listener: tuple[str, ...] = ()) -> Call:
+    caller = None if name is None else Caller(name, frozenset({"free"} if name.startswith("f") else ()))
+    return Call(body, "POST", "/", {}, "http", caller=caller, peer=Address(address), listener=listener)
+
+
+def limit(clock: Clock, **config: Any) -> Any:
+    limits = RateLimits([RateLimit(**config)], clock)
+    return (*limits.all, *limits.last)[0]
+
+
+def taken(limit: Any, *calls: Call) -> int:
+    """How many of the calls it lets pass."""
+    passed = 0
+    for each in calls:
+        try:
+            limit.enter(each)
+            passed += 1
+        except RateLimited:
+            continue
+    return passed
+
+
+def test_a_bucket_fills_with_time() -> None:
+    clock = Clock()
+    bucket = Bucket("requests", 2.0, 3.0, clock)
+    for _ in range(3):
+        bucket.take("a", 1, 1)
+    with pytest.raises(RateLimited) as caught:
+        bucket.take("a", 1, 1)
+    assert (caught.value.retry_after, caught.value.http_headers["Retry-After"]) == (1, "1")
+    bucket.take("b", 1, 1)
+    clock.now += 0.5
+    bucket.take("a", 1, 1)
+    with pytest.raises(RateLimited):
+        bucket.take("a", 1, 1)
+    clock.now += 1000
+    for _ in range(3):
+        bucket.take("a", 1, 1)
+    with pytest.raises(RateLimited):
+        bucket.take("a", 1, 1)
+
+
+def test_strangers_cannot_fill_the_memory() -> None:
+    bucket = Bucket("requests", 1.0, 1.0, Clock())
+    for number in range(BUCKETS + 100):
+        bucket.take(str(number), 1, 1)
+    assert len(bucket._levels) == BUCKETS
+
+
+def test_bytes_leave_a_debt() -> None:
+    clock = Clock()
+    bytes_a_minute = limit(clock, bytes_per_minute=600)
+    assert taken(bytes_a_minute, call("a", bytes(1200)), call("a", b"x"), call("b", b"x")) == 2
+    clock.now += 59
+    assert taken(bytes_a_minute, call("a", b"x")) == 0
+    clock.now += 1
+    assert taken(bytes_a_minute, call("a", b"x")) == 1
+
+
+def test_what_is_refused_for_its_bytes_costs_no_request() -> None:
+    clock = Clock()
+    both = limit(clock, bytes_per_minute=60, requests_per_second=1, burst=2)
+    assert taken(both, call("a", bytes(120)), call("a")) == 1
+    clock.now += 60
+    assert taken(both, call("a"), call("a"), call("a")) == 2
+
+
+def test_concurrent_requests() -> None:
+    two = limit(Clock(), concurrent=2)
+    leave = two.enter(call("a"))
+    assert taken(two, call("a"), call("a"), call("b")) == 2
+    leave()
+    assert taken(two, call("a"), call("a")) == 1
+    for _ in range(2):
+        two._leave("a")
+    two._leave("b")
+    assert two._running == {}
+
+
+def test_whose_requests_are_one() -> None:
+    clock = Clock()
+    one = {"requests_per_second": 1, "burst": 1}
+    calls = [call(name, address=address) for name in ("a", "b", None, None) for address in ("1.2.3.4", "5.6.7.8")]
+    assert taken(limit(clock, **one), *calls) == 3
+    assert taken(limit(clock, by="address", **one), *calls) == 2
+    assert taken(limit(clock, by="all", **one), *calls) == 1
+
+
+def test_whom_a_limit_is_for() -> None:
+    clock = Clock()
+    free = limit(clock, callers=("role:free",), concurrent=1)
+    assert [free.concerns(call(name)) for name in ("f", "a", None)] == [True, False, False]
+    anonymous = limit(clock, callers=("anonymous",), listeners=("front",), concurrent=1)
+    assert [anonymous.concerns(call(None, listener=names)) for names in (("front", "x:1"), ("back",))] == [True, False]

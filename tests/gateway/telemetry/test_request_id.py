@@ -1,0 +1,32 @@
+"""Names of calls: which of callers' own are kept, and that made ones differ."""
+
+import pytest
+
+from tensorgate.gateway.telemetry.request_id import LONGEST, is_valid, maker
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", True),
+        ("0af7651916cd43dd8448eb211c80319c", True),
+        ("x" * LONGEST, True),
+        ("x" * (LONGEST + 1), False),
+        ("", False),
+        ("a b", False),
+        ("a\r\nb", False),
+        ("é", False),
+        ("\udcff", False),
+        ("\x7f", False),
+        ("a\n", False),
+    ],
+)
+def test_what_goes_into_headers(text: str, expected: bool) -> None:
+    assert is_valid(text) is expected
+
+
+def test_made_ones_are_unique_and_sane() -> None:
+    one, other = maker(), maker()
+    names = [make() for make in (one, other) for _ in range(1000)]
+    assert len(set(names)) == 2000
+    assert all(map(is_valid, names))
