@@ -109,8 +109,7 @@ def through(ops: Sequence[Op], key: str, specs: Specs, batched: bool) -> Specs:
 
 def _keeps_rows(op: Op, before: Specs, after: Specs) -> None:
     """Rows of several callers share a batch: an operator must leave each where it is, and to itself."""
-    along = getattr(op, "along", None)
-    found = along(before) if along is not None else None
+    found = op.along(before)
     if found is not None and found[1] == 0:
         raise ValueError(f"axis 0 of '{found[0]}' is the batch dimension, whose rows may be different callers'")
     if all(spec.shape is None or spec.shape[:1] == (-1,) for spec in before.values()):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorgate.backends.execution.completion import max_batch_size
 from tensorgate.backends.onnx.file import GraphTensor, TooLong, model_file, read_graph
-from tensorgate.backends.onnx.vectors import Vectors
+from tensorgate.backends.onnx.vectors import ScalarVectors
 from tensorgate.gateway.contract.backend import Described, ModelSource
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
@@ -48,7 +48,7 @@ def describe(source: ModelSource) -> Described | None:
     declared = {spec.name for spec in source.inputs}
     inputs += tuple(replace(spec, optional=True) for spec in _specs(graph.defaults) if spec.name in declared)
     if options.scalars_as_vectors:
-        vectors = Vectors(batch)
+        vectors = ScalarVectors(batch)
         inputs = inputs if source.inputs else vectors.shown(inputs)
         outputs = outputs if source.outputs else vectors.shown(outputs)
     return Described(inputs, outputs, batch)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
 
-class Vectors:
+class ScalarVectors:
     """Scalars, one per row where the model batches, that callers see as vectors of one: [] as [1], [-1] as [-1, 1]."""
 
     def __init__(self, max_batch_size: int) -> None:

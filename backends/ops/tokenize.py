@@ -20,7 +20,7 @@ from tensorgate.backends.ops.checks import given, put, replaced
 from tensorgate.backends.ops.tokenizer_file import open_tokenizer
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.files import Existing, FileRef
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, TensorSpec
 
@@ -63,7 +63,7 @@ class TokenizeOptions(Options):
         return self
 
 
-class Tokenize:
+class Tokenize(Op):
     """Raises ValueError for a file that is no tokenizer, or a length without room for the special tokens."""
 
     def __init__(self, options: TokenizeOptions) -> None:
