@@ -214,7 +214,7 @@ class BackendKind:
     options: type[Options]
     """What the YAML may say of such a model, beyond what it may say of every model."""
     load: Callable[[ModelSource], Backend | RequestBackend]
-    """Makes one instance; called in a thread. Raises ValueError where it cannot be what was asked for."""
+    """Makes one instance; called in a thread. What it raises keeps the version from being served, and is logged."""
     versioned: bool = True
     """Whether `path` holds version folders."""
     runs_code: bool = False
