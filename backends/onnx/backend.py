@@ -17,17 +17,16 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.execution.completion import max_batch_size
 from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
 from tensorgate.backends.execution.failures import failure_of, is_shortage
-from tensorgate.backends.execution.memory import no_room
+from tensorgate.backends.execution.gpu import no_room
+from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.onnx.binding import Bindings
 from tensorgate.backends.onnx.cuda import BF16_ELEMENT_TYPE, CudaSession
-from tensorgate.backends.onnx.description import describe
+from tensorgate.backends.onnx.description import ScalarVectors, describe
 from tensorgate.backends.onnx.failures import is_about_inputs, plain
 from tensorgate.backends.onnx.file import MODEL_FILE, model_file, unknown_ranks
 from tensorgate.backends.onnx.providers import CudaOptions, name_of, provider_options, refuse_fallback
-from tensorgate.backends.onnx.vectors import ScalarVectors
 from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed

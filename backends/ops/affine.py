@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.backends.ops import affine_cuda
-from tensorgate.backends.ops.base import here, one, present
+from tensorgate.backends.ops.checks import here, one, present
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import axis_in, dense, numeric, one_axis, put, replaced
+from tensorgate.backends.ops.checks import axis_in, dense, numeric, one, one_axis, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from tensorgate.backends.ops import image_files
-from tensorgate.backends.ops.base import here, one, present, renamed
+from tensorgate.backends.ops.checks import here, one, present, renamed
 from tensorgate.backends.ops.image_files import Header, Mode
 from tensorgate.backends.ops.images import is_ragged, joined, spread
 from tensorgate.gateway.contract.errors import InvalidArgument

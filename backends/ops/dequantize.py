@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import dense, put
+from tensorgate.backends.ops.checks import dense, one, put, renamed
 from tensorgate.backends.ops.per_axis import PerAxis
 from tensorgate.backends.ops.quantize import LinearOptions, check_zeros
 from tensorgate.gateway.contract.operator import Op, OpKind

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import dense, integral, on_host, put, replaced
-from tensorgate.backends.ops.tokenizer_file import open_tokenizer
+from tensorgate.backends.ops.checks import dense, integral, on_host, one, put, replaced
+from tensorgate.backends.ops.tokenize import open_tokenizer
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.operator import Op, OpKind

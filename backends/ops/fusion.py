@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tensorgate.backends.ops.affine import Affine, AffineOp, Pass
-from tensorgate.backends.ops.base import name_of, present
+from tensorgate.backends.ops.checks import name_of, present
 from tensorgate.backends.ops.images import SameSize
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import one
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import BYTES, Array, TensorSpec

@@ -20,9 +20,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
 from tensorgate.backends.ops.best_classes import best_indices
-from tensorgate.backends.ops.checks import dense, floating, integral, put, replaced
+from tensorgate.backends.ops.checks import dense, floating, integral, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options

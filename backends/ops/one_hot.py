@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import axis_in, bounded, dense, holds, integral, put, replaced
+from tensorgate.backends.ops.checks import axis_in, bounded, dense, holds, integral, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options

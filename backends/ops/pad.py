@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import present
+from tensorgate.backends.ops.checks import present
 from tensorgate.backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op, OpKind

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import dense, floating, put, widened
+from tensorgate.backends.ops.checks import dense, floating, one, put, renamed, widened
 from tensorgate.backends.ops.per_axis import PerAxis
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import given
+from tensorgate.backends.ops.checks import given, one
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tensorgate.backends.ops import resampling
-from tensorgate.backends.ops.base import here, present
+from tensorgate.backends.ops.checks import here, present
 from tensorgate.backends.ops.images import LAYOUT, Layout, Size, each, image_spec, size_in, spread, with_size
 from tensorgate.backends.ops.resampling import Method
 from tensorgate.gateway.contract.errors import InvalidArgument

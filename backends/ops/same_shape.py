@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import axis_in, dense, floating, one_axis, put, widened
+from tensorgate.backends.ops.checks import axis_in, dense, floating, one, one_axis, put, renamed, widened
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec

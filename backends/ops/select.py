@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import given
+from tensorgate.backends.ops.checks import given, one
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import dense, holds, numeric, put
+from tensorgate.backends.ops.checks import dense, holds, numeric, one, put, renamed
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec

@@ -15,9 +15,9 @@ from concurrent import futures
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from tensorgate.backends.execution.completion import max_batch_size
 from tensorgate.backends.execution.device import Device
 from tensorgate.backends.execution.rows import check_rows, join_rows
+from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.remote.call_scope import CallerLeft, RemoteCancellation, upstream_span
 from tensorgate.backends.remote.connection import HttpConnection, UpstreamConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection

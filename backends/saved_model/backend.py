@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from tensorgate.backends.execution.completion import max_batch_size
 from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.saved_model.device import DeviceFunctions
 from tensorgate.backends.saved_model.failures import plain
 from tensorgate.backends.saved_model.host import HostFunctions

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.backends.execution.completion import DEFAULT_MAX_BATCH_SIZE, max_batch_size
 from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.spec_inference import DEFAULT_MAX_BATCH_SIZE, max_batch_size
 from tensorgate.backends.torch_model.archive import READ_BY, Form, form_of
 from tensorgate.backends.torch_model.exported import CompiledPackage, ExportedProgram, compiled_for
 from tensorgate.backends.torch_model.failures import plain, public_error
