@@ -1,6 +1,6 @@
 """The way of a batch onto its device and back, as one executor goes it.
 
-On the host there is nothing to cross: rows of several requests are joined, and that is all. To a GPU each batch makes
+On the host nothing is transferred: rows of several requests are joined, and that is all. To a GPU each batch makes
 exactly two copies, whatever the number of its requests, inputs and outputs:
 
     requests' rows --> pinned memory --(one copy)--> device memory: the inputs are views of it
@@ -134,7 +134,7 @@ class HostTransfer:
         self._begun = now
 
     def finish(self) -> None:
-        pass  # it is
+        pass  # on the host, every step is finished when it returns
 
     def pack(self, arrays: Sequence[Array]) -> Any:
         return arrays
@@ -374,7 +374,7 @@ def _fill(view: Array, arrays: Sequence[Array]) -> None:
 
 
 def _ignore(stage: str, seconds: float) -> None:
-    """Nobody watches yet."""
+    """No batch is under way: there is nobody to report to."""
 
 
 def transfer_of(device: Device) -> Transfer:

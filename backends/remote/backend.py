@@ -222,7 +222,7 @@ class RemoteBackend(RequestBackend):
         return self._part({name: answer[name] for name in self._specs if name in wanted})
 
     def _part(self, answer: Tensors) -> Tensors:
-        """Of a stream, an answer may have some of the outputs."""
+        """Outputs, checked; an answer of a stream may lack some. Raises ModelFailed."""
         for name, array in answer.items():
             if (name, array.dtype, array.shape) not in self._fitting:
                 self._check(name, array)

@@ -33,7 +33,7 @@ class Owner(Protocol):
     """What a call needs of its connection."""
 
     def abandon(self, call: UpstreamCall) -> None:
-        """Nobody waits for the answer any more: the server may stop."""
+        """End a call whose answer is not wanted any more, so that the server can stop."""
         ...
 
     def open_window(self, call: UpstreamCall) -> None:
@@ -78,7 +78,7 @@ class UpstreamCall(Stream):
         return None if last is _OVER else last
 
     def leave(self) -> None:
-        """Nobody asks for what comes next."""
+        """The caller asks for no more answers."""
         self._owner.abandon(self)
 
     def wanted(self) -> int:
