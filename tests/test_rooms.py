@@ -31,8 +31,9 @@ def contracts(folder: Path) -> str:
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
     """A copy that may be spoilt."""
+    without = shutil.ignore_patterns("__pycache__", "*.so")
     for name in ("gateway", "adapters", "backends", "tensorgate"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=without)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
