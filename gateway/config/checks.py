@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
-from tensorgate.gateway.config.control import EVERYTHING
+from tensorgate.gateway.config.listeners import Listen
 from tensorgate.gateway.config.messages import hint
-from tensorgate.gateway.config.options import Config, Listen
+from tensorgate.gateway.config.options import EVERYTHING, Config
 from tensorgate.gateway.config.values import parse_bind
 from tensorgate.gateway.config.yaml_tree import Loc, key_path, quoted
 

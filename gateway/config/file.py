@@ -1,14 +1,14 @@
 """A YAML file -> Config, or everything that is wrong with it at once, each with its line and column.
 
 The text becomes plain data with places (`yaml_tree`), the data is validated as JSON by the classes of `options`, and
-each of pydantic's errors is led back to its place and put into an operator's words (`words`).
+each of pydantic's errors is led back to its place and put into an operator's words (`messages`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,14 +17,18 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from tensorgate.gateway.config.checks import contradictions
-from tensorgate.gateway.config.control import ModelControl
-from tensorgate.gateway.config.custom_ops import with_own_ops
 from tensorgate.gateway.config.messages import Translator
-from tensorgate.gateway.config.options import Config, ModelConfig, config_class, some_model
+from tensorgate.gateway.config.model import ModelConfig
+from tensorgate.gateway.config.options import Config, ModelControl, config_class, some_model
+from tensorgate.gateway.config.values import CustomOp
 from tensorgate.gateway.config.yaml_tree import Finding, Loc, NotYaml, Spot, Tree, key_path, read_tree
+from tensorgate.gateway.contract.files import FileRef
+from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.registries import Registries
 
 MAX_BYTES: Final = 4 << 20
+
+_CUSTOM_OP: TypeAdapter[FileRef] = TypeAdapter(CustomOp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def load_config(path: Path, registries: Registries, repositories: Sequence[Path]
 def load_text(text: str, path: Path, registries: Registries, repositories: Sequence[Path] = ()) -> Config:
     """The same of a text in place of the file's."""
     tree = _tree(text, path)
-    own, findings = with_own_ops(tree, path, registries)
+    own, findings = _with_custom_ops(tree, path, registries)
     return _validated(tree, path, config_class(own), repositories, findings).bring(own.ops).named(_digest(text))
 
 
@@ -97,6 +101,38 @@ def _validated(
     if findings:
         raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.spot)))
     return config
+
+
+def _with_custom_ops(tree: Tree, path: Path, registries: Registries) -> tuple[Registries, list[Finding]]:
+    """The registries with these operators, and what is wrong with those that cannot be had. What is no section at all
+    is left for others to find.
+    """
+    section = tree.data.get("ops") if isinstance(tree.data, dict) else None
+    if not isinstance(section, dict) or registries.load_op is None:
+        return registries, []
+    own: dict[str, OpKind] = {}
+    findings = []
+    for name, text in _load_ops(section, path, registries, own):
+        findings.append(Finding(tree.places["ops", name].value, ("ops", name), text))
+    return replace(registries, ops={**registries.ops, **own}), findings
+
+
+def _load_ops(
+    section: Mapping[str, Any], path: Path, registries: Registries, own: dict[str, OpKind]
+) -> Iterator[tuple[str, str]]:
+    for name, written in section.items():
+        if name in registries.ops:
+            yield name, f"{name} is an operator of the gateway itself; choose another name"
+            continue
+        try:
+            file = _CUSTOM_OP.validate_python(written, context=path.absolute())
+        except ValidationError:
+            continue  # the whole is validated, too
+        try:
+            if registries.load_op is not None:
+                own[name] = registries.load_op(name, file.path, file.member)
+        except ValueError as error:
+            yield name, str(error)
 
 
 # Never stale: classes are made once, and a set of kinds has its own.

@@ -186,7 +186,7 @@ PublicName = Annotated[str, AfterValidator(_check_name)]
 PUBLIC_NAMES: Final[dict[str, JsonValue]] = {"propertyNames": {"pattern": f"^{NAME}$"}}
 """What the JSON schema says of a mapping with such names as keys."""
 
-OwnOp = Annotated[FileRef, Existing("member")]
+CustomOp = Annotated[FileRef, Existing("member")]
 """file.py:Class"""
 
 Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^{BIND}$"})]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from tensorgate.gateway.config import SignatureConfig
-from tensorgate.gateway.config.signatures import REGRESSION
+from tensorgate.gateway.config.model import REGRESSION
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import BYTES, Signature, TensorSpec
 

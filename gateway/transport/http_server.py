@@ -26,7 +26,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from tensorgate.gateway.config import Cors
-from tensorgate.gateway.config.tls import HTTP1, TlsFiles
+from tensorgate.gateway.config.listeners import HTTP1, TlsFiles
 from tensorgate.gateway.contract.call import Buffer, Call, Peer, Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import (
