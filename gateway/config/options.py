@@ -69,7 +69,7 @@ class ModelControl(Section):
         return roots
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that are loaded at start, of all there are; one that is named need not be there."""
+        """The models to load at start, out of `names` and those that `load` names, which may not exist."""
         if self.mode != "explicit" or EVERYTHING in self.load:
             return (*names, *(name for name in self.load if name not in names and name != EVERYTHING))
         return tuple(dict.fromkeys(self.load))
@@ -148,7 +148,7 @@ class Config(Section):
     _custom_ops: Mapping[str, OpKind] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any) -> None:
-        """Keep where the configuration comes from: the validation's context."""
+        """Keep the path of the YAML file, which is the validation's context."""
         if isinstance(context, Path):
             self._source = context
 
@@ -162,18 +162,18 @@ class Config(Section):
         """The SHA-256 of the YAML text, as sha256sum prints it."""
         return self._digest
 
-    def named(self, digest: str) -> Config:
-        """The same, made of the text that has this digest."""
+    def with_digest(self, digest: str) -> Config:
+        """Set the digest of the text that this configuration was made of, and return it."""
         self._digest = digest
         return self
 
-    def bring(self, ops: Mapping[str, OpKind]) -> Config:
-        """The same, with the operators that its section `ops` names."""
+    def with_ops(self, ops: Mapping[str, OpKind]) -> Config:
+        """Set the operators that the section `ops` names, and return the configuration."""
         self._custom_ops = ops
         return self
 
     def extended(self, registries: Registries) -> Registries:
-        """The registries with the operators that the file brings."""
+        """The registries plus the operators that the file defines."""
         return replace(registries, ops={**registries.ops, **self._custom_ops})
 
     def dialects(self) -> dict[str, Options]:
@@ -190,10 +190,10 @@ class Config(Section):
 
 
 _DESCRIBED: Final = {"use_attribute_docstrings": False}
-"""What is made here has no source to look for docstrings in: its fields have their descriptions already."""
+"""Classes made at run time have no source to read docstrings from; their fields carry descriptions already."""
 
 Tables: TypeAlias = tuple[tuple[tuple[str, Any], ...], ...]
-"""Registries as a key to remember by: the classes of one take a quarter of a second to make."""
+"""Registries as a cache key: making the classes of one takes a quarter of a second."""
 
 
 def config_class(registries: Registries) -> type[Config]:
@@ -267,7 +267,7 @@ def _step_class(name: str, options: type[Options]) -> type[Step]:
 def _model_class(
     name: str, kind: BackendKind, steps: Mapping[str, type[Step]], sections: Mapping[str, type[Options]]
 ) -> type[ModelConfig]:
-    """The common part and one backend's options in one class. What both name, the backend says: one that needs no
+    """ModelConfig and one backend's options in one class. The backend's definition of a key wins: one that needs no
     path makes it optional.
     """
     some_steps = tuple[Annotated[Step, OneOfClasses("op", steps)], ...]
@@ -290,7 +290,7 @@ def _model_class(
 
 
 def _like(base: type[Options], key: str) -> FieldInfo:
-    """The field of a base class, to be given a narrower type: its default, bounds and description stay."""
+    """A copy of a base class's field for a narrower type; default, bounds and description stay."""
     return copy(base.model_fields[key])
 
 
