@@ -53,10 +53,17 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import Await, MakeClient
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
-from tensorgate.gateway.models.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
+from tensorgate.gateway.models.catalog import (
+    Catalog,
+    Catalogs,
+    FolderCatalog,
+    ReadFolder,
+    Validate,
+    YamlCatalog,
+    folder_reader,
+)
 from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
-from tensorgate.gateway.models.model_folder import folder_reader
 from tensorgate.gateway.models.reload import ReloadActions, Reloads
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile

@@ -20,9 +20,8 @@ from tensorgate.gateway.contract.backend import Described, Joint, ModelSource
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.models.catalog import no_version, wanted_versions
 from tensorgate.gateway.models.loader import told
-from tensorgate.gateway.models.model_folder import FILE
+from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
 
 

@@ -6,15 +6,13 @@ repository's business. Everything here reads the disk: call it in a thread.
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from tensorgate.gateway.config import MAX_VERSION, Config, ModelConfig
+from tensorgate.gateway.config import Config, ModelConfig, read_plain
 from tensorgate.gateway.contract.errors import ModelNotFound
-from tensorgate.gateway.contract.files import FileRef
+from tensorgate.gateway.models.model_folder import FILE, files_print, tree_print
 
 ReadFolder: TypeAlias = Callable[[Path, str | None, str], Mapping[str, Any]]
 """(a model's folder, the text of a configuration in place of the folder's own, the model's name) -> the plain YAML form
@@ -24,10 +22,6 @@ Translate: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 ValueError."""
 Validate: TypeAlias = Callable[[Mapping[str, Any], Path], ModelConfig]
 """(plain YAML form, the folder that its paths start from) -> configuration. Raises ValueError."""
-
-_MAX_DEPTH: Final = 8
-_MAX_NAMES: Final = 5
-_NOT_OF_THE_MODEL: Final = frozenset(("__pycache__",))
 
 
 class Catalog(Protocol):
@@ -137,85 +131,21 @@ class Catalogs:
         return next((each.fingerprint(name) for each in self._catalogs if name in each.names()), ())
 
 
-def wanted_versions(config: ModelConfig) -> dict[int, Path]:
-    """Version -> where it lies, ascending, as the version policy chooses. Raises OSError."""
-    place = config.path.path if config.path else Path()
-    if config.versions.flat:
-        return {1: place}
-    found = version_folders(place)
-    return {version: found[version] for version in config.versions.choose(found)}
-
-
-def no_version(config: ModelConfig) -> str:
-    """Why a model has no version to load: what lies where its versions are sought, and what was expected."""
-    place = config.path.path if config.path else Path()
-    try:
-        versions = sorted(version_folders(place))
-        names = sorted(entry.name + "/" * entry.is_dir() for entry in place.iterdir())
-    except OSError as error:
-        return f"no version to load in {place}: {error.strerror}"
-    if versions:
-        wanted = ", ".join(map(str, config.versions.named))
-        return f"no version to load in {place}: found {_listed(list(map(str, versions)))}, but versions names {wanted}"
-    found = f"found {_listed(names)}" if names else "the folder is empty"
-    remedy = "; versions: none takes the folder itself for the model" if names else ""
-    return f"no version to load in {place}: {found}, expected folders with whole numbers as names, like 1/{remedy}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def version_folders(place: Path) -> dict[int, Path]:
-    """Version -> where it lies, of all that there are. Raises OSError.
-
-    A folder whose name is a number that callers can ask for is a version; others are ignored. Of 1 and 01 it is 1.
+def folder_reader(translate: Translate, otherwise: ReadFolder | None = None) -> ReadFolder:
+    """What reads such folders; `translate` knows the texts of configurations that callers send, `otherwise` what has no
+    such file, and everything that comes with such a text.
     """
-    folders = [entry for entry in place.iterdir() if _is_version(entry.name) and entry.is_dir()]
-    return {int(folder.name): folder for folder in sorted(folders, key=lambda folder: len(folder.name), reverse=True)}
 
+    def read(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
+        file = folder / FILE
+        if otherwise is not None and (configuration is not None or not file.is_file()):
+            return otherwise(folder, configuration, name)
+        if not file.is_file() and configuration is None:
+            raise ValueError(f"no {FILE} in {folder}")
+        own = read_plain(file) if file.is_file() else {}
+        if configuration is None:
+            return {"path": "."} | own
+        # A caller's files may bring this one along: of paths that it names, none may count.
+        return translate(configuration, {"path": "."} | {key: own[key] for key in own if key == "backend"})
 
-def _is_version(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and int(name) <= MAX_VERSION
-
-
-# --------------------------------------------------------------------------------------------------------- fingerprints
-
-
-def files_print(config: ModelConfig) -> Hashable:
-    """Of the files that a configuration names beside its model."""
-    files = [*config.class_labels.values(), *([config.example] if config.example else [])]
-    for step in (*config.preprocess, *config.postprocess):
-        files += [value for value in dict(step).values() if isinstance(value, FileRef)]
-    return tuple(tree_print(file.path) for file in files)
-
-
-def tree_print(path: Path) -> Hashable:
-    """Of a file, or of a folder and what is below it."""
-    try:
-        state = path.stat()
-    except OSError:
-        return ()
-    if stat.S_ISDIR(state.st_mode):
-        return (state.st_ino, *_below(path, 0))
-    return (state.st_ino, state.st_mtime_ns, state.st_size)
-
-
-def _below(path: Path, depth: int) -> Iterator[tuple[str, int, int, int]]:
-    """A folder's own time changes with what Python leaves beside a model: only its entries count."""
-    try:
-        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        if entry.name[0] == "." or entry.name in _NOT_OF_THE_MODEL:
-            continue
-        try:
-            state = entry.stat()
-        except OSError:
-            continue
-        folder = stat.S_ISDIR(state.st_mode)
-        yield entry.path, state.st_ino, *((0, 0) if folder else (state.st_mtime_ns, state.st_size))
-        if folder and depth < _MAX_DEPTH:
-            yield from _below(Path(entry.path), depth + 1)
+    return read

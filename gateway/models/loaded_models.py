@@ -16,10 +16,9 @@ from tensorgate.gateway.contract.errors import Code, Reason
 from tensorgate.gateway.contract.questions import VersionStatus
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
-from tensorgate.gateway.models.catalog import no_version
 from tensorgate.gateway.models.loader import Loader, LoadReport, Report, RepositoryDeps
+from tensorgate.gateway.models.model_folder import Upload, no_version
 from tensorgate.gateway.models.model_state import AVAILABLE, END, LOADING, START, UNLOADING, ModelState, Stored
-from tensorgate.gateway.models.uploads import Upload
 
 RECLAIM_AFTER_S: Final = 0.2
 

@@ -21,10 +21,10 @@ from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.warmup import WarmUp
-from tensorgate.gateway.models.catalog import Catalog, Validate, wanted_versions
+from tensorgate.gateway.models.catalog import Catalog, Validate
+from tensorgate.gateway.models.model_folder import Upload, first_program, store, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
 from tensorgate.gateway.models.model_state import Stored
-from tensorgate.gateway.models.uploads import Upload, first_program, store
 
 log = logging.getLogger(__name__)
 

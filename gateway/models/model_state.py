@@ -12,8 +12,7 @@ from tensorgate.gateway.config import ModelConfig
 from tensorgate.gateway.contract.errors import Code, Reason
 from tensorgate.gateway.contract.questions import IndexEntry, VersionStatus
 from tensorgate.gateway.engine.model import Model
-from tensorgate.gateway.models.catalog import files_print, tree_print
-from tensorgate.gateway.models.uploads import Upload
+from tensorgate.gateway.models.model_folder import Upload, files_print, tree_print
 
 START: Final = "START"
 LOADING: Final = "LOADING"

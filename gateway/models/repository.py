@@ -28,10 +28,10 @@ from tensorgate.gateway.contract.errors import (
 from tensorgate.gateway.contract.questions import IndexEntry, VersionStatus, WantedModel
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.models.catalog import Catalog
-from tensorgate.gateway.models.catalog_diff import CatalogDiff, catalog_diff, differs
+from tensorgate.gateway.models.changes import CatalogDiff, catalog_diff, differs
+from tensorgate.gateway.models.listed_catalog import PLATFORM, ListedCatalog
 from tensorgate.gateway.models.loaded_models import LoadedModels
 from tensorgate.gateway.models.loader import Loader, LoadReport, Report, RepositoryDeps, told, without_folders
-from tensorgate.gateway.models.model_list import PLATFORM, ListedCatalog
 from tensorgate.gateway.models.model_state import ModelState, Stored
 
 log = logging.getLogger(__name__)

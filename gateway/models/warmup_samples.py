@@ -32,6 +32,27 @@ def read_samples(config: ModelConfig, computation: Computation, example: Tensors
     return tuple(samples)
 
 
+def read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: int) -> Tensors:
+    """One request's inputs from a JSON file: {"input": nested list}, or the bare list of a model with one input.
+
+    A model that batches may leave the batch dimension out: the file then holds one row.
+    """
+    content: Any = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        content = {inputs[0].name: content}
+    specs = {spec.name: spec for spec in inputs}
+    unknown = set(content) - set(specs)
+    if unknown:
+        raise ValueError(f"{path}: no such input: {', '.join(sorted(unknown))}")
+    example = {}
+    for name, spec in specs.items():
+        if name in content:
+            array = _from_json(content[name], spec)
+            one_row = max_batch_size and spec.shape is not None and array.ndim == len(spec.shape) - 1
+            example[name] = array[np.newaxis] if one_row else array
+    return example
+
+
 def _inputs(written: WarmupSample, computation: Computation, example: Tensors) -> Tensors:
     specs = {spec.name: spec for spec in computation.inputs}
     unknown = sorted(written.inputs.keys() - specs.keys())

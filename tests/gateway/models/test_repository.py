@@ -17,8 +17,9 @@ from tensorgate.gateway.contract.execution import Computation, Observe
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import ServerDescription, ServerReady
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
-from tensorgate.gateway.models.catalog import YamlCatalog, wanted_versions
+from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
+from tensorgate.gateway.models.model_folder import wanted_versions
 from tensorgate.gateway.models.model_spec import _lines
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.metrics import Metrics

@@ -14,7 +14,8 @@ from tensorgate.gateway.config import FileRef, ModelConfig, VersionPolicy
 from tensorgate.gateway.config.values import NAME
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.questions import WantedModel
-from tensorgate.gateway.models.catalog import Catalog, Validate, files_print, tree_print, version_folders
+from tensorgate.gateway.models.catalog import Catalog, Validate
+from tensorgate.gateway.models.model_folder import files_print, tree_print, version_folders
 
 PLATFORM: Final = "tensorflow"
 """What every model is to those who list models: the one platform that they can ask for."""
