@@ -64,7 +64,7 @@ from tensorgate.gateway.models.catalog import (
 )
 from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
-from tensorgate.gateway.models.reload import ReloadActions, Reloads
+from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
@@ -196,7 +196,7 @@ def _repository(
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         runs_code=lambda model: kinds.backends[model.backend].runs_code,
-        forget=metrics.forget,
+        forget_metrics=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
         cache=cache or ResponseCache(),
@@ -278,7 +278,7 @@ class App:
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
         )
-        self.reloads = Reloads(config, models, self.repository, steps)
+        self.reloads = Reloader(config, models, self.repository, steps)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
@@ -390,7 +390,7 @@ class App:
         self.reloads.loaded.set()
         if self.config.reload.watch:
             self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
-        self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
+        self._trying = asyncio.ensure_future(self.repository.keep_retrying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
 

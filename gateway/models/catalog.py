@@ -1,7 +1,7 @@
-"""Where the configurations of models come from: the YAML file, and folders that hold a model each.
+"""Where the configurations of models come from: the YAML file, and repositories, folders with a folder per model.
 
-A catalog says which models there are now and how each is configured; whether anybody wants them loaded is the
-repository's business. Everything here reads the disk: call it in a thread.
+A catalog tells which models exist now and how each is configured; which of them to load is decided in `repository`.
+Everything here reads the disk: call it in a thread.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import Any, Protocol, TypeAlias
 
 from tensorgate.gateway.config import Config, ModelConfig, read_plain
 from tensorgate.gateway.contract.errors import ModelNotFound
-from tensorgate.gateway.models.model_folder import FILE, files_print, tree_print
+from tensorgate.gateway.models.model_folder import FILE, files_fingerprint, tree_fingerprint
 
 ReadFolder: TypeAlias = Callable[[Path, str | None, str], Mapping[str, Any]]
-"""(a model's folder, the text of a configuration in place of the folder's own, the model's name) -> the plain YAML form
-of that model. Raises ValueError or OSError."""
+"""(a model's folder, the text of a configuration that replaces the folder's own, the model's name) -> the model's plain
+YAML form. Raises ValueError or OSError."""
 Translate: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""(text of a configuration, the plain YAML form of a model) -> that form with what the text says in its place. Raises
-ValueError."""
+"""(text of a configuration, the plain YAML form of a model) -> that form, overridden by the text. Raises ValueError."""
 Validate: TypeAlias = Callable[[Mapping[str, Any], Path], ModelConfig]
 """(plain YAML form, the folder that its paths start from) -> configuration. Raises ValueError."""
 
@@ -28,12 +27,11 @@ class Catalog(Protocol):
     """A source of models."""
 
     def names(self) -> tuple[str, ...]:
-        """All that there are now. Raises OSError where that cannot be told."""
+        """All models that exist now. Raises OSError if the disk cannot be read."""
         ...
 
     def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
-        """How a model is configured. `configuration` is a text that takes the place of its own, `folder` one that takes
-        the place of where it lies.
+        """A model's configuration. The text `configuration` replaces its own, `folder` the one where it lies.
 
         Raises ModelNotFound, or ValueError or OSError with a text for people.
         """
@@ -45,7 +43,7 @@ class Catalog(Protocol):
 
 
 class YamlCatalog:
-    """The models of the configuration file, as it was read; what they are made of may change."""
+    """The models of the configuration file, as it was read; the models' own files may change."""
 
     def __init__(self, config: Config, translate: Translate | None = None, validate: Validate | None = None) -> None:
         self._models = config.models
@@ -74,11 +72,11 @@ class YamlCatalog:
         model = self._models.get(name)
         if model is None:
             return ()
-        return (tree_print(model.path.path) if model.path else (), files_print(model))
+        return (tree_fingerprint(model.path.path) if model.path else (), files_fingerprint(model))
 
 
 class FolderCatalog:
-    """Folders with one folder per model; of two models of one name the first counts."""
+    """Repositories: folders with one folder per model; of two models of one name the first counts."""
 
     def __init__(self, folders: Sequence[Path], read_folder: ReadFolder, validate: Validate) -> None:
         self._folders = folders
@@ -89,7 +87,7 @@ class FolderCatalog:
         return tuple(sorted(self._found()))
 
     def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
-        """With files of its own in `folder`, a model need not be there."""
+        """Like Catalog.read; a model whose files are in `folder` need not exist in the repositories."""
         place = folder or self._found().get(name)
         if place is None:
             raise ModelNotFound(name)
@@ -99,7 +97,7 @@ class FolderCatalog:
 
     def fingerprint(self, name: str) -> Hashable:
         place = self._found().get(name)
-        return () if place is None else tree_print(place)
+        return () if place is None else tree_fingerprint(place)
 
     def _found(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
@@ -132,8 +130,10 @@ class Catalogs:
 
 
 def folder_reader(translate: Translate, otherwise: ReadFolder | None = None) -> ReadFolder:
-    """What reads such folders; `translate` knows the texts of configurations that callers send, `otherwise` what has no
-    such file, and everything that comes with such a text.
+    """A reader of folders whose model.yaml holds the model's entry of the YAML.
+
+    `translate` reads the texts of configurations that callers send. `otherwise` reads folders without model.yaml, and
+    all folders for which a caller sent a text.
     """
 
     def read(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
@@ -145,7 +145,7 @@ def folder_reader(translate: Translate, otherwise: ReadFolder | None = None) -> 
         own = read_plain(file) if file.is_file() else {}
         if configuration is None:
             return {"path": "."} | own
-        # A caller's files may bring this one along: of paths that it names, none may count.
+        # A caller's files may include a model.yaml: no path in it may take effect.
         return translate(configuration, {"path": "."} | {key: own[key] for key in own if key == "backend"})
 
     return read

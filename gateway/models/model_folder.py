@@ -32,7 +32,7 @@ Upload: TypeAlias = "TemporaryDirectory[str]"
 
 
 def wanted_versions(config: ModelConfig) -> dict[int, Path]:
-    """Version -> where it lies, ascending, as the version policy chooses. Raises OSError."""
+    """Version -> its folder, ascending, as the version policy chooses. Raises OSError."""
     place = config.path.path if config.path else Path()
     if config.versions.flat:
         return {1: place}
@@ -41,7 +41,7 @@ def wanted_versions(config: ModelConfig) -> dict[int, Path]:
 
 
 def no_version(config: ModelConfig) -> str:
-    """Why a model has no version to load: what lies where its versions are sought, and what was expected."""
+    """Why a model has no version to load: what its folder contains, and what was expected."""
     place = config.path.path if config.path else Path()
     try:
         versions = sorted(version_folders(place))
@@ -62,7 +62,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def version_folders(place: Path) -> dict[int, Path]:
-    """Version -> where it lies, of all that there are. Raises OSError.
+    """Version -> its folder, of all versions on disk. Raises OSError.
 
     A folder whose name is a number that callers can ask for is a version; others are ignored. Of 1 and 01 it is 1.
     """
@@ -77,16 +77,16 @@ def _is_version(name: str) -> bool:
 # --------------------------------------------------------------------------------------------------------- fingerprints
 
 
-def files_print(config: ModelConfig) -> Hashable:
-    """Of the files that a configuration names beside its model."""
+def files_fingerprint(config: ModelConfig) -> Hashable:
+    """Changes whenever a file does that a configuration names beside its model."""
     files = [*config.class_labels.values(), *([config.example] if config.example else [])]
     for step in (*config.preprocess, *config.postprocess):
         files += [value for value in dict(step).values() if isinstance(value, FileRef)]
-    return tuple(tree_print(file.path) for file in files)
+    return tuple(tree_fingerprint(file.path) for file in files)
 
 
-def tree_print(path: Path) -> Hashable:
-    """Of a file, or of a folder and what is below it."""
+def tree_fingerprint(path: Path) -> Hashable:
+    """Changes whenever a file, or anything below a folder, does: by names, sizes and times; () if it does not exist."""
     try:
         state = path.stat()
     except OSError:
@@ -97,7 +97,7 @@ def tree_print(path: Path) -> Hashable:
 
 
 def _below(path: Path, depth: int) -> Iterator[tuple[str, int, int, int]]:
-    """A folder's own time changes with what Python leaves beside a model: only its entries count."""
+    """Entries of a folder. Its own time does not count: it changes when Python writes __pycache__."""
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     except OSError:
@@ -119,9 +119,9 @@ def _below(path: Path, depth: int) -> Iterator[tuple[str, int, int, int]]:
 
 
 def store(files: Mapping[str, bytes]) -> Upload:
-    """Contents by path below the model's folder -> a folder that holds them, for this user's eyes only.
+    """Contents by path below the model's folder -> a temporary folder with them, which only this user can read.
 
-    Raises ValueError for paths that lead elsewhere, and for too much.
+    Raises ValueError for paths that lead out of the folder, and for too many files or bytes.
     """
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
         raise ValueError(f"more than {MAX_FILES} files or {MAX_BYTES} bytes")
@@ -139,7 +139,7 @@ def store(files: Mapping[str, bytes]) -> Upload:
 
 
 def first_program(names: Iterable[str]) -> str | None:
-    """The first file, if any, that Python or the system's loader would take for a program."""
+    """The first file, if any, that Python or the system's loader would execute."""
     return next((name for name in names if _PROGRAMS.search(name)), None)
 
 

@@ -19,10 +19,7 @@ from tensorgate.gateway.models.warmup_samples import read_example, read_samples
 
 
 def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
-    """What the configuration says of a loaded model beside its computation.
-
-    Raises ValueError naming what does not fit it.
-    """
+    """The specification of a loaded model. Raises ValueError naming what does not fit the computation."""
     sequences = sequence_policy(config, computation)
     if sequences is not None:
         computation = sequences.visible(computation)
@@ -54,7 +51,7 @@ def _lines(path: Path) -> tuple[str, ...]:
 
 
 def queue_policy(config: ModelConfig, max_batch_size: int) -> QueuePolicy:
-    """How requests for a model wait and share runs; `max_batch_size` is the loaded model's."""
+    """How requests wait and are batched; `max_batch_size` is the loaded model's."""
     priorities = config.priorities
     own: Mapping[str, LevelConfig] = priorities.queue_policies if priorities else {}
     levels = priorities.levels if priorities else 1
@@ -76,7 +73,7 @@ def _level(policy: QueueConfig, config: ModelConfig) -> LevelPolicy:
 
 
 def sequence_policy(config: ModelConfig, computation: Computation) -> SequencePolicy | None:
-    """How a model keeps sequences; None: it keeps none. Raises ValueError naming what does not fit the computation."""
+    """How a model keeps sequences; None if it keeps none. Raises ValueError naming what does not fit."""
     sequences = config.sequences
     if sequences is None:
         return None
@@ -109,8 +106,8 @@ def _check(specs: Mapping[str, TensorSpec], what: str, name: str, datatype: str)
 
 
 def _control(config: ControlConfig, spec: TensorSpec, max_batch_size: int) -> Control:
-    """One number, in as many dimensions as the model's input has: with a batch dimension two, else one, where it
-    leaves that open.
+    """A control is one number, with as many dimensions as the model's input; of an input of any rank, two with a batch
+    dimension, else one.
     """
     shape = (1,) * len(spec.shape) if spec.shape is not None else (1, 1) if max_batch_size else (1,)
     if not spec.accepts(shape):
@@ -130,7 +127,7 @@ def _state(config: StateConfig, spec: TensorSpec, max_batch_size: int) -> State:
 
 
 def _initial(config: StateConfig) -> Array:
-    """What the first step gets. An open dimension counts as 1."""
+    """The state of a sequence's first step. An open dimension counts as 1."""
     shape = tuple(1 if size < 0 else size for size in config.shape)
     dtype = DTYPES[config.datatype]
     if config.initial is None:

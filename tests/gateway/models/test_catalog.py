@@ -17,7 +17,7 @@ from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.models import model_folder
 from tensorgate.gateway.models.catalog import Catalogs, FolderCatalog, YamlCatalog, folder_reader
-from tensorgate.gateway.models.model_folder import tree_print, wanted_versions
+from tensorgate.gateway.models.model_folder import tree_fingerprint, wanted_versions
 
 
 class Still(Options):
@@ -153,10 +153,10 @@ def test_a_fingerprint_changes_with_whatever_the_model_is_made_of(config: Config
 
 
 def test_a_fingerprint_is_taken_of_what_can_be_read(tmp_path: Path) -> None:
-    assert tree_print(tmp_path / "nowhere") == ()
+    assert tree_fingerprint(tmp_path / "nowhere") == ()
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    assert tree_print(tmp_path) == tree_print(tmp_path)
+    assert tree_fingerprint(tmp_path) == tree_fingerprint(tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------------------- uploads

@@ -84,12 +84,12 @@ class World:
         kinds = registries()
         self.config = load_config(file, kinds)
         self.reports: list[LoadReport] = []
-        hooks = RepositoryDeps(
+        deps = RepositoryDeps(
             loader(kinds, lambda ref: self.router.resolve(ref)),
             Metrics(lambda: ()).meter,
             versioned=lambda model: kinds.backends[model.backend].versioned,
         )
-        self.repository = Repository(YamlCatalog(self.config), hooks)
+        self.repository = Repository(YamlCatalog(self.config), deps)
         self.router = Router(self.config, self.repository)
 
     def view(self, name: str = "m") -> ModelView:

@@ -63,8 +63,10 @@ class World:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics(lambda: [m for versions in self.models.values() for m in versions.values()])
-        hooks = RepositoryDeps(load, self.metrics.meter, versioned=lambda model: True, forget=self.metrics.forget)
-        self.repository = Repository(YamlCatalog(config), hooks, config.model_control)
+        deps = RepositoryDeps(
+            load, self.metrics.meter, versioned=lambda model: True, forget_metrics=self.metrics.forget
+        )
+        self.repository = Repository(YamlCatalog(config), deps, config.model_control)
         self.router = Router(config, self.repository, "b-2")
         self.service = Service(config, self.repository, self.router, self.metrics, ServerDescription("t", "1"))
         self.reports: list[LoadReport] = []
