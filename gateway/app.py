@@ -79,8 +79,8 @@ from tensorgate.gateway.page import SHELLS, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.routing.router import Router
-from tensorgate.gateway.security.admin import AdminKey
-from tensorgate.gateway.security.authorizer import gate_of
+from tensorgate.gateway.security.auth import AdminKey
+from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.tracing import TraceFile, Tracing
 from tensorgate.gateway.transport.grpc_exchange import Bounds
@@ -330,7 +330,7 @@ class App:
         gated = (config.auth, config.rate_limits, config.limits.max_elements)
         if gated != self._gated:  # else what was counted of callers goes on
             self._gated = gated
-            self.service.gate, self.router.access = gate_of(config, self.router.models_behind)
+            self.service.gate, self.router.access = authorizer_of(config, self.router.models_behind)
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
