@@ -53,11 +53,18 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import Await, MakeClient
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
-from tensorgate.gateway.models.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
+from tensorgate.gateway.models.catalog import (
+    Catalog,
+    Catalogs,
+    FolderCatalog,
+    ReadFolder,
+    Validate,
+    YamlCatalog,
+    folder_reader,
+)
 from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
-from tensorgate.gateway.models.model_folder import folder_reader
-from tensorgate.gateway.models.reload import ReloadActions, Reloads
+from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
@@ -72,8 +79,8 @@ from tensorgate.gateway.page import SHELLS, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.routing.router import Router
-from tensorgate.gateway.security.admin import AdminKey
-from tensorgate.gateway.security.authorizer import gate_of
+from tensorgate.gateway.security.auth import AdminKey
+from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.tracing import TraceFile, Tracing
 from tensorgate.gateway.transport.grpc_exchange import Bounds
@@ -189,7 +196,7 @@ def _repository(
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         runs_code=lambda model: kinds.backends[model.backend].runs_code,
-        forget=metrics.forget,
+        forget_metrics=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
         cache=cache or ResponseCache(),
@@ -271,7 +278,7 @@ class App:
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
         )
-        self.reloads = Reloads(config, models, self.repository, steps)
+        self.reloads = Reloader(config, models, self.repository, steps)
         options = config.dialects()
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
@@ -323,7 +330,7 @@ class App:
         gated = (config.auth, config.rate_limits, config.limits.max_elements)
         if gated != self._gated:  # else what was counted of callers goes on
             self._gated = gated
-            self.service.gate, self.router.access = gate_of(config, self.router.models_behind)
+            self.service.gate, self.router.access = authorizer_of(config, self.router.models_behind)
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
@@ -383,7 +390,7 @@ class App:
         self.reloads.loaded.set()
         if self.config.reload.watch:
             self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
-        self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
+        self._trying = asyncio.ensure_future(self.repository.keep_retrying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
 
