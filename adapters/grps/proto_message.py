@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tensorgate.adapters.grps.errors import Undecodable
 from tensorgate.adapters.grps.options import MapName
-from tensorgate.adapters.grps.tensors import BY_FIELD, Array, Tensor, row_of
+from tensorgate.adapters.grps.tensors import BY_FIELD, Array, GrpsTensor, row_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.varints import encode
 from tensorgate.adapters.protobuf.wire_format import fields, varint
@@ -44,7 +44,7 @@ _WALKED_BYTES: Final = 4 << 10 if is_taken("message_cuts") else 1 << 62
 
 
 def read_message(body: Buffer) -> dict[str, Any]:
-    """Bytes -> the fields that are set, `gtensors` as a list of Tensor, `gmap` as maps by name.
+    """Bytes -> the fields that are set, `gtensors` as a list of GrpsTensor, `gmap` as maps by name.
 
     Raises Undecodable, or InvalidArgument for a tensor with numbers that its dtype lacks.
     """
@@ -86,7 +86,7 @@ def _only(body: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         raise _Surprise
 
 
-def _walk_tensor(view: memoryview, at: int, end: int) -> Tensor:
+def _walk_tensor(view: memoryview, at: int, end: int) -> GrpsTensor:
     data: dict[str, Array] = {}
     rest: list[Buffer] = []
     for tag, begin, first, last in fields(view, at, end, _KIND):
@@ -116,12 +116,12 @@ def _read(parsed: Any) -> dict[str, Any]:
     return found
 
 
-def _tensor(parsed: Any, data: dict[str, Array]) -> Tensor:
+def _tensor(parsed: Any, data: dict[str, Array]) -> GrpsTensor:
     """`data` has the flat fields that were read already."""
     for field, values in parsed.ListFields():
         if field.name in BY_FIELD:
             data[field.name] = _as_sent(field.name, _array(values, field.name))
-    return Tensor(parsed.name, parsed.dtype, tuple(parsed.shape), data)
+    return GrpsTensor(parsed.name, parsed.dtype, tuple(parsed.shape), data)
 
 
 def _array(values: Any, name: str) -> Array:

@@ -18,7 +18,7 @@ from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.generate_client import decode_event, encode_generate
 from tensorgate.adapters.open_inference.inputs import elements_of
-from tensorgate.adapters.open_inference.wire import HEADER_LENGTH
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.upstream import broken, http_failure, whole
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -31,7 +31,7 @@ _ANSWER: Final = "inference response"
 _MISSING: Final = frozenset({404, 405, 501})
 
 
-class HttpClient:
+class V2HttpClient:
     """See Client."""
 
     transport: Final = "http"

@@ -11,7 +11,7 @@ import pybase64
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.body import OBJECT
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS
-from tensorgate.adapters.open_inference.members import boolean, fields_of, text
+from tensorgate.adapters.open_inference.parameters import boolean, fields_of, text
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported

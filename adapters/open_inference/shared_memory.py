@@ -13,7 +13,7 @@ import pybase64
 
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS
-from tensorgate.adapters.open_inference.members import fields_of, text, unsigned
+from tensorgate.adapters.open_inference.parameters import fields_of, text, unsigned
 from tensorgate.adapters.open_inference.raw import raw_of
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import Destination

@@ -29,7 +29,7 @@ _FLOAT: Final = DTYPES["FP32"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExamplesForm:
     """What the encoder needs: the signature, and how many Examples came."""
 
     signature: Signature
@@ -109,14 +109,14 @@ def infer_request(
         outputs=() if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted]),
         signature=signatures[0].name,
         deadline=deadline,
-        wire=Asked(signatures[0], len(examples)),
+        wire=ExamplesForm(signatures[0], len(examples)),
     )
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
 
 
-def classified(response: InferResponse, asked: Asked) -> Classified:
+def classified(response: InferResponse, asked: ExamplesForm) -> Classified:
     """Raises EncodingFailed for outputs that are no classes."""
     outputs = asked.signature.outputs
     classes = _matrix(response, asked, CLASSES, BYTES) if CLASSES in outputs else None
@@ -131,7 +131,7 @@ def classified(response: InferResponse, asked: Asked) -> Classified:
     return Classified(classes.shape, classes, scores)
 
 
-def _matrix(response: InferResponse, asked: Asked, name: str, dtype: Any) -> Tensor:
+def _matrix(response: InferResponse, asked: ExamplesForm, name: str, dtype: Any) -> Tensor:
     """An output [Examples, classes] of that dtype."""
     tensor = _given(response, asked, name)
     if tensor.ndim != 2:
@@ -143,7 +143,7 @@ def _matrix(response: InferResponse, asked: Asked, name: str, dtype: Any) -> Ten
     return tensor
 
 
-def regressed(response: InferResponse, asked: Asked) -> Tensor:
+def regressed(response: InferResponse, asked: ExamplesForm) -> Tensor:
     """The value of every Example, float32 [Examples]. Raises EncodingFailed for outputs that are no such thing."""
     tensor = _given(response, asked, OUTPUTS)
     if tensor.ndim != 1 and (tensor.ndim != 2 or tensor.shape[1] != 1):
@@ -157,7 +157,7 @@ def regressed(response: InferResponse, asked: Asked) -> Tensor:
     return tensor.reshape(-1)
 
 
-def _given(response: InferResponse, asked: Asked, name: str) -> Tensor:
+def _given(response: InferResponse, asked: ExamplesForm, name: str) -> Tensor:
     output = asked.signature.outputs[name].name
     tensor: Tensor | None = response.outputs.get(output)
     if tensor is None:

@@ -27,7 +27,7 @@ from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
-class HttpClient:
+class TfsHttpClient:
     """See Client."""
 
     transport: Final = "http"

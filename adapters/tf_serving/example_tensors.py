@@ -8,9 +8,10 @@ shape of a row; its first dimension may vary, if all Examples agree. Where no sh
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -43,7 +44,7 @@ Column: TypeAlias = list[Feature | None]
 """One feature of every Example."""
 
 
-class Vectors(NamedTuple):
+class ExampleVectors(NamedTuple):
     """One feature of every Example, where each has `size` values of that kind: all of them, one Example's after the
     other's, in the dtype of the kind.
     """
@@ -53,22 +54,25 @@ class Vectors(NamedTuple):
     flat: Tensor
 
 
-class Examples(Protocol):
+class Examples(ABC):
     """The Examples of one request, with their context merged into each."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
-    def vectors(self, names: Collection[str]) -> list[Vectors] | None:
+    def vectors(self, names: Collection[str]) -> list[ExampleVectors] | None:
         """Some features of all Examples at once; None where only `columns` can tell."""
-        ...
+        return None
 
+    @abstractmethod
     def columns(self, names: Collection[str]) -> list[Column]:
-        """Some features of every Example; None where one is missing or has no kind."""
-        ...
+        """Some features of every Example; None where one is missing or has no kind. Raises InvalidArgument where a
+        message is no Example.
+        """
 
+    @abstractmethod
     def serialized(self) -> list[bytes]:
-        """Each Example as a message."""
-        ...
+        """Each Example as a message. Raises InvalidArgument where the context makes them too large."""
 
 
 def merge(context: bytes, examples: list[bytes]) -> list[bytes]:
@@ -125,7 +129,7 @@ def _complete(name: str, spec: TensorSpec, column: Column) -> list[Feature]:
     )
 
 
-def _matrix(name: str, spec: TensorSpec, vectors: Vectors, rows: int) -> Tensor:
+def _matrix(name: str, spec: TensorSpec, vectors: ExampleVectors, rows: int) -> Tensor:
     """One feature of every Example -> [Examples, *shape of a row]."""
     kind = kind_of(spec.dtype)
     _check_kind(name, 0, vectors.kind, kind)
