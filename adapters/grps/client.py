@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 
 from tensorgate.adapters.grps.tensors import BY_FIELD, NUMBERS, GrpsTensor, array_of, row_of
+from tensorgate.adapters.json import texts
 from tensorgate.adapters.upstream import broken, failure, http_failure, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -147,8 +148,7 @@ def _read(item: Any) -> GrpsTensor:
             continue
         values = item[field]
         if row.datatype == "BYTES":
-            data[field] = np.empty(len(values), object)
-            data[field][:] = [text.encode() for text in values]
+            data[field] = texts.array_of([text.encode() for text in values])
         elif row.datatype.startswith("FP"):
             data[field] = np.array([float(value) for value in values], DTYPES[row.datatype])
         else:

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from tensorgate.adapters.grps.errors import Undecodable
 from tensorgate.adapters.grps.options import MapName
 from tensorgate.adapters.grps.tensors import BY_FIELD, Array, GrpsTensor, row_of
+from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.varints import encode
 from tensorgate.adapters.protobuf.wire_format import fields, varint
@@ -127,9 +128,7 @@ def _tensor(parsed: Any, data: dict[str, Array]) -> GrpsTensor:
 def _array(values: Any, name: str) -> Array:
     if name != "flat_string":
         return np.array(values, np.int64 if name.startswith(("flat_int", "flat_uint")) else np.float64)
-    strings = np.empty(len(values), np.object_)
-    strings[:] = [value.encode() for value in values]
-    return strings
+    return array_of([value.encode() for value in values])
 
 
 def _as_sent(name: str, values: Array) -> Array:
@@ -149,8 +148,8 @@ def _as_sent(name: str, values: Array) -> Array:
 def status(code: int, text: str) -> bytes:
     """A message that is its status and nothing more; 200 is success."""
     flag = _SUCCESS if code == 200 else _FAILURE
-    written: bytes = GrpsMessage(status={"code": code, "msg": text, "status": flag}).SerializeToString()
-    return written
+    serialized: bytes = GrpsMessage(status={"code": code, "msg": text, "status": flag}).SerializeToString()
+    return serialized
 
 
 OK: Final = status(200, "OK")
@@ -169,14 +168,14 @@ def bytes_message(data: bytes) -> list[Buffer]:
 
 def maps_message(maps: Mapping[MapName, Mapping[str, Any]]) -> list[Buffer]:
     """Success with gmap, even an empty one."""
-    told = GrpsMessage()
-    told.gmap.SetInParent()
+    written = GrpsMessage()
+    written.gmap.SetInParent()
     for name, entries in maps.items():
-        field = getattr(told.gmap, name)
+        field = getattr(written.gmap, name)
         for key, value in entries.items():
             plain = value if isinstance(value, bytes) else value[0].item()
             field[key] = plain.decode() if name == "s_s" else plain
-    return [OK, told.SerializeToString()]
+    return [OK, written.SerializeToString()]
 
 
 def tensors_message(outputs: Tensors) -> list[Buffer]:

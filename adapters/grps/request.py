@@ -21,7 +21,7 @@ from tensorgate.adapters.grps.flat import MIN_BYTES, cut
 from tensorgate.adapters.grps.message import MESSAGE, message
 from tensorgate.adapters.grps.options import MAP_DATATYPES, MapName, StreamingControl, mapping_of
 from tensorgate.adapters.grps.printing import BYTES_TYPE
-from tensorgate.adapters.grps.response import Kind, reply_form
+from tensorgate.adapters.grps.response import Form, reply_form
 from tensorgate.adapters.grps.tensors import Array, GrpsTensor, array_of
 from tensorgate.adapters.json.body import (
     ARRAY,
@@ -158,7 +158,7 @@ def _resolve(call: Call, resolve: Resolve, in_body: str) -> ModelView:
     return resolve(ModelRef(qualified=in_body or call.args.get("model", "")))
 
 
-def _request(call: Call, view: ModelView, kind: Kind, inputs: Tensors, stream: bool) -> InferRequest:
+def _request(call: Call, view: ModelView, kind: Form, inputs: Tensors, stream: bool) -> InferRequest:
     form, outputs = reply_form(view, kind, "return_ndarray" in call.args, stream)
     return InferRequest(view, inputs, outputs=outputs, deadline=call.deadline, stream=stream, wire=form)
 

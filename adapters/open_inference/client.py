@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.generate_client import decode_event, encode_generate
 from tensorgate.adapters.open_inference.inputs import elements_of
@@ -191,10 +192,7 @@ def _from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     """Integers are held to their range; a floating number may be null, as servers without a word for NaN write it."""
     dtype = DTYPES[datatype]
     if datatype == "BYTES":
-        texts = [text.encode() for text in _flat(data)]
-        array = np.empty(len(texts), object)
-        array[:] = texts
-        return array.reshape(shape)
+        return array_of([text.encode() for text in _flat(data)]).reshape(shape)
     if dtype.kind in "biu":
         return json_body.numbers(data, dtype).reshape(shape)
     return np.array(data, dtype).reshape(shape)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tensorgate.adapters.json.body import ARRAY, OBJECT
+from tensorgate.adapters.json.body import ARRAY, OBJECT, as_double
 from tensorgate.gateway.contract.canonical import Sequence
 from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
 from tensorgate.gateway.contract.tensor import ParameterValue
@@ -90,17 +90,10 @@ def custom_parameter(key: str, value: Any) -> ParameterValue:
     Raises InvalidArgument.
     """
     if type(value) is int:
-        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else _double(value)
+        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else as_double(value)
     if type(value) is str or type(value) is bool or type(value) is float:
         return value
     raise InvalidArgument(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
-
-
-def _double(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def _sequence_id(value: Any, what: str) -> int | str:

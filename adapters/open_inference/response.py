@@ -93,13 +93,13 @@ def _metadata(view: ModelView, versions: tuple[int, ...]) -> Reply:
             "name": view.name,
             "versions": [str(version) for version in versions],
             "platform": view.platform,
-            "inputs": _specs(view.inputs),
-            "outputs": _specs(view.outputs),
+            "inputs": plain_specs(view.inputs),
+            "outputs": plain_specs(view.outputs),
         }
     )
 
 
-def _specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
+def plain_specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
     """A tensor of any rank is described as a vector of any length: the protocol has no word for it."""
     return [
         {"name": spec.name, "datatype": spec.datatype, "shape": (-1,) if spec.shape is None else spec.shape}

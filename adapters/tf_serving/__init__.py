@@ -16,7 +16,7 @@
     proto_request.py     PredictRequest -> InferRequest
     proto_tensors.py     TensorProto <-> arrays
     proto_wire.py        the data of large messages, as views of them
-    proto_types.py       dtypes on the wire
+    data_types.py        dtypes by number, name and field
     proto_response.py    InferResponse -> PredictResponse
     classify_regress.py  which signatures classify and regress, and what their outputs mean
     classify_json.py     :classify and :regress             classify_proto.py    Classify, Regress, MultiInference

@@ -12,12 +12,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from google.protobuf import text_format
 
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE
 from tensorgate.adapters.tf_serving.example_tensors import Examples, model_inputs
-from tensorgate.adapters.tf_serving.signature_def import ENUM_NAMES, signature_def
+from tensorgate.adapters.tf_serving.signature_def import signature_def
 from tensorgate.adapters.tf_serving.tensors import Tensor
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
-from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, DTYPES, Signature, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, DTYPES, Signature
 
 Verb: TypeAlias = Literal["classify", "regress"]
 
@@ -137,7 +138,7 @@ def _matrix(response: InferResponse, asked: ExamplesForm, name: str, dtype: Any)
     if tensor.ndim != 2:
         raise EncodingFailed(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(tensor)}")
     if tensor.dtype != dtype:
-        raise EncodingFailed(f"Expected {name} Tensor of {_enum(dtype)}. Got: {_enum(tensor.dtype)}")
+        raise EncodingFailed(f"Expected {name} Tensor of {BY_DTYPE[dtype].name}. Got: {BY_DTYPE[tensor.dtype].name}")
     if tensor.shape[0] != asked.count:
         raise EncodingFailed(f"Expected {name} output batch size of {asked.count}. Got: {tensor.shape[0]}")
     return tensor
@@ -153,7 +154,7 @@ def regressed(response: InferResponse, asked: ExamplesForm) -> Tensor:
     if tensor.shape[0] != asked.count:
         raise EncodingFailed(f"Input batch size did not match output batch size: {asked.count} vs. {tensor.shape[0]}")
     if tensor.dtype != _FLOAT:
-        raise EncodingFailed(f"Expected output Tensor of DT_FLOAT.  Got: {_enum(tensor.dtype)}")
+        raise EncodingFailed(f"Expected output Tensor of DT_FLOAT.  Got: {BY_DTYPE[tensor.dtype].name}")
     return tensor.reshape(-1)
 
 
@@ -167,7 +168,3 @@ def _given(response: InferResponse, asked: ExamplesForm, name: str) -> Tensor:
 
 def _shape(tensor: Tensor) -> str:
     return f"[{','.join(map(str, tensor.shape))}]"
-
-
-def _enum(dtype: Any) -> str:
-    return ENUM_NAMES[datatype_of(dtype)]

@@ -15,7 +15,9 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, Shape, Tensor
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
+from tensorgate.adapters.tf_serving.tensors import Shape, Tensor
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Signature, Tensors, TensorSpec
 
@@ -103,7 +105,7 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
         [spec] = signature.inputs.values()
         if spec.dtype != BYTES:
             raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
-        return {spec.name: _strings(examples.serialized())}
+        return {spec.name: array_of(examples.serialized())}
     tensors: dict[str, Tensor] = {}
     vectors = examples.vectors(signature.features.keys())
     if vectors is not None:
@@ -180,9 +182,8 @@ def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Sha
 
 def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
     """The values of all Examples, `size` of each, in the dtype of their kind."""
-    count = len(rows) * size
     if kind == "bytes":
-        return _strings(chain.from_iterable(rows), count)
+        return array_of([*chain.from_iterable(rows)])
     if size < _FEW or not rows:
         return _gathered(kind, rows, size)
     return np.concatenate([np.asarray(row) for row in rows])
@@ -197,13 +198,6 @@ def _gathered(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
             values = chain.from_iterable(rows[at : at + some])
             part = flat[at * size : (at + some) * size]
             part[:] = np.fromiter(values, flat.dtype, len(part))
-    return flat
-
-
-def _strings(values: Any, count: int | None = None) -> Tensor:
-    strings = values if count is None else [*values]
-    flat = np.empty(len(strings), np.object_)
-    flat[:] = strings
     return flat
 
 

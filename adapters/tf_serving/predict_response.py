@@ -13,10 +13,11 @@ from typing import Final
 import pybase64
 
 from tensorgate.adapters.json.texts import json_strings
+from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
 from tensorgate.adapters.tf_serving.json_text import INDENT, number_rows, number_texts, quote
 from tensorgate.adapters.tf_serving.predict_request import PredictForm
-from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON, Tensor
+from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE, BY_NUMBER
 from tensorgate.adapters.tf_serving.proto_tensors import TensorReader, tensor_parts
-from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE, BY_NUMBER
 from tensorgate.adapters.tf_serving.proto_wire import OUTPUTS, TensorCut, Unusual, split
 from tensorgate.adapters.upstream import broken, failure, parsed, whole
 from tensorgate.gateway.contract.call import Buffer, Call, Reply

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE, type_name
 from tensorgate.adapters.tf_serving.example_proto import example_inputs
 from tensorgate.adapters.tf_serving.model_spec import outputs_of, resolve_request, signature_name, signature_of
 from tensorgate.adapters.tf_serving.proto_tensors import Given, TensorReader
-from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE, type_name
 from tensorgate.adapters.tf_serving.proto_wire import KIND, TensorCut, Unusual, split
 from tensorgate.adapters.tf_serving.signature_def import feed_name
 from tensorgate.gateway.contract.call import Buffer, Call

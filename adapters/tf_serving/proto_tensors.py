@@ -18,7 +18,7 @@ from tensorgate.adapters.json.texts import array_of, pieces
 from tensorgate.adapters.protobuf import varints
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import LENGTH_BYTES, MAX_ELEMENTS, varint
-from tensorgate.adapters.tf_serving.proto_types import (
+from tensorgate.adapters.tf_serving.data_types import (
     BY_DTYPE,
     BY_NUMBER,
     CONTENT,

@@ -22,7 +22,7 @@ from tensorgate.adapters.protobuf.wire_format import (
     too_large,
     varint,
 )
-from tensorgate.adapters.tf_serving.proto_types import CONTENT, STRINGS, WIDTHS
+from tensorgate.adapters.tf_serving.data_types import CONTENT, STRINGS, WIDTHS
 from tensorgate.gateway.contract.call import Buffer, MustOffload
 from tensorgate.gateway.contract.errors import InvalidArgument
 
