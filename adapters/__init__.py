@@ -10,11 +10,11 @@ DIALECTS = {
 }
 
 CLIENTS = {
-    ("open_inference", "grpc"): "tensorgate.adapters.open_inference.proto_client:GrpcClient",
-    ("open_inference", "http"): "tensorgate.adapters.open_inference.client:HttpClient",
-    ("tf_serving", "grpc"): "tensorgate.adapters.tf_serving.proto_client:GrpcClient",
-    ("tf_serving", "http"): "tensorgate.adapters.tf_serving.client:HttpClient",
-    ("grps", "grpc"): "tensorgate.adapters.grps.proto_client:GrpcClient",
-    ("grps", "http"): "tensorgate.adapters.grps.client:HttpClient",
+    ("open_inference", "grpc"): "tensorgate.adapters.open_inference.proto_client:V2GrpcClient",
+    ("open_inference", "http"): "tensorgate.adapters.open_inference.client:V2HttpClient",
+    ("tf_serving", "grpc"): "tensorgate.adapters.tf_serving.proto_client:TfsGrpcClient",
+    ("tf_serving", "http"): "tensorgate.adapters.tf_serving.client:TfsHttpClient",
+    ("grps", "grpc"): "tensorgate.adapters.grps.proto_client:GrpsGrpcClient",
+    ("grps", "http"): "tensorgate.adapters.grps.client:GrpsHttpClient",
 }
 """The other side of the dialects, by dialect and transport: for models that other servers compute."""

@@ -15,9 +15,8 @@ from tensorgate.adapters.grps.metadata import decode_model, model_text, server_t
 from tensorgate.adapters.grps.monitor import decode_series, encode_series
 from tensorgate.adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl
 from tensorgate.adapters.grps.proto_routes import grpc_endpoints
-from tensorgate.adapters.grps.request import decode_predict
+from tensorgate.adapters.grps.request import STREAMING, asks_for_stream, decode_predict
 from tensorgate.adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
-from tensorgate.adapters.grps.streaming import STREAMING, asks_for_stream
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import pybase64
 
-from tensorgate.adapters.tf_serving.number_text import number_texts
+from tensorgate.adapters.tf_serving.json_text import number_texts
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Sample

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tensorgate.adapters import grps, open_inference, tf_serving
 from tensorgate.adapters.json import body as json_body
-from tensorgate.adapters.json.envelope import Envelope, Opened, lone_array
+from tensorgate.adapters.json.cuts import Envelope, Opened, lone_array
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Resolve

@@ -18,7 +18,7 @@ _COPIES: Final = {"gs": "gcloud storage cp -r", "s3": "aws s3 cp --recursive", "
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServableLocation:
     """Where a model lies, and what computes it; `remark` is something to look at."""
 
     path: Path
@@ -27,7 +27,7 @@ class Place:
     remark: str = ""
 
 
-def find(base_path: str) -> Place:
+def find(base_path: str) -> ServableLocation:
     """Looks into the folder if it is on this machine. Raises ValueError with a remedy, or OSError."""
     uri = _URI.fullmatch(base_path)
     if uri and uri[1].lower() != "file":
@@ -37,21 +37,21 @@ def find(base_path: str) -> Place:
     path = Path(uri[2] if uri else base_path)
     if not path.exists():
         remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
-        return Place(path, TENSORFLOW, "not on this machine", remark)
+        return ServableLocation(path, TENSORFLOW, "not on this machine", remark)
     versions = {entry.name: entry for entry in path.iterdir() if is_version(entry)}
     if not versions:
         remark = f"has no version yet: check the backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
-        return Place(path, TENSORFLOW, "no version yet", remark)
+        return ServableLocation(path, TENSORFLOW, "no version yet", remark)
     return _by_files(path, [versions[name] for name in sorted(versions, key=int, reverse=True)])
 
 
-def _by_files(path: Path, versions: list[Path]) -> Place:
+def _by_files(path: Path, versions: list[Path]) -> ServableLocation:
     """The highest version that has a model decides."""
     for version in versions:
         for file, backend in _FILES.items():
             if (version / file).is_file():
                 remark = NEEDS_TENSORFLOW if backend == TENSORFLOW else ""
-                return Place(path, backend, f"{version.name}/{file}", remark)
+                return ServableLocation(path, backend, f"{version.name}/{file}", remark)
     seen = sorted({file.name for version in versions for file in version.iterdir() if file.name.isprintable()})
     remedy = "; convert it to ONNX: python -m tf2onnx.convert" if "model.tflite" in seen else ""
     shown = ", ".join(seen[:8]) or "nothing"

@@ -1,6 +1,6 @@
-"""Dtypes on the wire: numbers of tensorflow.DataType, and the field of TensorProto that has each one's elements.
+"""tensorflow.DataType: the number and name of each dtype, and the field of TensorProto that has its elements.
 
-Source: TensorFlow's tensor and types definitions.
+Source: TensorFlow's tensor.proto and types.proto.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _FIELDS: Final = message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name
 
 
 class WireType(NamedTuple):
-    """A dtype that arrays can have: its number, and the typed field, by number and name."""
+    """A dtype that arrays can have: its name, DT_FLOAT, its number, and the typed field, by number and name."""
 
+    name: str
     number: int
     dtype: np.dtype[Any]
     field: int
@@ -27,7 +28,7 @@ class WireType(NamedTuple):
 
 
 def _wire_type(name: str, datatype: str, field: str) -> WireType:
-    return WireType(DATA_TYPES.values_by_name[name].number, DTYPES[datatype], _FIELDS[field].number, field)
+    return WireType(name, DATA_TYPES.values_by_name[name].number, DTYPES[datatype], _FIELDS[field].number, field)
 
 
 _ALL: Final = (
@@ -86,3 +87,7 @@ FOREIGN_BYTES: Final[Mapping[int, int]] = {
 def type_name(number: int) -> str:
     """A dtype's name in error texts: 1 -> float."""
     return str(DATA_TYPES.values_by_number[number].name).removeprefix("DT_").lower()
+
+
+TYPE_NAMES: Final = {each.dtype: type_name(each.number) for each in _ALL}
+"""Dtype -> its name in error texts."""

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
-from tensorgate.adapters.tf_serving.model_ref import view_of
-from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView, OutputRequest
 from tensorgate.gateway.contract.dialect import Resolve
-from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE
+from tensorgate.gateway.contract.errors import InvalidArgument, LabelNotFound, ModelNotFound, SignatureNotFound
+from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE, Signature
 
 _PACKAGE: Final = "tensorflow.serving."
 _SPEC: Final = message(_PACKAGE + "ModelSpec")
@@ -66,3 +65,44 @@ def effective_spec(name: str, version: int, signature: str = "") -> bytes:
     spec.version.value = version
     serialized: bytes = spec.SerializeToString()
     return serialized
+
+
+# ------------------------------------------------------------------------------------------------------------ addresses
+
+
+def model_ref(call: Call) -> ModelRef:
+    """The address as the routes took it apart: a model, and a version or a label or neither."""
+    version = call.args.get("version")
+    return ModelRef(call.args["model"], None if version is None else int(version), call.args.get("label"))
+
+
+def resolve_model(call: Call, resolve: Resolve) -> ModelView:
+    """The model that an address names. Raises LabelNotFound, ModelNotFound."""
+    return view_of(model_ref(call), resolve)
+
+
+def view_of(ref: ModelRef, resolve: Resolve) -> ModelView:
+    """The model's view. Labels are looked up before models: an unknown model with a label is an unknown label."""
+    try:
+        return resolve(ref)
+    except ModelNotFound as error:
+        if ref.label is not None and error.version is None and not error.known:
+            raise LabelNotFound(ref.name, ref.label) from None
+        raise
+
+
+# ----------------------------------------------------------------------------------------------------------- signatures
+
+
+def signature_of(view: ModelView, name: str) -> Signature:
+    """Raises SignatureNotFound."""
+    try:
+        return view.signatures[name]
+    except KeyError:
+        raise SignatureNotFound(view.name, name) from None
+
+
+def outputs_of(view: ModelView, signature: Signature) -> tuple[OutputRequest, ...]:
+    """The signature's outputs by the model's names; nothing, which means all, where it shows all of them."""
+    wanted = dict.fromkeys([spec.name for spec in signature.outputs.values()])
+    return () if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted])

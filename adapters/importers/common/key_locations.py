@@ -20,7 +20,7 @@ _UNNUMBERED: Final = re.compile(r"[A-Za-z_]\w*(?![\w\[])")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyLocation:
     """Where a key stands, from 1, and the first token of its value, a text without its quotes."""
 
     line: int
@@ -29,16 +29,16 @@ class Place:
 
 
 @dataclass(slots=True)
-class Places:
+class KeyLocations:
     """The keys of one text, in its order, by path."""
 
-    found: dict[str, Place] = field(default_factory=dict)
+    found: dict[str, KeyLocation] = field(default_factory=dict)
 
-    def of(self, path: str) -> Place | None:
+    def of(self, path: str) -> KeyLocation | None:
         """The place of a path; what has no number is the first."""
         return self.found.get(_UNNUMBERED.sub(lambda name: f"{name[0]}[0]", path))
 
-    def of_entry(self, path: str, key: str) -> Place | None:
+    def of_entry(self, path: str, key: str) -> KeyLocation | None:
         """The place of a map's entry."""
         index = 0
         while (place := self.of(f"{path}[{index}].key")) is not None:
@@ -57,32 +57,32 @@ class Places:
         return last.replace("[0]", "")
 
 
-def read_places(text: str) -> Places:
+def read_key_locations(text: str) -> KeyLocations:
     """The places of every key, as far as the text can be understood."""
-    return _Reader().read(text)
+    return _KeyScanner().read(text)
 
 
-class _Reader:
+class _KeyScanner:
     """`path` is the key whose value is awaited; `in_list`: that value is a list, `again` past its first message."""
 
     def __init__(self) -> None:
-        self.places = Places()
+        self.places = KeyLocations()
         self.prefix, self.counts, self.path = "", dict[str, int](), ""
         self.in_list = self.again = False
         self.outer: list[tuple[str, dict[str, int], str]] = []
 
-    def read(self, text: str) -> Places:
+    def read(self, text: str) -> KeyLocations:
         line, line_start = 1, 0
         for token in _TOKENS.finditer(text):
             if len(self.outer) > _MAX_DEPTH:
                 break
-            self._take(str(token.lastgroup), token[0], Place(line, token.start() - line_start + 1))
+            self._take(str(token.lastgroup), token[0], KeyLocation(line, token.start() - line_start + 1))
             newlines = token[0].count("\n")
             if newlines:
                 line, line_start = line + newlines, token.start() + token[0].rfind("\n") + 1
         return self.places
 
-    def _take(self, kind: str, word: str, place: Place) -> None:
+    def _take(self, kind: str, word: str, place: KeyLocation) -> None:
         if kind == "open":
             self._open(place)
         elif kind == "close":
@@ -98,13 +98,13 @@ class _Reader:
             elif kind == "name":
                 self._key(word, place)
 
-    def _key(self, name: str, place: Place) -> None:
+    def _key(self, name: str, place: KeyLocation) -> None:
         index = self.counts.get(name, 0)
         self.counts[name] = index + 1
         self.path = f"{self.prefix}{name}[{index}]"
         self.places.found[self.path] = place
 
-    def _open(self, place: Place) -> None:
+    def _open(self, place: KeyLocation) -> None:
         if self.in_list and self.again:  # another message of the list is another of its key
             self._key(self.path[len(self.prefix) :].partition("[")[0], place)
         self.outer.append((self.prefix, self.counts, self.path if self.in_list else ""))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tensorgate.adapters.open_inference import proto_request, request, template
+from tensorgate.adapters.open_inference import json_templates, proto_request, request
+from tensorgate.adapters.open_inference.json_templates import BinaryHeads, JsonTemplates
 from tensorgate.adapters.open_inference.request import _infer_request
-from tensorgate.adapters.open_inference.template import Heads, Templates
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView
 from tensorgate.gateway.contract.errors import GatewayError
@@ -68,7 +68,7 @@ def only_x(make: Callable[..., ModelView]) -> ModelView:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_template_reads_what_the_long_way_reads_or_nothing(make_model: Callable[..., ModelView], layout: str) -> None:
     for view in (only_x(make_model), model(make_model)):
-        templates = Templates()
+        templates = JsonTemplates()
         for learned in DATA:
             body = (layout % learned).encode()
             request = long_way(view, body)
@@ -86,7 +86,7 @@ def test_a_template_reads_what_the_long_way_reads_or_nothing(make_model: Callabl
 
 def test_the_usual_request_is_learned_at_once(make_model: Callable[..., ModelView]) -> None:
     view = only_x(make_model)
-    templates = Templates()
+    templates = JsonTemplates()
     first, second = (LAYOUTS[0] % "[1,2,3,4]").encode(), (LAYOUTS[0] % "[[5,6],[7,8]]").encode()
     assert templates.read(view, None, 100, first) is None
     templates.learn(long_way(view, first), None, 100, first)
@@ -99,7 +99,7 @@ def test_the_usual_request_is_learned_at_once(make_model: Callable[..., ModelVie
     assert templates.read(only_x(make_model), None, 100, second) is None
 
 
-@pytest.mark.parametrize("mark", template._MARKS)
+@pytest.mark.parametrize("mark", json_templates._MARKS)
 def test_numbers_that_look_like_a_mark_are_numbers(make_model: Callable[..., ModelView], mark: float) -> None:
     view = only_x(make_model)
     layout = '{"more":{"data":[%s]},"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[[%s,%s]]}]}'
@@ -109,7 +109,7 @@ def test_numbers_that_look_like_a_mark_are_numbers(make_model: Callable[..., Mod
         (view, [layout % (n, mark, mark) for n in (1, 2)]),
         (only_z, [narrow % (n, mark) for n in (1, 2)]),
     ):
-        templates = Templates()
+        templates = JsonTemplates()
         first, second = [body.encode() for body in bodies]
         templates.learn(long_way(model, first), None, 100, first)
         assert templates.read(model, None, 100, second) is None
@@ -127,7 +127,7 @@ KEPT_APART = [
 @pytest.mark.parametrize("more", KEPT_APART)
 def test_what_is_the_callers_own_is_never_kept(make_model: Callable[..., ModelView], more: dict[str, Any]) -> None:
     view = only_x(make_model)
-    templates = Templates()
+    templates = JsonTemplates()
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
     body = json.dumps({**more, "inputs": [tensor]}).encode()
     templates.learn(long_way(view, body), None, 100, body)
@@ -136,7 +136,7 @@ def test_what_is_the_callers_own_is_never_kept(make_model: Callable[..., ModelVi
 
 def test_templates_are_bounded(make_model: Callable[..., ModelView]) -> None:
     view = only_x(make_model)
-    templates = Templates()
+    templates = JsonTemplates()
     for number in range(600):
         body = f'{{"n":{number},"inputs":[{{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}}]}}'.encode()
         templates.learn(long_way(view, body), None, 100, body)
@@ -161,7 +161,7 @@ def test_garbage_between_the_brackets_is_left_to_the_long_way(
     make_model: Callable[..., ModelView], garbage: bytes, layout: str
 ) -> None:
     view = only_x(make_model)
-    templates = Templates()
+    templates = JsonTemplates()
     body = (layout % "[1,2,3,4]").encode()
     request = long_way(view, body)
     if isinstance(request, GatewayError):
@@ -199,7 +199,7 @@ FORGOTTEN: list[dict[str, Any]] = [
 ]
 
 
-def by_head(heads: Heads, view: ModelView, document: Any, tail: bytes) -> Any:
+def by_head(heads: BinaryHeads, view: ModelView, document: Any, tail: bytes) -> Any:
     """Read the long way and learned, then what the head alone makes of the same."""
     head = json.dumps(document).encode()
     call = Call(head + tail, "POST", "/v2/models/m/infer", {}, "http", {"model": "m"})
@@ -210,7 +210,7 @@ def by_head(heads: Heads, view: ModelView, document: Any, tail: bytes) -> Any:
 
 @pytest.mark.parametrize("document", REMEMBERED)
 def test_a_head_says_again_what_it_said(document: Any, make_model: Callable[..., ModelView]) -> None:
-    heads, view = Heads(), model(make_model)
+    heads, view = BinaryHeads(), model(make_model)
     request, known = by_head(heads, view, document, TAIL)
     assert known is not None
     said, arrays = known
@@ -226,11 +226,11 @@ def test_a_head_says_again_what_it_said(document: Any, make_model: Callable[...,
 
 @pytest.mark.parametrize("document", FORGOTTEN)
 def test_a_head_of_one_request_alone_is_not_kept(document: Any, make_model: Callable[..., ModelView]) -> None:
-    assert by_head(Heads(), model(make_model), document, TAIL)[1] is None
+    assert by_head(BinaryHeads(), model(make_model), document, TAIL)[1] is None
 
 
 def test_a_head_is_another_behind_which_other_bytes_come(make_model: Callable[..., ModelView]) -> None:
-    heads, view = Heads(), model(make_model)
+    heads, view = BinaryHeads(), model(make_model)
     by_head(heads, view, REMEMBERED[0], TAIL)
     head = json.dumps(REMEMBERED[0]).encode()
     for tail in (TAIL[:-1], TAIL + b"x", b""):
@@ -241,7 +241,7 @@ def test_a_head_is_another_behind_which_other_bytes_come(make_model: Callable[..
 
 
 def test_heads_are_bounded(make_model: Callable[..., ModelView]) -> None:
-    heads, view = Heads(), model(make_model)
+    heads, view = BinaryHeads(), model(make_model)
     for number in range(600):
         assert by_head(heads, view, {"inputs": [X, Z], "n": number}, TAIL)[1] is not None
     assert len(heads._by_text) <= 256
@@ -254,10 +254,10 @@ def test_what_is_no_template_is_not_read_as_one_document(
     pytest.importorskip("tensorgate.adapters._native._numbers", exc_type=ImportError)
     view = only_x(make_model)
     layout = '{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s}]}'
-    templates = Templates()
+    templates = JsonTemplates()
     learned = (layout % "[1,2,3,4]").encode()
     templates.learn(long_way(view, learned), None, 100, learned)
     assert templates.read(view, None, 100, learned) is not None
-    monkeypatch.setattr(template, "_numbers_of_document", None)
+    monkeypatch.setattr(json_templates, "_numbers_of_document", None)
     two = '[1,2,3,4]},{"name":"z","datatype":"FP32","shape":[1],"data":[5]'
     assert templates.read(view, None, 100, (layout % two).encode()) is None

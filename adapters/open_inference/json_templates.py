@@ -1,4 +1,5 @@
-"""Requests that differ in their digits alone.
+"""Templates of Open Inference V2's infer bodies over HTTP: JSON that differs from an earlier request in the digits
+of its only input, and JSON in front of binary tensors that is an earlier one to the byte.
 
 A client in production sends the same few bytes around other numbers, request after request. Reading those bytes anew
 each time costs more than reading the numbers. So a request that has been read whole and found right leaves a
@@ -35,7 +36,7 @@ _DEPTH_OF_DATA: Final = 3
 """{"inputs": [{"data": stands inside three brackets."""
 
 
-class Template(NamedTuple):
+class JsonTemplate(NamedTuple):
     """What a request says apart from its numbers."""
 
     name: str
@@ -46,7 +47,7 @@ class Template(NamedTuple):
     wire: Any
 
 
-class Templates:
+class JsonTemplates:
     """Those of one process. Bounded: when there are too many, it begins anew.
 
     They are kept by the view, the coding that the caller accepts (the reply's form depends on it), and the text
@@ -55,10 +56,12 @@ class Templates:
 
     def __init__(self) -> None:
         # Stale when the model is another version: a view, part of the key, is one version's, and equal to itself alone.
-        self._by_text: dict[tuple[ModelView, str | None, int, bytes], list[tuple[bytes, Template]]] = {}
+        self._by_text: dict[tuple[ModelView, str | None, int, bytes], list[tuple[bytes, JsonTemplate]]] = {}
         self._count = 0
 
-    def read(self, view: ModelView, accepted: str | None, depth: int, body: Buffer) -> tuple[Template, Array] | None:
+    def read(
+        self, view: ModelView, accepted: str | None, depth: int, body: Buffer
+    ) -> tuple[JsonTemplate, Array] | None:
         """A body -> what it says and the array of its only input, or None if it has to be read the long way."""
         head = bytes(body[: _MAX_TEXT_BYTES + 1])
         start = head.find(b"[", head.find(_KEY))
@@ -84,12 +87,12 @@ class Templates:
         if self._count >= _MAX_TEMPLATES:
             self._by_text.clear()
             self._count = 0
-        template = Template(name, array.dtype, array.shape, array.size, request.outputs, request.wire)
+        template = JsonTemplate(name, array.dtype, array.shape, array.size, request.outputs, request.wire)
         self._by_text.setdefault((request.view, accepted, depth, before), []).append((after, template))
         self._count += 1
 
 
-class Head(NamedTuple):
+class BinaryHead(NamedTuple):
     """The JSON in front of binary tensors: every input's dtype, shape, number of elements and bytes, in order."""
 
     inputs: tuple[tuple[str, Any, tuple[int, ...], int, int], ...]
@@ -98,18 +101,18 @@ class Head(NamedTuple):
     wire: Any
 
 
-class Heads:
+class BinaryHeads:
     """The same for requests whose tensors are all binary: the JSON in front of them holds no numbers, so a client
     repeats it to the byte, and what the same bytes said before they say again. Of one process; bounded.
     """
 
     def __init__(self) -> None:
         # Stale when the model is another version: a view, part of the key, is one version's, and equal to itself alone.
-        self._by_text: dict[tuple[ModelView, str | None, int, bytes], Head] = {}
+        self._by_text: dict[tuple[ModelView, str | None, int, bytes], BinaryHead] = {}
 
     def read(
         self, view: ModelView, accepted: str | None, depth: int, text: bytes, tail: memoryview
-    ) -> tuple[Head, dict[str, Array]] | None:
+    ) -> tuple[BinaryHead, dict[str, Array]] | None:
         """A head and the bytes behind it -> what it says and the inputs, or None if it has to be read the long way."""
         head = self._by_text.get((view, accepted, depth, text))
         if head is None or len(tail) != head.tail_bytes:
@@ -134,7 +137,9 @@ class Heads:
             return
         if len(self._by_text) >= _MAX_TEMPLATES:
             self._by_text.clear()
-        self._by_text[request.view, accepted, depth, text] = Head(inputs, len(tail), request.outputs, request.wire)
+        self._by_text[request.view, accepted, depth, text] = BinaryHead(
+            inputs, len(tail), request.outputs, request.wire
+        )
 
 
 def _is_usual(request: InferRequest) -> bool:
@@ -144,7 +149,7 @@ def _is_usual(request: InferRequest) -> bool:
     )
 
 
-def _numbers(body: Buffer, start: int, end: int, template: Template, depth: int) -> Array | None:
+def _numbers(body: Buffer, start: int, end: int, template: JsonTemplate, depth: int) -> Array | None:
     """The array that is the text from `start` to `end` -> array of the template's dtype and shape; None if it is
     something else, of another size, or deeper than `depth`.
     """
@@ -160,7 +165,7 @@ def _numbers(body: Buffer, start: int, end: int, template: Template, depth: int)
     return flat.reshape(template.shape)
 
 
-def _numbers_of_document(text: bytes, template: Template, depth: int) -> Array | None:
+def _numbers_of_document(text: bytes, template: JsonTemplate, depth: int) -> Array | None:
     """The same by way of a document, without a shape."""
     try:
         value = json_body.read(text, min(depth, json_body.MAX_DIMENSIONS))

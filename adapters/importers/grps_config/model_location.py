@@ -20,7 +20,7 @@ _EXPORT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GrpsModelLocation:
     """The keys of an entry that say where a model lies, and a remark about them."""
 
     entry: dict[str, Any]
@@ -28,7 +28,7 @@ class Place:
     remark: str = ""
 
 
-def find(inferer: str, path: Item, folder: Path) -> Place:
+def find(inferer: str, path: Item, folder: Path) -> GrpsModelLocation:
     """`folder` is that of inference.yml. Raises ValueError with a remedy."""
     given = path.text()
     if not given:
@@ -66,11 +66,11 @@ def _saved(target: Path) -> bool:
     return any((folder / file).is_file() for folder in folders for file in _SAVED)
 
 
-def _place(backend: str, folder: Path, file: str, remark: str) -> Place:
+def _place(backend: str, folder: Path, file: str, remark: str) -> GrpsModelLocation:
     """There are no version folders, but SavedModels that were copied with theirs."""
     entry: dict[str, Any] = {"backend": backend, "path": str(folder), "versions": "none"}
     if folder.is_dir() and backend == "tensorflow" and not any((folder / each).is_file() for each in _SAVED):
         entry["versions"] = "latest"
     if file not in ("", _ONNX):
         entry["file"] = file
-    return Place(entry, file or "a SavedModel", remark)
+    return GrpsModelLocation(entry, file or "a SavedModel", remark)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorgate.adapters.open_inference import proto_request
-from tensorgate.adapters.open_inference.proto_template import Templates
+from tensorgate.adapters.open_inference.proto_templates import ProtoTemplates
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
@@ -29,8 +29,8 @@ def view(make_model: Callable[..., ModelView]) -> ModelView:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Templates of nothing."""
-    monkeypatch.setattr(proto_request, "_unary", Templates())
-    monkeypatch.setattr(proto_request, "_streamed", Templates())
+    monkeypatch.setattr(proto_request, "_unary", ProtoTemplates())
+    monkeypatch.setattr(proto_request, "_streamed", ProtoTemplates())
 
 
 def body_of(a: Any, b: Any, **more: Any) -> bytes:
@@ -144,7 +144,7 @@ def test_the_shortest_names_leave_room_for_the_beginning(make_model: Callable[..
     proto_request.decode_infer(call_of(body(1)), lambda ref: view)
     for numbers in ((2,), (-128,), (127,)):
         assert by_template(body(*numbers), view).inputs["x"].tolist() == [*numbers]
-    assert len(proto_request._unary._known) == 1
+    assert len(proto_request._unary) == 1
 
 
 def test_models_whose_names_begin_alike_have_templates_of_their_own(make_model: Callable[..., ModelView]) -> None:
@@ -167,7 +167,7 @@ def test_there_are_not_ever_more_of_them(view: ModelView) -> None:
     for number in range(600):
         name = {"model_version": "0" * number + "1"}
         proto_request.decode_infer(call_of(body_of([[1, 2]], [[0.5]], **name)), lambda ref: view)
-    assert 0 < len(proto_request._unary._known) <= 256 * 8
+    assert 0 < len(proto_request._unary) <= 256 * 8
 
 
 @given(st.data())
