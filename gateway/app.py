@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import importlib.metadata
 import platform
 import socket
 import sys
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from tensorgate import __version__
 from tensorgate.adapters import CLIENTS, DIALECTS
 from tensorgate.adapters.importers.triton_repository import read_model
 from tensorgate.adapters.open_inference.model_override import translate
@@ -102,13 +102,6 @@ from tensorgate.gateway.transport.timeouts import ClientTimeouts
 NAME: Final = "tensorgate"
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
-
-
-def version() -> str:
-    try:
-        return importlib.metadata.version(NAME)
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"
 
 
 def registries() -> Registries:
@@ -263,7 +256,7 @@ class App:
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         self.observer = _observer(config)
-        self.vitals = ProcessMetrics(version(), lambda: self.service.ready, self.observer)
+        self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, lambda: self.reloads.collect()]
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
@@ -283,7 +276,7 @@ class App:
         grps: Any = options.get("grps")
         self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
         memory = _shared_memory(config)
-        description = ServerDescription(NAME, version(), _told_to_callers(config), memory.works)
+        description = ServerDescription(NAME, __version__, _told_to_callers(config), memory.works)
         self.monitor = TimeSeries(self.metrics, self._gpus)
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
@@ -293,7 +286,7 @@ class App:
         self.service.online = bool(getattr(grps, "initially_online", False))
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
-        about = (NAME, version())
+        about = (NAME, __version__)
         self.overview = Status(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._following: asyncio.Future[None] | None = None
@@ -607,7 +600,7 @@ def _observer(config: Config) -> Observer | None:
     file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None
     if wanted is not None and file is not None:
         log = AccessLog(wanted, file)
-    spans = Spans(config.opentelemetry, version()) if config.opentelemetry is not None else None
+    spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None
     return Observer(log, file, spans) if log is not None or spans is not None else None
 
 
