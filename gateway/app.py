@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.adapters import CLIENTS, DIALECTS
+from tensorgate.adapters import DIALECTS
 from tensorgate.adapters.importers.triton_repository import read_model
 from tensorgate.adapters.open_inference.model_override import translate
 from tensorgate.adapters.protobuf import messages as descriptors
@@ -43,14 +43,14 @@ from tensorgate.gateway.config import (
     load_text,
     model_validator,
 )
-from tensorgate.gateway.contract.backend import Gpu, ModelSource
+from tensorgate.gateway.contract.backend import BackendKind, Gpu, ModelSource
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView
-from tensorgate.gateway.contract.dialect import Dialect, Resolve
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind, Resolve
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.contract.upstream import Await, MakeClient
+from tensorgate.gateway.contract.upstream import Await
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.models.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
@@ -106,7 +106,13 @@ def version() -> str:
 
 def registries() -> Registries:
     """The three tables with their lines imported. None of these modules imports a heavy library by itself."""
-    return Registries(_imported(DIALECTS), _imported(BACKENDS), _imported(OPS), user_ops.load)
+    dialects: dict[str, DialectKind] = _imported(DIALECTS)
+    backends: dict[str, BackendKind] = _imported(BACKENDS)
+    asked = tuple(name for name, kind in dialects.items() if kind.http_client or kind.grpc_client)
+    for name, kind in backends.items():
+        if kind.options_by_dialects is not None:
+            backends[name] = replace(kind, options=kind.options_by_dialects(asked))
+    return Registries(dialects, backends, _imported(OPS), user_ops.load)
 
 
 def _imported(table: dict[str, str]) -> dict[str, Any]:
@@ -117,12 +123,6 @@ def _attribute(line: str) -> Any:
     """ "adapters.grps:KIND" -> that object"""
     module, _, name = line.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def client_of(dialect: str, transport: str) -> MakeClient | None:
-    """What makes the clients of servers that speak a dialect, imported when a model wants one."""
-    line = CLIENTS.get((dialect, transport))
-    return None if line is None else _attribute(line)
 
 
 def _placement(config: ModelConfig) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def loader(
         source = replace(
             model_source(config, name, version, path),
             resolve=resolve,
-            clients=client_of,
+            clients=kinds.client,
             on_loop=on_loop,
             threads=threads,
         )

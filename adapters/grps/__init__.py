@@ -24,10 +24,14 @@ client.py    the other side, over HTTP; documents.py finds the ends of a stream'
 proto_client.py   the other side, over gRPC
 """
 
+from tensorgate.adapters.grps.client import HttpClient
 from tensorgate.adapters.grps.options import GrpsMapping, GrpsOptions
+from tensorgate.adapters.grps.proto_client import GrpcClient
 from tensorgate.adapters.grps.routes import make
 from tensorgate.gateway.contract.dialect import DialectKind
 
-KIND = DialectKind(options=GrpsOptions, make=make, model_options=GrpsMapping)
+KIND = DialectKind(
+    options=GrpsOptions, make=make, model_options=GrpsMapping, http_client=HttpClient, grpc_client=GrpcClient
+)
 
 __all__ = ["KIND"]

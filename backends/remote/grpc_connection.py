@@ -12,7 +12,7 @@ from typing import Final, cast
 from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, OPEN, Lost, NotReached
 from tensorgate.backends.remote.exchange import Exchange, failed
 from tensorgate.backends.remote.http2_client import Link, Refused
-from tensorgate.backends.remote.options import Access, host_and_port
+from tensorgate.backends.remote.options import UpstreamAccess, host_and_port
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.upstream import Ask
@@ -30,7 +30,7 @@ _LATE: Final = failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
 class GrpcConnection:
     """See Connection. The address is HOST:PORT."""
 
-    def __init__(self, address: str, max_bytes: int, access: Access = OPEN) -> None:
+    def __init__(self, address: str, max_bytes: int, access: UpstreamAccess = OPEN) -> None:
         self._loop = asyncio.get_running_loop()
         self._host, self._port = host_and_port(address)
         self._max_bytes = max_bytes

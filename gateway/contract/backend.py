@@ -219,3 +219,5 @@ class BackendKind:
     describe: Describe = lambda source: None
     joints: FindJoints = lambda source, find: ()
     limits_memory: bool = False
+    options_by_dialects: Callable[[tuple[str, ...]], type[Options]] | None = None
+    """Names of the dialects that have a client -> `options`, for a backend that asks other servers."""
