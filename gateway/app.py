@@ -68,7 +68,7 @@ from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.tf_serving_metrics import TfServingMetrics
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
-from tensorgate.gateway.page import SHELLS, pages
+from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.routing.router import Router
@@ -120,7 +120,7 @@ def _imported(table: dict[str, str]) -> dict[str, Any]:
 
 
 def _attribute(line: str) -> Any:
-    """ "adapters.grps:KIND" -> that object"""
+    """ "package.module:NAME" -> that object"""
     module, _, name = line.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -273,8 +273,10 @@ class App:
         )
         self.reloads = Reloads(config, models, self.repository, steps)
         options = config.dialects()
-        grps: Any = options.get("grps")
-        self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
+        self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        spoken = self.dialects.values()
+        default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
+        self.router = Router(config, self.repository, default_model, lambda view: _alias(spoken, view))
         memory = _shared_memory(config)
         description = ServerDescription(NAME, version(), _told_to_callers(config), memory.works)
         self.monitor = TimeSeries(self.metrics, self._gpus)
@@ -283,8 +285,7 @@ class App:
         )
         self.service.observer = self.observer
         self.service.trim = trim_memory
-        self.service.online = bool(getattr(grps, "initially_online", False))
-        self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, version())
         self.overview = Status(self.service, self.repository, self.metrics, self.monitor, about, titles)
@@ -494,11 +495,8 @@ class App:
         and asks for a key.
         """
         metrics = {"/metrics", self.config.metrics.tf_serving_path}
-        return {
-            path: "metrics" if path in metrics else "page"
-            for path in pages
-            if path not in ("/healthz", "/readyz", "/admin/reload", *SHELLS)
-        }
+        open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(self.dialects.values())}
+        return {path: "metrics" if path in metrics else "page" for path in pages if path not in open_to_all}
 
     async def _listen_http(
         self,
@@ -578,11 +576,9 @@ def _told_to_callers(config: Config) -> dict[str, Any]:
     return {section: said for section, said in config.plain().items() if section not in ("auth", "rate_limits")}
 
 
-def _qualified_by_grps(view: ModelView) -> str | None:
-    """What grps' callers call a model whose versions are texts to them."""
-    options: Any = view.mappings.get("grps")
-    name: str | None = options.qualified(view.name) if options else None
-    return name
+def _alias(dialects: Iterable[Dialect], view: ModelView) -> str | None:
+    """The qualified name that a dialect gives to a model, the first one's that does."""
+    return next((name for dialect in dialects if (name := dialect.alias(view)) is not None), None)
 
 
 def _tracing(config: Config) -> Tracing:
