@@ -187,7 +187,7 @@ class Gate:
 
 def _count(limit: Limit, call: Call) -> None:
     if limit.concerns(call) and (leave := limit.enter(call)) is not None:
-        call.ending = (*call.ending, leave)
+        call.on_end(leave)
 
 
 def _basic(authorization: str) -> str | None:
