@@ -34,7 +34,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -129,6 +129,17 @@ class ModelRequest:
         return all(request.cancellation.cut for request in self._requests)
 
 
+class PythonModel(Protocol):
+    """A user's class, once it is made. If it has a method `close(self)`, that is called when it is unloaded."""
+
+    def infer(self, inputs: Tensors, request: ModelRequest) -> Any:
+        """Return a mapping of outputs by name, or be a generator of such mappings; both may be async.
+
+        Raise InvalidArgument to refuse an input.
+        """
+        ...
+
+
 class PythonOptions(Options):
     """Nothing beyond what every model has."""
 
@@ -155,6 +166,7 @@ class PythonBackend(Backend):
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
+            made: Callable[[ModelContext], PythonModel]
             self._module, made = _load_class(source.path, source.member)
             try:
                 self._model = made(context)

@@ -10,7 +10,7 @@
         def __init__(self, input: str, low: float = 0.0, high: float = 1.0):
             self.input, self.low, self.high = input, low, high
 
-        def specs(self, specs):             # name -> TensorSpec, before -> after
+        def specs(self, specs):             # name -> tensorgate.TensorSpec, before -> after
             if self.input not in specs:
                 raise ValueError(f"there is no tensor '{self.input}'")
             return specs
@@ -19,8 +19,8 @@
             return {**tensors, self.input: xp.clip(tensors[self.input], self.low, self.high)}
 
 What the YAML gives is checked by the annotations of `__init__`, as strictly as everything else in it. A class that
-needs more than that has a class `Options` (of gateway.contract.options.Options) inside, and gets one object of it. The
-file is imported when the YAML is read, and trusted like the rest of the configuration.
+needs more than that has a class `Options` (of tensorgate.Options) inside, and gets one object of it. The file is
+imported when the YAML is read, and trusted like the rest of the configuration.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def load(name: str, file: Path, member: str) -> OpKind:
     own = getattr(made, "Options", None)
     if own is not None:
         if not (isinstance(own, type) and issubclass(own, Options)):
-            raise ValueError(f"{member}.Options in {file} must be a tensorgate.gateway.contract.options.Options")
+            raise ValueError(f"{member}.Options in {file} must be a tensorgate.Options")
         return OpKind(own, lambda step: UserOp(name, _made(file, lambda: made(step))))
     try:
         options = _options(name, made)

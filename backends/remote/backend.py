@@ -21,7 +21,7 @@ from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.remote.call_scope import CallerLeft, RemoteCancellation, upstream_span
 from tensorgate.backends.remote.connection import HttpConnection, UpstreamConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
-from tensorgate.backends.remote.options import Access, RemoteOptions, UpstreamOptions, access_of
+from tensorgate.backends.remote.options import RemoteOptions, UpstreamAccess, UpstreamOptions, access_of, remote_options
 from tensorgate.backends.remote.pool import Pool, collect
 from tensorgate.backends.remote.tensor_mapping import Names
 from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend
@@ -248,7 +248,7 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
     return make(UpstreamModel(upstream.model or name, upstream.version, upstream.label, upstream.signature))
 
 
-async def _open(client: Client, upstream: UpstreamOptions, access: Access, model: str) -> Pool:
+async def _open(client: Client, upstream: UpstreamOptions, access: UpstreamAccess, model: str) -> Pool:
     def connect(address: str) -> UpstreamConnection:
         if client.transport == "grpc":
             return GrpcConnection(address, upstream.max_answer_bytes, access)
@@ -286,4 +286,11 @@ def _describe(source: ModelSource) -> Described | None:
     return Described(source.inputs, source.outputs, batch, bool(options.decoupled), as_requests=True)
 
 
-KIND = BackendKind(RemoteOptions, RemoteBackend, versioned=False, describe=_describe, collect=collect)
+KIND = BackendKind(
+    RemoteOptions,
+    RemoteBackend,
+    versioned=False,
+    describe=_describe,
+    collect=collect,
+    options_by_dialects=remote_options,
+)

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import aiohttp
 from yarl import URL
 
-from tensorgate.backends.remote.options import Access
+from tensorgate.backends.remote.options import UpstreamAccess
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.upstream import Ask, Cutter
 from tensorgate.gateway.wire.eager_start import in_task
@@ -30,7 +30,7 @@ _SUCCESS: Final = 200
 _READ_BYTES: Final = 1 << 20
 _IDLE_S: Final = 15.0
 TOO_LARGE: Final = "the upstream server's answer has {size} bytes, of at most {max_bytes} (upstream.max_answer_bytes)"
-OPEN: Final = Access()
+OPEN: Final = UpstreamAccess()
 """No TLS, no headers."""
 
 
@@ -68,7 +68,7 @@ class UpstreamConnection(Protocol):
 class HttpConnection:
     """An UpstreamConnection over HTTP/1.1. Sockets are kept and used again."""
 
-    def __init__(self, address: str, max_bytes: int, access: Access = OPEN) -> None:
+    def __init__(self, address: str, max_bytes: int, access: UpstreamAccess = OPEN) -> None:
         scheme = "http" if access.tls is None else "https"
         self._base = address if "://" in address else f"{scheme}://{address}"
         self._max_bytes = max_bytes

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from tensorgate.backends.remote.connection import CONNECTS_WITHIN_S, OPEN, ConnectionLost, NotReached
 from tensorgate.backends.remote.http2_client import CallRefused, Http2Client
-from tensorgate.backends.remote.options import Access, host_and_port
+from tensorgate.backends.remote.options import UpstreamAccess, host_and_port
 from tensorgate.backends.remote.upstream_call import UpstreamCall, failed
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code
@@ -30,7 +30,7 @@ _LATE: Final = failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
 class GrpcConnection:
     """An UpstreamConnection over gRPC. The address is HOST:PORT."""
 
-    def __init__(self, address: str, max_bytes: int, access: Access = OPEN) -> None:
+    def __init__(self, address: str, max_bytes: int, access: UpstreamAccess = OPEN) -> None:
         self._loop = asyncio.get_running_loop()
         self._host, self._port = host_and_port(address)
         self._max_bytes = max_bytes

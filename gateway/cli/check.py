@@ -20,9 +20,8 @@ from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelS
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.models.catalog import no_version, wanted_versions
-from tensorgate.gateway.models.loader import told
-from tensorgate.gateway.models.model_folder import FILE
+from tensorgate.gateway.models.loader import error_line
+from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
 
 
@@ -81,7 +80,7 @@ class _Checks:
             except fitting.Misfit as misfit:
                 yield misfit.key, misfit.text
             except Exception as error:  # as with a model that is loaded: whatever it is, it is the operator's to know
-                yield (), told(error)
+                yield (), error_line(error)
 
     def _version(self, config: ModelConfig, source: ModelSource) -> Described | None:
         """What callers see of it. Raises what does not fit."""

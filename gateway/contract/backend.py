@@ -231,6 +231,8 @@ class BackendKind:
     """Where a model does not fit the models that it is composed of."""
     limits_memory: bool = False
     """Whether it can keep an instance within `ModelSource.memory_limit_bytes`."""
+    options_by_dialects: Callable[[tuple[str, ...]], type[Options]] | None = None
+    """Names of the dialects that have a client -> `options`, for a backend that asks other servers."""
 
 
 # ----------------------------------------------------------------------------------------------------------------- GPUs

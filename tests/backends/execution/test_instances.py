@@ -14,7 +14,7 @@ from tensorgate.backends.onnx import backend as onnx_runtime
 from tensorgate.gateway.contract.backend import BackendKind, Gpu, ModelSource
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.models.loader import code_of, told
+from tensorgate.gateway.models.loader import code_of, error_line
 
 
 class Copy:
@@ -138,7 +138,7 @@ def test_a_model_without_room_is_told_with_figures(monkeypatch: pytest.MonkeyPat
     source = ModelSource("m", 1, tmp_path, "cuda:1", (), (), 0, options, threads=3, memory_limit_bytes=1 << 30)
     with pytest.raises(MemoryError) as caught:
         onnx_runtime.KIND.load(source)
-    assert told(caught.value) == (
+    assert error_line(caught.value) == (
         "no room for the model on cuda:1: memory_limit_bytes is 1,073,741,824; 1,000,000,000 of 80,000,000,000 bytes "
         "are free on cuda:1; [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: "
         "bfc_arena.cc: Available memory of 1024 is smaller than requested bytes of 4194304"

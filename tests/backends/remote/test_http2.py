@@ -12,7 +12,7 @@ from waiting import steps
 
 from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost, NotReached
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
-from tensorgate.backends.remote.options import Access
+from tensorgate.backends.remote.options import UpstreamAccess
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import hpack
@@ -62,7 +62,7 @@ async def upstream() -> AsyncIterator[tuple[Upstream, GrpcConnection]]:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    lane = GrpcConnection(f"127.0.0.1:{port}", MAX_BYTES, Access((("authorization", "Bearer 7"),)))
+    lane = GrpcConnection(f"127.0.0.1:{port}", MAX_BYTES, UpstreamAccess((("authorization", "Bearer 7"),)))
     yield told, lane
     await lane.close()
     await server.stop(0)
@@ -98,7 +98,7 @@ async def test_headers_and_the_time_that_is_left_go_along(upstream: tuple[Upstre
 
 async def test_what_http_2_itself_reads_comes_first() -> None:
     """Not every server minds, but HAProxy does. Source: RFC 9113, 8.3."""
-    lane = GrpcConnection("localhost:1", MAX_BYTES, Access((("authorization", "Bearer 7"),)))
+    lane = GrpcConnection("localhost:1", MAX_BYTES, UpstreamAccess((("authorization", "Bearer 7"),)))
     names = [*hpack.decode(lane._block(ask("Echo", b"", traceparent="00-1-2-01"), 5))]
     assert names[:4] == [":method", ":scheme", ":authority", ":path"]
     assert names[4:] == ["te", "content-type", "authorization", "grpc-timeout", "traceparent"]

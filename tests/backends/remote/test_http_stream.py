@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from waiting import steps
 
-from tensorgate.adapters.open_inference.events import Events
+from tensorgate.adapters.open_inference.generate_client import Events
 from tensorgate.adapters.upstream import http_failure
 from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost, HttpConnection, NotReached
 from tensorgate.gateway.contract.call import Reply
