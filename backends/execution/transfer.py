@@ -255,7 +255,7 @@ class CudaTransfer:
 
     def finish(self) -> None:
         self._computed.synchronize()
-        self._tell_times(self._computed)
+        self._report_times(self._computed)
         self._stages.clear()
 
     def pack(self, arrays: Sequence[Array]) -> Packed:
@@ -288,7 +288,7 @@ class CudaTransfer:
         self._left.synchronize()
         self._under_way = False
         self._leaving = []
-        self._tell_times(self._left)
+        self._report_times(self._left)
         arrays = packed.arrays
         for number, view in zip(packed.away, packed.layout.views(memory), strict=True):
             arrays[number] = view
@@ -332,7 +332,7 @@ class CudaTransfer:
         self._coming, self._leaving, self._incoming = [], [], {}
         self._observe = _ignore  # it knows its batch
 
-    def _tell_times(self, end: Any) -> None:
+    def _report_times(self, end: Any) -> None:
         """The stages by the device's clock. To the first belongs the way in, to the last all until `end`."""
         elapsed, stages = self._cuda.get_elapsed_time, self._stages
         laps = [*self._laps[: len(stages)], end]

@@ -107,13 +107,13 @@ class UpstreamCall(Stream):
             self._waiter.set_result(None)
 
     def outcome(self, trailers: Mapping[str, str]) -> Reply:
-        """What the server's last word makes of the call."""
-        said = trailers.get("grpc-status", "")
-        if not said:
+        """What becomes of the call by the server's trailers."""
+        grpc_status = trailers.get("grpc-status", "")
+        if not grpc_status:
             status = (self.headers or trailers).get(":status", "")
             code = Code.UNKNOWN if status == "200" else _HTTP_CODES.get(status, Code.UNKNOWN)
             return failed(code, f"the answer is none of gRPC's: HTTP status {status}")
-        code = _CODES.get(said, Code.UNKNOWN)
+        code = _CODES.get(grpc_status, Code.UNKNOWN)
         if code is not Code.OK:
             return failed(code, unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace"))
         if self.is_full() and self.incoming.has_begun:
