@@ -1,4 +1,6 @@
-"""The client of a grps server over HTTP, and what it shares with that over gRPC."""
+"""GrpsMessage in JSON from the client's side, POST /grps/v1/infer/predict: InferRequest -> body, body -> InferResponse.
+Contract: grps v1.1.0; the gRPC client shares what is not JSON.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _CODES: Final = {
 
 
 class GrpsHttpClient:
-    """See Client."""
+    """The `Client` of grps servers over HTTP."""
 
     transport: Final = "http"
     streams: Final = "server"
@@ -88,7 +90,7 @@ def model_name(model: UpstreamModel) -> str:
 
 
 def not_last(answer: InferResponse) -> InferResponse:
-    """The same as a part of a stream, whose end is the only word after its last answer."""
+    """The answer as a part of a stream, whose end is the only word after its last answer."""
     return InferResponse(answer.outputs, final=False)
 
 
@@ -173,7 +175,9 @@ _BEGIN: Final = re.compile(rb"[^ \t\r\n]")
 
 
 class Documents:
-    """See Cutter: a message is one JSON object. What is no object is a message as it is, which nobody takes for one."""
+    """The `Cutter` of a grps server's stream: JSON documents that follow one another without anything between them. A
+    message is one object; what is no object is a message as it is, which nobody takes for one.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

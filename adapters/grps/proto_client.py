@@ -1,5 +1,6 @@
-"""The client of a grps server over gRPC. The protocol has no word for a model's tensors, and one status for most that
-can go wrong.
+"""GrpsMessage in protobuf from the client's side, GrpsService/Predict: InferRequest -> message, message ->
+InferResponse. Contract: grps v1.1.0, which has no word for a model's tensors, and one status for most that can go
+wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SUCCESS: Final = 200
 
 
 class GrpsGrpcClient:
-    """See Client."""
+    """The `Client` of grps servers over gRPC."""
 
     transport: Final = "grpc"
     streams: Final = "server"
