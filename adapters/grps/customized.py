@@ -40,7 +40,7 @@ class RawForm:
 def decode_raw(call: Call, resolve: Resolve, asks: Asks, stream_type: str) -> InferRequest:
     """Whatever was sent -> the request. The model is the query's, or the default. Raises GatewayError."""
     stream = asks(call)
-    call.notes["stream"] = stream
+    call.notes["stream"] = "true" if stream else ""
     view = resolve(ModelRef(qualified=call.args.get("model", "")))
     path, _, query = call.raw_target.partition("?")
     return InferRequest(

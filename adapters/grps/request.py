@@ -58,7 +58,7 @@ def decode_predict(call: Call, resolve: Resolve, asks: Asks) -> InferRequest:
     stream = asks(call)
     if stream and "return_ndarray" in call.args:
         raise BadHead("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
-    call.notes["stream"] = stream
+    call.notes["stream"] = "true" if stream else ""
     if not len(call.body):
         raise BadRequest("The http body is empty.")
     if content == BYTES_TYPE:

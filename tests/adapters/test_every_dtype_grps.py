@@ -85,12 +85,14 @@ class Model:
         match = DIALECT.match("POST", target)
         whole = body if isinstance(body, bytes) else body.encode()
         call = Call(whole, "POST", target, headers, "http", match.args, in_thread=True)
-        asked: InferRequest = match.endpoint.decode(call, self.resolve)
+        asked = match.endpoint.decode(call, self.resolve)
+        assert isinstance(asked, InferRequest)
         return asked
 
     def over_grpc(self, **fields: Any) -> InferRequest:
         body = GrpsMessage(**fields).SerializeToString()
-        asked: InferRequest = GRPC.decode(Call(body, "POST", GRPC.address, {}, "grpc"), self.resolve)
+        asked = GRPC.decode(Call(body, "POST", GRPC.address, {}, "grpc"), self.resolve)
+        assert isinstance(asked, InferRequest)
         return asked
 
 

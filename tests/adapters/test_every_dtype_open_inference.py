@@ -82,12 +82,14 @@ class Model:
 
     def over_http(self, body: bytes, headers: Mapping[str, str] | None = None, **more: Any) -> InferRequest:
         call = Call(body, "POST", "/v2/models/m/infer", headers or {}, "http", {"model": "m"}, in_thread=True, **more)
-        asked: InferRequest = INFER.decode(call, self.resolve)
+        asked = INFER.decode(call, self.resolve)
+        assert isinstance(asked, InferRequest)
         return asked
 
     def over_grpc(self, body: Any, endpoint: Any = MODEL_INFER, **more: Any) -> InferRequest:
         whole = body if isinstance(body, bytes) else body.SerializeToString()
-        asked: InferRequest = endpoint.decode(Call(whole, "POST", endpoint.address, {}, "grpc", **more), self.resolve)
+        asked = endpoint.decode(Call(whole, "POST", endpoint.address, {}, "grpc", **more), self.resolve)
+        assert isinstance(asked, InferRequest)
         return asked
 
 

@@ -91,13 +91,15 @@ class Model:
 
     def over_rest(self, body: str) -> InferRequest:
         call = Call(body.encode(), "POST", "", {}, "http", {"model": "m"}, in_thread=True)
-        asked: InferRequest = REST.decode(call, self.resolve)
+        asked = REST.decode(call, self.resolve)
+        assert isinstance(asked, InferRequest)
         return asked
 
     def over_grpc(self, tensor: Any, **spec: str) -> InferRequest:
         body = Request(model_spec={"name": "m", **spec}, inputs={"x": tensor}).SerializeToString()
         call = Call(body, "POST", ADDRESS, {}, "grpc", in_thread=True)
-        asked: InferRequest = TYPED.grpc[ADDRESS].decode(call, self.resolve)
+        asked = TYPED.grpc[ADDRESS].decode(call, self.resolve)
+        assert isinstance(asked, InferRequest)
         return asked
 
 

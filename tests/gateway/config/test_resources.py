@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tensorgate.gateway.app import registries
-from tensorgate.gateway.config.cpu import Cpu, usable_cores
 from tensorgate.gateway.config.file import parse_config
 from tensorgate.gateway.config.options import config_class
+from tensorgate.gateway.config.resources import Cpu, usable_cores
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which models a caller wants in place of all that are served, and what that makes of the catalog.
+"""The catalog with the list of models that a caller sent, TensorFlow Serving's reload, in front of it.
 
 Everything here but `ListedCatalog.take_over` and `exchange` reads the disk: call it in a thread.
 """
@@ -14,20 +14,21 @@ from tensorgate.gateway.config import FileRef, ModelConfig, VersionPolicy
 from tensorgate.gateway.config.values import NAME
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.questions import WantedModel
-from tensorgate.gateway.models.catalog import Catalog, Validate, files_print, tree_print, version_folders
+from tensorgate.gateway.models.catalog import Catalog, Validate
+from tensorgate.gateway.models.model_folder import files_fingerprint, tree_fingerprint, version_folders
 
 PLATFORM: Final = "tensorflow"
-"""What every model is to those who list models: the one platform that they can ask for."""
+"""The one platform that callers may give a listed model."""
 
 _BACKENDS: Final = {"model.onnx": "onnx", "saved_model.pb": "tensorflow"}
-"""A file in a version's folder -> what computes such a model."""
+"""A file in a version's folder -> the backend of the model."""
 
 
 class ListedCatalog:
-    """A catalog, and before it the models that a caller listed last.
+    """The models that a caller listed last, then those of a catalog.
 
-    A listed model that the catalog knows keeps its configuration but for its versions, its labels and the folder that
-    they lie in. Of any other, the files say what computes it. The folders lie below `roots`, wherever links lead.
+    A listed model that the catalog knows keeps its configuration, except versions, labels and their folder. The backend
+    of any other is found by its files. The folders must lie below `roots`, with links resolved.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class ListedCatalog:
         return tuple(dict.fromkeys((*self._catalog.names(), *self._listed)))
 
     def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
-        """As it was listed; with another configuration, as if it had not been."""
+        """Like Catalog.read; without `configuration`, a listed model as it was listed."""
         if configuration is None and name in self._listed:
             return self._listed[name]
         return self._catalog.read(name, configuration, folder)
@@ -54,10 +55,10 @@ class ListedCatalog:
         listed = self._listed.get(name)
         if listed is None:
             return self._catalog.fingerprint(name)
-        return (tree_print(listed.path.path) if listed.path else (), files_print(listed))
+        return (tree_fingerprint(listed.path.path) if listed.path else (), files_fingerprint(listed))
 
     def followed(self) -> tuple[str, ...]:
-        """The models whose files decide what is served: what was listed last, else all that there are."""
+        """The models whose files to watch: those listed last and their parts, else all."""
         return self.names() if self._followed is None else self._followed
 
     @property
@@ -72,24 +73,24 @@ class ListedCatalog:
 
     @property
     def listing(self) -> object:
-        """Another one after each list, and after each catalog."""
+        """A new object after each list, and after each exchange of the catalog."""
         return self._listing
 
     def exchange(self, catalog: Catalog, *, keep_list: bool) -> None:
-        """Another catalog, from now on; a list that was made upon the old one need not outlive that."""
+        """Replace the catalog; without `keep_list`, a list in force is dropped."""
         self._catalog = catalog
         self._listing = object()
         if not keep_list:
             self._listed, self._followed = {}, None
 
     def take_over(self, listed: Mapping[str, ModelConfig], parts: Iterable[str]) -> None:
-        """These are the listed models from now on, and what they are composed of."""
+        """Replace the list: the listed models, and the names of the models that they are composed of."""
         self._listed = listed
         self._followed = (*listed, *parts)
         self._listing = object()
 
     def configure(self, wanted: WantedModel) -> ModelConfig:
-        """How a model would be configured if it were listed. Raises ValueError or OSError."""
+        """The configuration that a model would have if it were listed. Raises ValueError or OSError."""
         versions, labels = VersionPolicy.parse(wanted.versions), dict(wanted.labels)
         try:
             own = self._catalog.read(wanted.name)
@@ -110,15 +111,15 @@ class ListedCatalog:
         return self._validate(entry | {"labels": dict(wanted.labels)}, folder)
 
     def _allowed(self, base_path: str) -> Path:
-        """The folder without any links. What lies elsewhere is not looked at, whether it is there or not."""
-        place = _resolved(base_path)
-        if place is None or not any(place.is_relative_to(root.resolve()) for root in self._roots):
+        """The folder, with links resolved. Raises ValueError for one outside the roots, whether it exists or not."""
+        folder = _resolved(base_path)
+        if folder is None or not any(folder.is_relative_to(root.resolve()) for root in self._roots):
             raise ValueError("its base path lies below none of this server's model_control.model_roots")
-        return place
+        return folder
 
 
 def _resolved(base_path: str) -> Path | None:
-    """Where links lead to; None where they lead nowhere, and for what is no path."""
+    """An absolute path with links resolved; None for one that cannot be, or is not absolute."""
     try:
         return Path(base_path).resolve() if base_path.startswith("/") else None
     except (OSError, RuntimeError, ValueError):
@@ -126,7 +127,7 @@ def _resolved(base_path: str) -> Path | None:
 
 
 def _backend(folder: Path) -> str:
-    """What computes the model whose versions lie in a folder. Raises ValueError if nothing can, or OSError."""
+    """The backend of the model whose versions lie in a folder. Raises ValueError if there is none, or OSError."""
     files = {file.name for version in version_folders(folder).values() for file in version.iterdir()}
     for file, backend in _BACKENDS.items():
         if file in files:

@@ -21,7 +21,7 @@ from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
-from tensorgate.gateway.models.queue_policy import queue_policy
+from tensorgate.gateway.models.model_spec import queue_policy
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.metrics import Metrics
 from tensorgate.gateway.routing.router import Router
@@ -84,12 +84,12 @@ class World:
         kinds = registries()
         self.config = load_config(file, kinds)
         self.reports: list[LoadReport] = []
-        hooks = RepositoryDeps(
+        deps = RepositoryDeps(
             loader(kinds, lambda ref: self.router.resolve(ref)),
             Metrics(lambda: ()).meter,
             versioned=lambda model: kinds.backends[model.backend].versioned,
         )
-        self.repository = Repository(YamlCatalog(self.config), hooks)
+        self.repository = Repository(YamlCatalog(self.config), deps)
         self.router = Router(self.config, self.repository)
 
     def view(self, name: str = "m") -> ModelView:

@@ -1,6 +1,6 @@
-"""How many threads compute on the host, all models together.
+"""What the process may use and hold: processors, memory, caches, and what a caller may send.
 
-    cpu: {threads: 8}
+How many threads compute on the host, all models together, is the section `cpu`: {threads: 8}.
 
 ONNX Runtime gives each session as many threads as the machine has cores, whatever the container may use and however
 many sessions there are; under load they take the cores from one another, and in a container with a quota all of them
@@ -31,6 +31,67 @@ from tensorgate.gateway.config.values import Section
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
+
+
+class Timeouts(Section):
+    """Seconds after which an HTTP port closes a connection."""
+
+    idle_seconds: float = Field(default=75, gt=0, allow_inf_nan=False)
+    """That has no request."""
+    head_seconds: float = Field(default=30, gt=0, allow_inf_nan=False)
+    """Whose request's head, or handshake, is not whole."""
+    body_seconds: float = Field(default=60, gt=0, allow_inf_nan=False)
+    """Of whose request's body nothing more comes."""
+    answer_seconds: float = Field(default=300, gt=0, allow_inf_nan=False)
+    """Whose client takes nothing of its answer."""
+
+
+class Limits(Section):
+    """What a caller may send."""
+
+    max_body_bytes: int = Field(default=64 << 20, ge=1)
+    """The largest body, or the largest JSON part of one with binary tensors."""
+    max_binary_bytes: int = Field(default=1 << 30, ge=1, lt=2**31)
+    """The largest body with tensors as bytes: Open Inference's binary extension, and every message of gRPC."""
+    max_json_depth: int | None = Field(default=None, ge=1)
+    """How deep JSON may nest; null is each dialect's own limit."""
+    max_elements: int | None = Field(default=None, ge=1)
+    """How many elements the tensors of a request may have in all; null: as many as a body holds."""
+    max_header_bytes: int = Field(default=8190, ge=1024, le=1 << 20)
+    """The longest request line or header; of gRPC, all metadata of a call."""
+    max_headers: int = Field(default=128, ge=8, le=10_000)
+    """How many headers a request may have."""
+    max_connections: int | None = Field(default=None, ge=1)
+    """How many connections each port may have open; more are closed at once. null: any number."""
+    max_concurrent_streams: int | None = Field(default=1000, ge=1, lt=2**31)
+    """How many calls of gRPC one connection may have open: clients let further ones wait; null: any number."""
+    timeouts: Timeouts = Timeouts()
+    """How long HTTP ports wait for clients."""
+
+
+class SharedMemoryConfig(Section):
+    """Memory that callers on this machine share with the gateway, in place of sending tensors. Whoever may call the
+    gateway may read and write what is registered."""
+
+    system: bool = False
+    """Allow POSIX shared memory: files below /dev/shm that the gateway's own user owns and only it can write."""
+    cuda: bool = False
+    """Allow a GPU's memory, by CUDA IPC handles."""
+    prefix: str = ""
+    """What the keys of system memory must begin with; empty allows every key."""
+    max_regions: int = Field(default=256, ge=1)
+    """How many regions may be registered at once. Each holds a file open."""
+
+
+class ResponseCacheConfig(Section):
+    """Answers that are given again to equal requests, of all models that ask for it with `response_cache: true`."""
+
+    max_bytes: int = Field(default=64 << 20, ge=1)
+    """How much they may take in all; what was used longest ago leaves first."""
+    max_entry_bytes: int = Field(default=1 << 20, ge=1)
+    """The largest inputs, and the largest outputs, that are kept."""
+    ttl_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """How long an answer may be given again; 0: until its version is unloaded."""
 
 
 class Cpu(Section):

@@ -1,17 +1,119 @@
-"""The PEM files of a port, checked when the configuration is read."""
+"""The ports: where they listen, their certificates, and which pages of the web may call them.
+
+The PEM files of a port are checked when the configuration is read.
+"""
 
 from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, model_validator
+
+from tensorgate.gateway.config.security import Mode
+from tensorgate.gateway.config.values import Bind, Section, parse_bind
+from tensorgate.gateway.contract.files import Existing, FileRef
 
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 HTTP1: Final = "http/1.1"
 
 Client = Literal["require", "verify_if_given"]
+
+
+class Tls(Section):
+    """The certificate of a port, and whether its clients need one. Files are in PEM form; they are read again when they
+    change. Keys with a password are not supported."""
+
+    certificate: Annotated[FileRef, Existing("file")]
+    """The certificate, and after it those between it and its authority."""
+    key: Annotated[FileRef, Existing("file")]
+    """Its key."""
+    client_ca: Annotated[FileRef, Existing("file")] | None = None
+    """The authorities whose certificates clients show; null: they show none."""
+    client: Literal["require", "verify_if_given"] = "require"
+    """With client_ca: whether a client without one is turned away."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest version of TLS; 1.3 is for HTTP ports alone."""
+
+    @model_validator(mode="after")
+    def _works(self) -> Tls:
+        self.files().check()
+        return self
+
+    def files(self) -> TlsFiles:
+        """As the port needs it."""
+        client_ca = self.client_ca.path if self.client_ca else None
+        return TlsFiles(self.certificate.path, self.key.path, client_ca, self.client, self.min_version)
+
+
+class Cors(Section):
+    """Which pages of the web may call from a browser. Off unless it is set."""
+
+    origins: Annotated[tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...], Field(min_length=1)]
+    """Origins, like "https://app.example"; "*" is any."""
+    headers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], ...] = (
+        "Authorization",
+        "Content-Type",
+        "X-Api-Key",
+        "Inference-Header-Content-Length",
+    )
+    """The headers that they may send."""
+    max_age_seconds: int = Field(default=600, ge=0)
+    """How long a browser may remember that."""
+
+
+class MetricsListener(Section):
+    """Where Prometheus finds /metrics."""
+
+    bind: Bind
+    """HOST:PORT, an IPv6 host in brackets; port 0 takes any free one."""
+    tls: Tls | None = None
+    """Its certificate; null: it speaks without TLS."""
+    auth: Mode | None = None
+    """Whether callers must say who they are, where it is not as the section auth says."""
+
+    @property
+    def host(self) -> str:
+        """The host, an IPv6 address without its brackets."""
+        return parse_bind(self.bind)[0]
+
+    @property
+    def port(self) -> int:
+        """The port; 0 is any free one."""
+        return parse_bind(self.bind)[1]
+
+
+class Listener(MetricsListener):
+    """A port and the dialects spoken there."""
+
+    dialects: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Which dialects are spoken here; null is all of them."""
+    name: str | None = Field(default=None, min_length=1)
+    """What routes call it; null: its bind."""
+    cors: Cors | None = None
+    """Which pages of the web may call it from a browser; null: none. For HTTP ports."""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.name or self.bind
+
+
+class Listen(Section):
+    """All ports."""
+
+    http: tuple[Listener, ...] = (Listener(bind="0.0.0.0:8000"),)
+    """HTTP ports."""
+    grpc: tuple[Listener, ...] = ()
+    """gRPC ports."""
+    metrics: MetricsListener | None = None
+    """A port for Prometheus alone."""
+
+
+# ----------------------------------------------------------------------------------------------------------- PEM files
 
 
 @dataclass(frozen=True, slots=True)

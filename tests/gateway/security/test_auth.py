@@ -15,7 +15,7 @@ from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import AdminRequired, Code
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.monitoring.metrics import Metrics
-from tensorgate.gateway.security.admin import AdminKey
+from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.service import Service
 
 KEY = "pass word"

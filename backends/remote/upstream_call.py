@@ -32,16 +32,16 @@ _OVER: Final = Reply(b"")
 class Owner(Protocol):
     """What a call needs of its connection."""
 
-    def abandon(self, exchange: Exchange) -> None:
+    def abandon(self, call: UpstreamCall) -> None:
         """Nobody waits for the answer any more: the server may stop."""
         ...
 
-    def open_window(self, exchange: Exchange) -> None:
+    def open_window(self, call: UpstreamCall) -> None:
         """The server may send as much of the answers as there is a place for."""
         ...
 
 
-class Exchange(Stream):
+class UpstreamCall(Stream):
     """One call, of one answer, or with `streams` of any number. `headers` are those before the first one; of answers
     that have come, `held` bytes wait to be taken.
     """
@@ -62,7 +62,7 @@ class Exchange(Stream):
 
     async def next(self) -> Reply | None:
         """What comes next: an answer, or what became of the call; None behind the last one. What has failed fails once
-        all answers before are taken. Raises Lost, Refused.
+        all answers before are taken. Raises ConnectionLost, CallRefused.
         """
         while self._last is None and not (self.streams and self._answers):
             self._waiter = asyncio.get_running_loop().create_future()

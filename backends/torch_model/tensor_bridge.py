@@ -32,7 +32,7 @@ _TORCH_NAMES: Final = {
 _CARRIERS: Final = {"BOOL": "uint8", "UINT16": "int16", "UINT32": "int32", "UINT64": "int64", "BF16": "int16"}
 
 
-class Exchange:
+class TensorBridge:
     """What goes in and comes out of torch on one device."""
 
     def __init__(self, torch: Any, device: Device) -> None:
