@@ -18,6 +18,14 @@ from tensorgate.adapters.json.body import ARRAY, OBJECT, members
 from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import DTYPES
 
+try:
+    require("native_numbers")
+    from tensorgate.adapters._native import _numbers
+except ImportError:  # built where there is a compiler
+    _format_rows = None
+else:
+    _format_rows = _numbers.format_rows
+
 INDENT: Final = "    "
 
 _SHORT: Final = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
@@ -26,6 +34,11 @@ _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 _LONG: Final = 1000
 """Looking up every character is quick for fewer, of ASCII; else it is quicker to find those that are escaped."""
 _SHOWN_BYTES: Final = 256
+_KINDS: Final[Mapping[Any, Literal["f", "d"]]] = {DTYPES["FP32"]: "f", DTYPES["FP64"]: "d"}
+_TRUTH: Final = ("false", "true")
+_ENOUGH: Final = {4: "%.9g ", 8: "%.17g "}
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def utf8(text: str) -> bytes:
@@ -146,21 +159,6 @@ def _plain(digits: str, point: int) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------------- numbers
-
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native import _numbers
-except ImportError:  # built where there is a compiler
-    _format_rows = None
-else:
-    _format_rows = _numbers.format_rows
-
-Array: TypeAlias = np.ndarray[Any, Any]
-
-_KINDS: Final[Mapping[Any, Literal["f", "d"]]] = {DTYPES["FP32"]: "f", DTYPES["FP64"]: "d"}
-_TRUTH: Final = ("false", "true")
-_ENOUGH: Final = {4: "%.9g ", 8: "%.17g "}
-_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def number_texts(array: Array) -> list[str]:
