@@ -78,7 +78,7 @@ class DtypeMismatch(InvalidArgument):
 
 
 class ShapeMismatch(InvalidArgument):
-    """An input has the wrong shape. `want` has -1 where any size fits, and (`batched`) starts with the batch dimension."""
+    """An input has the wrong shape. `want` has -1 where any size fits; if `batched`, it begins with the batch size."""
 
     def __init__(self, input: str, got: tuple[int, ...], want: tuple[int, ...], model: str, *, batched: bool) -> None:
         super().__init__(f"input '{input}' of model '{model}' has shape {list(got)}, expected {list(want)}")
