@@ -409,7 +409,7 @@ class Service:
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
         if len(call.body) >= LARGE_BODY_BYTES or "content-encoding" in call.headers:
-            call.ending += (self._trim_later,)
+            call.on_end(self._trim_later)
         return await self._in_thread(endpoint.decode, call, resolve)
 
     def _trim_later(self) -> None:

@@ -5,34 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-STILL_DOUBLE = {
-    "Answer",
-    "Asked",
-    "Calls",
-    "Connection",
-    "Counts",
-    "Cut",
-    "Exchange",
-    "Gathered",
-    "GrpcClient",
-    "Head",
-    "HttpClient",
-    "Instance",
-    "Link",
-    "Lost",
-    "Metrics",
-    "ModelConfig",
-    "Place",
-    "Results",
-    "Sample",
-    "State",
-    "Template",
-    "Templates",
-    "Tensor",
-    "Tracing",
-    "Traffic",
-    "Vectors",
-}
+STILL_DOUBLE = {"Calls", "Connection", "Gathered", "Head", "Metrics", "Tracing", "Traffic"}
 """Names that are still to be told apart. The set may only shrink, and goes when it is empty."""
 
 

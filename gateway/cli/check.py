@@ -16,7 +16,7 @@ from tensorgate.backends.execution import spec_inference
 from tensorgate.gateway.app import catalog, model_source
 from tensorgate.gateway.config import Config, ModelConfig, Problem, locator
 from tensorgate.gateway.config.yaml_tree import key_path
-from tensorgate.gateway.contract.backend import Described, Joint, ModelSource
+from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelSource
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
@@ -41,11 +41,11 @@ class _Checks:
     known: dict[str, dict[int, Described | None]] = field(default_factory=dict)
     _at_start: frozenset[str] = frozenset()
 
-    def run(self) -> list[tuple[str, Joint]]:
+    def run(self) -> list[tuple[str, ConfigProblem]]:
         models = catalog(self.config, self.kinds)
         self._at_start = frozenset(self.config.model_control.chosen(models.names()))
         configs: dict[str, ModelConfig] = {}
-        found: list[tuple[str, Joint]] = []
+        found: list[tuple[str, ConfigProblem]] = []
         for name in models.names():
             try:
                 configs[name] = models.read(name)
@@ -56,11 +56,11 @@ class _Checks:
             found += [(name, joint) for joint in dict.fromkeys(self._model(name, config))]
         for name, config in configs.items():
             source = model_source(config, name, 1, Path())
-            joints = self.kinds.backends[config.backend].joints(source, self._find)
+            joints = self.kinds.backends[config.backend].check_edges(source, self._find)
             found += [(name, joint) for joint in joints]
         return found
 
-    def _model(self, name: str, config: ModelConfig) -> Iterator[Joint]:
+    def _model(self, name: str, config: ModelConfig) -> Iterator[ConfigProblem]:
         """Check all versions of a model."""
         place = config.path.path if config.path else Path()
         try:

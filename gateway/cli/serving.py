@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tensorgate.gateway.app import NAME, App, Sockets, freeze_gc, told, version
+from tensorgate import __version__
+from tensorgate.gateway.app import NAME, App, Sockets, freeze_gc, told
 from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.registries import Registries
@@ -124,7 +125,7 @@ async def _serve(
         log(str(error))
         return 1
     serves()
-    log(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
+    log(f"{NAME} {__version__} listens on " + "  ".join(app.addresses))
     loading = loading or _load(app, log)
     loading.add_done_callback(lambda _: _announce(app, log))
     await over

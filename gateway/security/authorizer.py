@@ -184,7 +184,7 @@ class Authorizer:
 
 def _count(limit: Limit, call: Call) -> None:
     if limit.concerns(call) and (leave := limit.enter(call)) is not None:
-        call.ending = (*call.ending, leave)
+        call.on_end(leave)
 
 
 def _basic(authorization: str) -> str | None:

@@ -29,7 +29,7 @@ from tensorgate.gateway.transport.timeouts import ClientTimeouts
 class GrpcListener:
     """One address that speaks some dialects over gRPC.
 
-    `descriptors` is the protobuf pool that reflection reads, with what the dialects speak; `names` are what routes call
+    `descriptors` is the protobuf pool with what the dialects, health and reflection speak; `names` are what routes call
     it, `auth` is what it wants of callers, "" what all ports do. With `request_ids` every call's trailing metadata has
     an id, and not only those of callers who sent one. `speak` makes what speaks gRPC.
     """
@@ -39,7 +39,7 @@ class GrpcListener:
         service: Service,
         dialects: Sequence[Dialect],
         bounds: Bounds,
-        descriptors: Any = None,
+        descriptors: Any,
         names: tuple[str, ...] = (),
         *,
         tls: TlsFiles | None = None,
@@ -80,7 +80,7 @@ class GrpcListener:
     def _handlers(self) -> Handlers:
         services = {name.split("/")[1] for name in self._methods}
         return {
-            **Health(self._service, self._reader, self._auth).handlers(),
+            **Health(self._service, self._descriptors, self._reader, self._auth).handlers(),
             **Reflection(services, self._descriptors, self._reader, self._service, self._auth).handlers(),
             **self._methods,
         }

@@ -304,31 +304,38 @@ class HttpListener:
         """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
         endpoint = match.endpoint
         limits = self.limits
+        headers = exchange.headers
+        request_id = headers.get(REQUEST_ID)
+        if request_id is not None or self._request_ids:
+            if request_id is None or not is_valid(request_id):
+                request_id = new_id()
+            exchange.request_id = request_id
+        peer = exchange.peer
+        body: Buffer = b""
+        deadline = None
+        try:
+            deadline = _deadline(exchange)
+            body = await exchange.read(self._limit_of(headers))
+            if timeout_ms:
+                deadline = min(deadline or math.inf, time.monotonic() + timeout_ms / 1000)
+        except GatewayError as error:
+            endpoint = _refusing(endpoint, error)
         call = Call(
-            b"",
+            body,
             exchange.method,
             exchange.target,
-            exchange.headers,
+            headers,
             "http",
             match.args,
-            None,
+            deadline,
             limits.max_body_bytes,
             limits.max_binary_bytes,
             limits.max_json_depth,
             listener=self._names,
-            peer=exchange.peer,
+            peer=peer,
             auth=self._auth,
+            request_id=request_id or "",
         )
-        given = exchange.headers.get(REQUEST_ID)
-        if given is not None or self._request_ids:
-            call.request_id = exchange.request_id = given if given is not None and is_valid(given) else new_id()
-        try:
-            call.deadline = _deadline(exchange)
-            call.body = await exchange.read(self._limit_of(exchange.headers))
-            if timeout_ms:
-                call.deadline = min(call.deadline or math.inf, time.monotonic() + timeout_ms / 1000)
-        except GatewayError as error:
-            endpoint = _refusing(endpoint, error)
         return call, endpoint
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from aio_port import AioServer
 from waiting import until
 
+from tensorgate.adapters.protobuf.messages import pool
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
@@ -168,7 +169,9 @@ async def toy_port(
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
     service.started = True
     bounds = Bounds(LIMIT, metadata, streams, connections)
-    listener = GrpcListener(service, [make_dialect()], bounds, speak=GrpcServer if lane else AioServer, **options)
+    listener = GrpcListener(
+        service, [make_dialect()], bounds, pool(), speak=GrpcServer if lane else AioServer, **options
+    )
     toy = Toy(model, service, listener, lane)
     toy.port = await listener.start("127.0.0.1", 0)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from tensorgate.backends.execution import instances, memory
+from tensorgate.backends.execution import gpu, instances
 from tensorgate.backends.execution.device import CudaDevice
 from tensorgate.backends.execution.instances import load_instances
 from tensorgate.backends.onnx import backend as onnx_runtime
@@ -129,11 +129,11 @@ class Arena:
 def test_a_model_without_room_is_told_with_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The provider gets the limit; the failed load is RESOURCE_EXHAUSTED to whoever asked for it."""
     (tmp_path / "model.onnx").write_bytes(b"")
-    gpu = object.__new__(CudaDevice)
-    gpu.name, gpu.index, gpu.stream_pointer = "cuda:1", 1, 77  # type: ignore[misc]
+    device = object.__new__(CudaDevice)
+    device.name, device.index, device.stream_pointer = "cuda:1", 1, 77  # type: ignore[misc]
     monkeypatch.setattr(onnx_runtime, "_import_onnxruntime", lambda: Arena)
-    monkeypatch.setattr(onnx_runtime, "open_device", lambda wanted: gpu)
-    monkeypatch.setattr(memory, "read_gpu", lambda name: Gpu(name, "GPU-x", "H200", 80_000_000_000, 79_000_000_000))
+    monkeypatch.setattr(onnx_runtime, "open_device", lambda wanted: device)
+    monkeypatch.setattr(gpu, "read_gpu", lambda name: Gpu(name, "GPU-x", "H200", 80_000_000_000, 79_000_000_000))
     options = onnx_runtime.KIND.options()
     source = ModelSource("m", 1, tmp_path, "cuda:1", (), (), 0, options, threads=3, memory_limit_bytes=1 << 30)
     with pytest.raises(MemoryError) as caught:
