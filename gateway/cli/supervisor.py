@@ -124,20 +124,20 @@ class Supervisor:
         try:
             self._worker = os.fork()
             if not self._worker:
-                self._be_worker(parent)
+                self._run_worker(parent)
             if self._stopping:  # a signal arrived before they were blocked
                 os.kill(self._worker, signal.SIGTERM)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
 
-    def _be_worker(self, parent: int) -> NoReturn:
+    def _run_worker(self, parent: int) -> NoReturn:
         status: Any = 1
         try:
             signal.set_wakeup_fd(-1)
             for number in (*_FORWARDED, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-            _die_with(parent)
+            _end_with(parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
             status = self._work(dict(self._restarts), self._serves)
         except SystemExit as ended:
@@ -192,7 +192,7 @@ def _reason(status: int) -> str:
     return signal.Signals(-status).name if known else f"signal_{-status}"
 
 
-def _die_with(parent: int) -> None:
+def _end_with(parent: int) -> None:
     """Get SIGTERM when the parent dies. Only Linux supports it; elsewhere the orphan goes on."""
     if not sys.platform.startswith("linux"):
         return

@@ -387,7 +387,7 @@ def catalog_diff(
         before = state.stored if state is not None and state.wanted else None
         try:
             config = catalog.read(name)
-            if before is not None and before.given and _data(catalog, name) == _data(own, name):
+            if before is not None and before.given and _model_data(catalog, name) == _model_data(own, name):
                 wanted[name] = before.config  # a caller's configuration stands until the file's is another
                 continue
             wanted[name] = config
@@ -410,11 +410,11 @@ def catalog_diff(
 def differs(catalog: Catalog, own: Catalog) -> bool:
     """Whether any model's configuration differs between two catalogs. Raises OSError."""
     names = catalog.names()
-    return set(names) != set(own.names()) or any(_data(catalog, name) != _data(own, name) for name in names)
+    return set(names) != set(own.names()) or any(_model_data(catalog, name) != _model_data(own, name) for name in names)
 
 
-def _data(catalog: Catalog, name: str) -> Any:
+def _model_data(catalog: Catalog, name: str) -> Any:
     try:
-        return catalog.read(name).model_dump(mode="json")
+        return model_data(catalog.read(name))
     except (ModelNotFound, ValueError, OSError) as error:
         return error_line(error)
