@@ -138,7 +138,7 @@ ANSWERS: Final[dict[type[GatewayError], TfsFailure]] = {
     errors.ModelControlOff: TfsFailure(
         Code.FAILED_PRECONDITION,
         "Models are not loaded and unloaded by callers here: the configuration needs"
-        " model_control: {mode: explicit, model_roots: [...]}, or mode poll",
+        " model_control: {{mode: explicit, model_roots: [...]}}, or mode poll",
     ),
     errors.ModelNotStored: TfsFailure(Code.NOT_FOUND, "Could not find base path of model {0.model}"),
     errors.LoadRefused: TfsFailure(Code.INVALID_ARGUMENT, "Model {0.model} cannot be loaded: {0.reason}"),
