@@ -34,13 +34,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from tensorgate.backends.execution.device import open_device
+from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.python.user_class import load_class
-from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
+from tensorgate.gateway.contract.backend import Backend, BackendKind, Described, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.canonical import Sequence as RequestSequence
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, ShapeMismatch
@@ -144,14 +144,14 @@ class PythonOptions(Options):
     """Nothing beyond what every model has."""
 
 
-class PythonBackend:
+class PythonBackend(Backend):
     """One instance of a user's class.
 
     Raises ValueError if the file has no such class or the YAML declares no inputs or outputs.
     """
 
+    device: Device
     inline = False  # how long a user's code takes is nobody's to predict
-    in_flight = 1
     any_shape = True
     sees_requests = True
     platform = "python"
@@ -176,7 +176,6 @@ class PythonBackend:
         self._name = source.name
         self._specs = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
         infer = self._model.infer
-        self.runs_on: Literal["thread", "loop"] = "thread"
         if inspect.iscoroutinefunction(infer) or inspect.isasyncgenfunction(infer):
             self.runs_on = "loop"
         self.decoupled = inspect.isgeneratorfunction(infer) or inspect.isasyncgenfunction(infer)

@@ -149,7 +149,7 @@ async def _admit(service: Service, rpc: Rpc, auth: str, *, health: bool) -> Call
     if service.gate is None:
         return None
     try:
-        return service.gate.check_house(rpc.headers, rpc.peer, auth, health=health)
+        return service.gate.check_builtin(rpc.headers, rpc.peer, auth, health=health)
     except Unauthenticated as error:
         await rpc.fail(Reply(b"", grpc_code=Code.UNAUTHENTICATED, message=str(error)))
 

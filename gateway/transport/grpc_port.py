@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.listeners import TlsFiles
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import Code

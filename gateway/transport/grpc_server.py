@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.listeners import TlsFiles
 from tensorgate.gateway.telemetry.connection_metrics import Counts
 from tensorgate.gateway.transport.certificates import HTTP2, Certificates
 from tensorgate.gateway.transport.grpc_call import WINDOW_BYTES

@@ -55,11 +55,11 @@ def toy() -> Dialect:
 
     def decode(call: Call, resolve: Resolve) -> ServerLive:
         size = len(call.body)
-        call.notes["size"] = size
+        call.notes["size"] = str(size)
         raise GatewayError(f"{size} bytes")
 
     def encode_error(error: GatewayError, call: Call) -> Reply:
-        return Reply(str(call.notes["size"]).encode())
+        return Reply(call.notes["size"].encode())
 
     endpoint = Endpoint("", "size", decode, lambda answer, question: Reply(b""), encode_error)
 
