@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tensorgate.adapters.importers import grps_config
-from tensorgate.adapters.importers.common import Imported, Server, document
+from tensorgate.adapters.importers.common import Imported, ImportedServer, document
 from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags, read_server, table
 from tensorgate.adapters.importers.triton_repository import model_folders, read_model
 
@@ -77,7 +77,9 @@ def from_grps(server_file: Path, inference_file: Path, output: Path | None, say:
     return _from_server(lambda: grps_config.read_server(server_file, inference_file), title, output, say, complain)
 
 
-def _from_server(read: Callable[[], Server], title: Sequence[str], output: Path | None, say: Say, complain: Say) -> int:
+def _from_server(
+    read: Callable[[], ImportedServer], title: Sequence[str], output: Path | None, say: Say, complain: Say
+) -> int:
     """Report what became of everything, and write the file, with absolute paths. Returns the exit status."""
     try:
         server = read()
