@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tensorgate.adapters.importers import grps_config
-from tensorgate.adapters.importers.common import Imported, Server, document
+from tensorgate.adapters.importers.common import Imported, ImportedServer, document
 from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags, read_server, table
 from tensorgate.adapters.importers.triton_repository import model_folders, read_model
 
@@ -78,7 +78,7 @@ def from_grps(server_file: Path, inference_file: Path, output: Path | None, writ
 
 
 def _from_server(
-    read: Callable[[], Server], title: Sequence[str], output: Path | None, write: Print, warn: Print
+    read: Callable[[], ImportedServer], title: Sequence[str], output: Path | None, write: Print, warn: Print
 ) -> int:
     """Report every note, and write the file, with absolute paths. Returns the exit status."""
     try:

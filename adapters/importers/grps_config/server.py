@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import Server, flow
+from tensorgate.adapters.importers.common import ImportedServer, flow
 from tensorgate.adapters.importers.grps_config.dag import read_dag
 from tensorgate.adapters.importers.grps_config.models import Named, read_models
 from tensorgate.adapters.importers.grps_config.tree import Item, read_tree
@@ -36,7 +36,7 @@ class _Ports:
     numbers: Sequence[int]
 
 
-def read_server(server: Path, inference: Path) -> Server:
+def read_server(server: Path, inference: Path) -> ImportedServer:
     """Raises ValueError or OSError for a file that cannot be read, or with which grps would not start."""
     settings, tree = read_tree(server), read_tree(inference)
     interface = settings.member("interface").mapping()
@@ -54,7 +54,7 @@ def read_server(server: Path, inference: Path) -> Server:
     if ports.framework == "http+brpc":
         options["http_status"] = "always_200"
     sections = [*_listeners(ports), *_sections(options, models)]
-    return Server(sections, [each.imported for each in models], [*settings.file.notes, *tree.file.notes])
+    return ImportedServer(sections, [each.imported for each in models], [*settings.file.notes, *tree.file.notes])
 
 
 def _ports(interface: Item) -> _Ports:
