@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 from tensorgate.gateway.contract.canonical import InferRequest
-from tensorgate.gateway.wire.eager_start import tell_task
+from tensorgate.gateway.wire.eager_start import on_task
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class RemoteCancellation:
 
     async def wait(self, work: Awaitable[T]) -> T:
         """What becomes of it. Raises Left as soon as nobody waits."""
-        tell_task(self._work_in)
+        on_task(self._work_in)
         try:
             return await work
         except asyncio.CancelledError:

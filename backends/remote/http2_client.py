@@ -21,20 +21,20 @@ from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.eager_start import in_task
-from tensorgate.gateway.wire.grpc_messages import TooLarge, prefix
+from tensorgate.gateway.wire.grpc_messages import MessageTooLarge, message_prefix
 from tensorgate.gateway.wire.http2 import Http2
 from tensorgate.gateway.wire.http2_frames import (
     CANCEL,
     END_STREAM,
     ENHANCE_YOUR_CALM,
-    LARGEST_FRAME,
-    MAX_STREAMS,
-    MOST,
+    MAX_CONCURRENT_STREAMS,
+    MAX_FRAME_BYTES,
+    MAX_INT31,
     PREFACE,
     REFUSED_STREAM,
     RST_STREAM,
     STREAM_BYTES,
-    BadFrame,
+    Http2ConnectionError,
     short_frame,
 )
 
@@ -54,17 +54,17 @@ class Refused(Exception):
     """The server has not looked at the request, and will not."""
 
 
-class Link(Http2[Exchange]):
+class Link(Http2[Exchange], asyncio.BufferedProtocol):
     """See above. `ready` is done once the server has said its settings, `usable` is whether calls may begin, `closed`
     whether all is over; answers have at most `max_bytes`.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        super().__init__(LARGEST_FRAME)
         self._loop = asyncio.get_running_loop()
+        super().__init__(MAX_FRAME_BYTES, self._loop.call_soon)
         self._max_bytes = max_bytes
         self._next = 1
-        self._max_calls = MOST
+        self._max_calls = MAX_INT31
         self._room = asyncio.Event()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.usable = False
@@ -92,14 +92,14 @@ class Link(Http2[Exchange]):
         if not self.usable:
             raise Refused
         number, self._next = self._next, self._next + 2
-        if self._next >= MOST:
+        if self._next >= MAX_INT31:
             self.usable = False
         exchange = Exchange(self, number, self._max_bytes, streams=streams)
         if until is not None:
             exchange.timer = self._loop.call_at(until, self._expire, exchange)
         self._streams[number] = exchange
         size = sum(map(len, parts))
-        self._send(exchange, self.headers(number, block), parts, size, prefix(size))
+        self.send_message(exchange, self.headers_frame(number, block), parts, size, message_prefix(size))
         return exchange
 
     def _expire(self, exchange: Exchange) -> None:
@@ -109,11 +109,11 @@ class Link(Http2[Exchange]):
     def abandon(self, exchange: Exchange) -> None:
         """Nobody waits for the answer any more: the server may stop."""
         if exchange.number in self._streams:
-            self._write(short_frame(RST_STREAM, exchange.number, CANCEL))
-            self._forget(exchange.number)
+            self.write(short_frame(RST_STREAM, exchange.number, CANCEL))
+            self._close_stream(exchange.number)
 
-    def _forget(self, number: int) -> Exchange | None:
-        exchange = super()._forget(number)
+    def _close_stream(self, number: int) -> Exchange | None:
+        exchange = super()._close_stream(number)
         if exchange is not None and exchange.timer is not None:
             exchange.timer.cancel()
         self._room.set()
@@ -141,7 +141,7 @@ class Link(Http2[Exchange]):
         """Calls that are under way end."""
         self._end("closed")
 
-    def _break(self, error: BadFrame) -> None:
+    def on_connection_error(self, error: Http2ConnectionError) -> None:
         self._end(f"no HTTP/2 of gRPC: {error}")
 
     def _end(self, why: str) -> None:
@@ -151,24 +151,24 @@ class Link(Http2[Exchange]):
             self.ready.exception()  # it may be that nobody waits any more
         transport, self._transport = self._transport, None
         for exchange in [*self._streams.values()]:
-            self._forget(exchange.number)
+            self._close_stream(exchange.number)
             exchange.finish(Lost(why))
         self._room.set()
         if transport is not None:
             transport.abort()
 
-    def _take_settled(self, values: Mapping[int, int]) -> None:
-        self._max_calls = values.get(MAX_STREAMS, self._max_calls)
+    def on_settings(self, values: Mapping[int, int]) -> None:
+        self._max_calls = values.get(MAX_CONCURRENT_STREAMS, self._max_calls)
         self._room.set()
         if not self.ready.done():
             self.usable = True
             self.ready.set_result(None)
 
-    def _take_leave(self, last: int) -> None:
+    def on_goaway(self, last: int) -> None:
         """No new calls; those after the last that the server has looked at may be made again."""
         self.usable = False
         for exchange in [exchange for number, exchange in self._streams.items() if number > last]:
-            self._forget(exchange.number)
+            self._close_stream(exchange.number)
             exchange.finish(_refusal(exchange))
         self._room.set()
         if not self._streams:
@@ -176,7 +176,7 @@ class Link(Http2[Exchange]):
 
     # ---------------------------------------------------------------------------------------------------------- answers
 
-    def _take_block(self, number: int, flags: int, block: bytes) -> None:
+    def on_headers(self, number: int, flags: int, block: bytes) -> None:
         headers = hpack.decode(block)
         exchange = self._streams.get(number)
         if exchange is None:
@@ -189,7 +189,7 @@ class Link(Http2[Exchange]):
             exchange.headers = headers
             self._give_up(exchange, exchange.outcome({}))
 
-    def _take_messages(self, stream: Exchange, messages: list[tuple[bytes, bool]]) -> None:
+    def on_messages(self, stream: Exchange, messages: list[tuple[bytes, bool]]) -> None:
         for body, compressed in messages:
             if compressed:
                 self._give_up(stream, failed(Code.INTERNAL, "the answer is compressed, which was not offered"))
@@ -202,7 +202,7 @@ class Link(Http2[Exchange]):
                 continue
             return
 
-    def _take_end(self, stream: Exchange) -> None:
+    def on_end(self, stream: Exchange) -> None:
         self._take_last(stream, {})
 
     def _take_last(self, exchange: Exchange, trailers: Mapping[str, str]) -> None:
@@ -211,18 +211,18 @@ class Link(Http2[Exchange]):
         if exchange.unsent:
             self.abandon(exchange)
         else:
-            self._forget(exchange.number)
+            self._close_stream(exchange.number)
 
-    def _take_reset(self, stream: Exchange, code: int) -> None:
+    def on_reset(self, stream: Exchange, code: int) -> None:
         if code == REFUSED_STREAM and stream.headers is None:
             stream.finish(Refused())
         else:
             text = f"the server ended the call with error {code}"
             stream.finish(failed(_RESET_CODES.get(code, Code.INTERNAL), text))
 
-    def _refuse(self, stream: Exchange, error: Exception) -> None:
-        if isinstance(error, TooLarge):
-            text = TOO_LARGE.format(size=error.size, most=error.most)
+    def on_stream_error(self, stream: Exchange, error: Exception) -> None:
+        if isinstance(error, MessageTooLarge):
+            text = TOO_LARGE.format(size=error.size, most=error.limit)
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, text))
         elif isinstance(error, MemoryError):
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, "there is no memory for the answer"))
@@ -237,13 +237,13 @@ class Link(Http2[Exchange]):
     def open_window(self, exchange: Exchange) -> None:
         """The server may send as much of the answers as there is a place for."""
         number = exchange.number
-        lacking = exchange.incoming.lacking
-        coming = exchange.granted
-        if self._data is not None and self._data[0] == number:
-            coming += self._left
-        short = max(lacking, exchange.wanted()) - coming
-        if (short >= _LITTLE_BYTES or lacking > coming) and number in self._streams:
-            self._grant(exchange, short)
+        missing = exchange.incoming.missing
+        coming = exchange.receive_window
+        if self._data_frame is not None and self._data_frame[0] == number:
+            coming += self._data_left
+        short = max(missing, exchange.wanted()) - coming
+        if (short >= _LITTLE_BYTES or missing > coming) and number in self._streams:
+            self.grant(exchange, short)
 
 
 def _refusal(exchange: Exchange) -> Exception:

@@ -15,7 +15,7 @@ from typing import Final
 
 from tensorgate.gateway.config import Cors
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
-from tensorgate.gateway.transport.http_exchange import Exchange
+from tensorgate.gateway.transport.http_exchange import HttpExchange
 
 _ALLOW: Final = "Access-Control-Allow-Origin"
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
@@ -35,14 +35,14 @@ class CrossOrigin:
             "Access-Control-Max-Age": str(config.max_age_seconds),
         }
 
-    def preflight(self, exchange: Exchange) -> Reply | None:
+    def preflight(self, exchange: HttpExchange) -> Reply | None:
         """The answer to a browser that asks whether it may ask; None to any other request."""
         if exchange.method != "OPTIONS" or "access-control-request-method" not in exchange.headers:
             return None
         allowed = self._allowed(exchange.headers)
         return Reply(b"", 204 if allowed else 403, {"Vary": "Origin", **(self._preflight | allowed if allowed else {})})
 
-    def wrapped(self, exchange: Exchange) -> Exchange:
+    def wrapped(self, exchange: HttpExchange) -> HttpExchange:
         """The request, whose replies a page of an allowed origin may read."""
         allowed = self._allowed(exchange.headers)
         return (
@@ -82,7 +82,7 @@ def foreign_origin(headers: Mapping[str, str], named: Container[str]) -> str | N
 class _Readable:
     """An exchange that adds headers to its replies, unless the dialect has its own."""
 
-    def __init__(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
+    def __init__(self, exchange: HttpExchange, headers: Mapping[str, str]) -> None:
         self._exchange = exchange
         self._headers = headers
         self.method = exchange.method

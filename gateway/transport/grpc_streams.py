@@ -35,7 +35,7 @@ class Stopping(Exception):
     """The server stops, and waits for no client's next word."""
 
 
-class Reader:
+class MessageReader:
     """Waits for clients' next messages, on all streams of a server; when that stops, nobody waits any more."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _Ended(Exception):
         self.reply = reply
 
 
-class Chat:
+class BidiCall:
     """One bidirectional call."""
 
     def __init__(self, service: Service, dialect: str, endpoint: Endpoint, rpc: Rpc) -> None:
@@ -92,7 +92,7 @@ class Chat:
         self._last_ended = asyncio.Event()
         self._last_ended.set()
 
-    async def run(self, reader: Reader, call_of: Callable[[bytes], Call]) -> None:
+    async def run(self, reader: MessageReader, call_of: Callable[[bytes], Call]) -> None:
         """Until the client has said its last word and everything is answered. Whoever cancels it cancels all of it."""
         ended: Reply | None = None
         try:
@@ -108,7 +108,7 @@ class Chat:
         if ended is not None:
             await self._rpc.fail(ended)
 
-    async def _listen(self, reader: Reader, call_of: Callable[[bytes], Call], tasks: asyncio.TaskGroup) -> None:
+    async def _listen(self, reader: MessageReader, call_of: Callable[[bytes], Call], tasks: asyncio.TaskGroup) -> None:
         while True:
             await self._room.acquire()
             body = await reader.next(self._rpc)
