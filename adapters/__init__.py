@@ -1,6 +1,6 @@
 """The dialects that the gateway speaks, each imported only when a configuration wants it.
 
-A new dialect is one module here, one line in DIALECTS, and its cases below tests/adapters.
+A new dialect is one folder here, one line in DIALECTS, and its cases below tests/adapters.
 """
 
 DIALECTS = {
@@ -8,13 +8,3 @@ DIALECTS = {
     "tf_serving": "tensorgate.adapters.tf_serving:KIND",
     "grps": "tensorgate.adapters.grps:KIND",
 }
-
-CLIENTS = {
-    ("open_inference", "grpc"): "tensorgate.adapters.open_inference.proto_client:GrpcClient",
-    ("open_inference", "http"): "tensorgate.adapters.open_inference.client:HttpClient",
-    ("tf_serving", "grpc"): "tensorgate.adapters.tf_serving.proto_client:GrpcClient",
-    ("tf_serving", "http"): "tensorgate.adapters.tf_serving.client:HttpClient",
-    ("grps", "grpc"): "tensorgate.adapters.grps.proto_client:GrpcClient",
-    ("grps", "http"): "tensorgate.adapters.grps.client:HttpClient",
-}
-"""The other side of the dialects, by dialect and transport: for models that other servers compute."""

@@ -51,9 +51,9 @@ def failure(code: Code, text: str) -> GatewayError:
     return _KINDS.get(code, ModelFailed)(text or code.name)
 
 
-def http_failure(reply: Reply) -> GatewayError:
-    """An HTTP answer that is no success: its status tells the kind, `error` in its JSON the text."""
-    return failure(_CODES.get(reply.http_status, Code.INTERNAL), http_text(reply))
+def http_failure(reply: Reply, text: str = "") -> GatewayError:
+    """An HTTP answer that is no success: its status tells the kind, `error` in its JSON the text if none is given."""
+    return failure(_CODES.get(reply.http_status, Code.INTERNAL), text or http_text(reply))
 
 
 def http_text(reply: Reply) -> str:

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import importlib.metadata
 import platform
 import socket
 import sys
@@ -20,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.adapters import CLIENTS, DIALECTS
+from tensorgate import __version__
+from tensorgate.adapters import DIALECTS
 from tensorgate.adapters.importers.triton_repository import read_model
 from tensorgate.adapters.open_inference.model_override import translate
 from tensorgate.adapters.protobuf import messages as descriptors
@@ -43,21 +43,28 @@ from tensorgate.gateway.config import (
     load_text,
     model_validator,
 )
-from tensorgate.gateway.contract.backend import Gpu, ModelSource
+from tensorgate.gateway.contract.backend import BackendKind, Gpu, ModelSource
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView
-from tensorgate.gateway.contract.dialect import Dialect, Resolve
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind, Resolve
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.contract.upstream import Await, MakeClient
+from tensorgate.gateway.contract.upstream import Await
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
-from tensorgate.gateway.models.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
+from tensorgate.gateway.models.catalog import (
+    Catalog,
+    Catalogs,
+    FolderCatalog,
+    ReadFolder,
+    Validate,
+    YamlCatalog,
+    folder_reader,
+)
 from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
-from tensorgate.gateway.models.model_folder import folder_reader
-from tensorgate.gateway.models.reload import ReloadActions, Reloads
+from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
@@ -68,12 +75,12 @@ from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.tf_serving_metrics import TfServingMetrics
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
-from tensorgate.gateway.page import SHELLS, pages
+from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.routing.router import Router
-from tensorgate.gateway.security.admin import AdminKey
-from tensorgate.gateway.security.authorizer import gate_of
+from tensorgate.gateway.security.auth import AdminKey
+from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.tracing import TraceFile, Tracing
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
@@ -97,16 +104,15 @@ _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
 
 
-def version() -> str:
-    try:
-        return importlib.metadata.version(NAME)
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"
-
-
 def registries() -> Registries:
     """The three tables with their lines imported. None of these modules imports a heavy library by itself."""
-    return Registries(_imported(DIALECTS), _imported(BACKENDS), _imported(OPS), user_ops.load)
+    dialects: dict[str, DialectKind] = _imported(DIALECTS)
+    backends: dict[str, BackendKind] = _imported(BACKENDS)
+    asked = tuple(name for name, kind in dialects.items() if kind.http_client or kind.grpc_client)
+    for name, kind in backends.items():
+        if kind.options_by_dialects is not None:
+            backends[name] = replace(kind, options=kind.options_by_dialects(asked))
+    return Registries(dialects, backends, _imported(OPS), user_ops.load)
 
 
 def _imported(table: dict[str, str]) -> dict[str, Any]:
@@ -114,15 +120,9 @@ def _imported(table: dict[str, str]) -> dict[str, Any]:
 
 
 def _attribute(line: str) -> Any:
-    """ "adapters.grps:KIND" -> that object"""
+    """ "package.module:NAME" -> that object"""
     module, _, name = line.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def client_of(dialect: str, transport: str) -> MakeClient | None:
-    """What makes the clients of servers that speak a dialect, imported when a model wants one."""
-    line = CLIENTS.get((dialect, transport))
-    return None if line is None else _attribute(line)
 
 
 def _placement(config: ModelConfig) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def loader(
         source = replace(
             model_source(config, name, version, path),
             resolve=resolve,
-            clients=client_of,
+            clients=kinds.client,
             on_loop=on_loop,
             threads=threads,
         )
@@ -189,7 +189,7 @@ def _repository(
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         runs_code=lambda model: kinds.backends[model.backend].runs_code,
-        forget=metrics.forget,
+        forget_metrics=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
         cache=cache or ResponseCache(),
@@ -256,7 +256,7 @@ class App:
         self.tracing = _tracing(config)
         triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         self.observer = _observer(config)
-        self.vitals = ProcessMetrics(version(), lambda: self.service.ready, self.observer)
+        self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, lambda: self.reloads.collect()]
         self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
@@ -271,22 +271,23 @@ class App:
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
         )
-        self.reloads = Reloads(config, models, self.repository, steps)
+        self.reloads = Reloader(config, models, self.repository, steps)
         options = config.dialects()
-        grps: Any = options.get("grps")
-        self.router = Router(config, self.repository, getattr(grps, "default_model", None), _qualified_by_grps)
+        self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        spoken = self.dialects.values()
+        default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
+        self.router = Router(config, self.repository, default_model, lambda view: _alias(spoken, view))
         memory = _shared_memory(config)
-        description = ServerDescription(NAME, version(), _told_to_callers(config), memory.works)
+        description = ServerDescription(NAME, __version__, _told_to_callers(config), memory.works)
         self.monitor = TimeSeries(self.metrics, self._gpus)
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
         )
         self.service.observer = self.observer
         self.service.trim = trim_memory
-        self.service.online = bool(getattr(grps, "initially_online", False))
-        self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
-        about = (NAME, version())
+        about = (NAME, __version__)
         self.overview = Status(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._following: asyncio.Future[None] | None = None
@@ -323,7 +324,7 @@ class App:
         gated = (config.auth, config.rate_limits, config.limits.max_elements)
         if gated != self._gated:  # else what was counted of callers goes on
             self._gated = gated
-            self.service.gate, self.router.access = gate_of(config, self.router.models_behind)
+            self.service.gate, self.router.access = authorizer_of(config, self.router.models_behind)
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
@@ -383,7 +384,7 @@ class App:
         self.reloads.loaded.set()
         if self.config.reload.watch:
             self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
-        self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
+        self._trying = asyncio.ensure_future(self.repository.keep_retrying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
 
@@ -494,11 +495,8 @@ class App:
         and asks for a key.
         """
         metrics = {"/metrics", self.config.metrics.tf_serving_path}
-        return {
-            path: "metrics" if path in metrics else "page"
-            for path in pages
-            if path not in ("/healthz", "/readyz", "/admin/reload", *SHELLS)
-        }
+        open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(self.dialects.values())}
+        return {path: "metrics" if path in metrics else "page" for path in pages if path not in open_to_all}
 
     async def _listen_http(
         self,
@@ -578,11 +576,9 @@ def _told_to_callers(config: Config) -> dict[str, Any]:
     return {section: said for section, said in config.plain().items() if section not in ("auth", "rate_limits")}
 
 
-def _qualified_by_grps(view: ModelView) -> str | None:
-    """What grps' callers call a model whose versions are texts to them."""
-    options: Any = view.mappings.get("grps")
-    name: str | None = options.qualified(view.name) if options else None
-    return name
+def _alias(dialects: Iterable[Dialect], view: ModelView) -> str | None:
+    """The qualified name that a dialect gives to a model, the first one's that does."""
+    return next((name for dialect in dialects if (name := dialect.alias(view)) is not None), None)
 
 
 def _tracing(config: Config) -> Tracing:
@@ -600,7 +596,7 @@ def _observer(config: Config) -> Observer | None:
     file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None
     if wanted is not None and file is not None:
         log = AccessLog(wanted, file)
-    spans = Spans(config.opentelemetry, version()) if config.opentelemetry is not None else None
+    spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None
     return Observer(log, file, spans) if log is not None or spans is not None else None
 
 

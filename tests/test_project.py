@@ -41,7 +41,7 @@ def test_every_package_is_installed() -> None:
 
 
 def test_heavy_libraries_are_imported_only_when_a_model_asks_for_them() -> None:
-    heavy = "{'onnxruntime', 'cupy', 'onnx', 'tensorflow'}"
+    heavy = "{'onnxruntime', 'cupy', 'onnx', 'tensorflow', 'torch', 'grpc'}"
     code = f"import sys, tensorgate.gateway.app as a; a.registries(); print(sorted({heavy} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"

@@ -12,13 +12,13 @@ import numpy as np
 from tensorgate.adapters.grps.number_text import compact
 from tensorgate.adapters.grps.tensors import Array, row_of
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Sample
+from tensorgate.gateway.contract.dialect import SampleRequest
 from tensorgate.gateway.contract.tensor import BYTES
 
 _LONGEST: Final = 16_000  # characters that one still pastes into a shell
 
 
-def sample(view: ModelView) -> Sample | None:
+def sample(view: ModelView) -> SampleRequest | None:
     """An ndarray for a model of one FP32 input, str_data for one of a single text, else gtensors; None without
     example inputs, or if grps cannot carry them, or if nobody would paste them.
     """
@@ -32,7 +32,7 @@ def sample(view: ModelView) -> Sample | None:
     if "ndarray" in body and first is not None and first.dtype == np.float32:
         query += "&return-ndarray=true"
     text = json.dumps(body)
-    return Sample(f"/grps/v1/infer/predict?{query}", text, "application/json") if len(text) <= _LONGEST else None
+    return SampleRequest(f"/grps/v1/infer/predict?{query}", text, "application/json") if len(text) <= _LONGEST else None
 
 
 def _body(inputs: Mapping[str, Array]) -> dict[str, Any] | None:

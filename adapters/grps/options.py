@@ -62,8 +62,7 @@ class GrpsOptions(Options):
     the C++ server does, so that clients which treat any other status as a broken transport still see the envelope.
 
     `offline_grpc_code` is what CheckReadiness says over gRPC while offline: 503, as over HTTP, or the Python server's
-    403. `initially_online` and `default_model` (a public name, the answer to an empty model) are the composition
-    root's.
+    403. `default_model` is a public name, the answer to an empty model.
     """
 
     http_status: Literal["mirror", "always_200"] = "mirror"

@@ -23,7 +23,7 @@ _SERVICE: Final = "/grps.protos.v1.GrpsService/"
 _SUCCESS: Final = 200
 
 
-class GrpcClient:
+class GrpsGrpcClient:
     """See Client."""
 
     transport: Final = "grpc"

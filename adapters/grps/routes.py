@@ -13,11 +13,10 @@ from tensorgate.adapters.grps.errors import METADATA_TABLE, encode_error, encode
 from tensorgate.adapters.grps.example import sample
 from tensorgate.adapters.grps.metadata import decode_model, model_text, server_text
 from tensorgate.adapters.grps.monitor import decode_series, encode_series
-from tensorgate.adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl
+from tensorgate.adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl, mapping_of
 from tensorgate.adapters.grps.proto_routes import grpc_endpoints
-from tensorgate.adapters.grps.request import decode_predict
+from tensorgate.adapters.grps.request import STREAMING, asks_for_stream, decode_predict
 from tensorgate.adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
-from tensorgate.adapters.grps.streaming import STREAMING, asks_for_stream
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
@@ -48,6 +47,10 @@ def make(options: GrpsOptions) -> Dialect:
         grpc=grpc_endpoints(options),
         paths=(own.path,) if own else (),
         unreadable=encode_unreadable,
+        page_paths=(f"{PREFIX}/monitor/metrics",),
+        default_model=options.default_model,
+        alias=lambda view: mapping_of(view).qualified(view.name),
+        initially_online=options.initially_online,
     )
 
 

@@ -9,12 +9,14 @@ are the other side. Source: the Open Inference Protocol; where it is silent, Tri
 
 from __future__ import annotations
 
+from tensorgate.adapters.open_inference.client import HttpClient
 from tensorgate.adapters.open_inference.example import sample
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
+from tensorgate.adapters.open_inference.proto_client import GrpcClient
 from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
 from tensorgate.adapters.open_inference.routes import match
-from tensorgate.adapters.open_inference.wire import HEADER_LENGTH
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 from tensorgate.gateway.contract.options import Options
 
@@ -36,4 +38,11 @@ def make(options: OpenInferenceOptions) -> Dialect:
     )
 
 
-KIND = DialectKind(options=OpenInferenceOptions, make=make, model_options=OpenInferenceModelOptions, uploads=True)
+KIND = DialectKind(
+    options=OpenInferenceOptions,
+    make=make,
+    model_options=OpenInferenceModelOptions,
+    uploads=True,
+    http_client=HttpClient,
+    grpc_client=GrpcClient,
+)

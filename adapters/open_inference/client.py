@@ -15,10 +15,11 @@ import numpy as np
 import orjson
 
 from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.generate_client import decode_event, encode_generate
 from tensorgate.adapters.open_inference.inputs import elements_of
-from tensorgate.adapters.open_inference.wire import HEADER_LENGTH
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.upstream import broken, http_failure, whole
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -31,7 +32,7 @@ _ANSWER: Final = "inference response"
 _MISSING: Final = frozenset({404, 405, 501})
 
 
-class HttpClient:
+class V2HttpClient:
     """See Client."""
 
     transport: Final = "http"
@@ -191,10 +192,7 @@ def _from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     """Integers are held to their range; a floating number may be null, as servers without a word for NaN write it."""
     dtype = DTYPES[datatype]
     if datatype == "BYTES":
-        texts = [text.encode() for text in _flat(data)]
-        array = np.empty(len(texts), object)
-        array[:] = texts
-        return array.reshape(shape)
+        return array_of([text.encode() for text in _flat(data)]).reshape(shape)
     if dtype.kind in "biu":
         return json_body.numbers(data, dtype).reshape(shape)
     return np.array(data, dtype).reshape(shape)

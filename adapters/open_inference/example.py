@@ -8,12 +8,12 @@ import orjson
 
 from tensorgate.adapters.open_inference.response import json_text
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Sample
+from tensorgate.gateway.contract.dialect import SampleRequest
 from tensorgate.gateway.contract.errors import EncodingFailed
 from tensorgate.gateway.contract.tensor import datatype_of
 
 
-def sample(view: ModelView) -> Sample | None:
+def sample(view: ModelView) -> SampleRequest | None:
     """Infer in JSON, or None where JSON cannot carry the inputs or one reply cannot carry the answers."""
     if view.decoupled or not view.example_inputs:
         return None
@@ -30,4 +30,4 @@ def sample(view: ModelView) -> Sample | None:
     except EncodingFailed:
         return None
     body = orjson.dumps({"inputs": inputs}, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return Sample(f"/v2/models/{quote(view.name, safe='')}/infer", body)
+    return SampleRequest(f"/v2/models/{quote(view.name, safe='')}/infer", body)

@@ -16,7 +16,7 @@ from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.cuts import Cuts
 from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.errors import shape_text, with_id
-from tensorgate.adapters.open_inference.members import array, fields_of, member, text, unsigned
+from tensorgate.adapters.open_inference.parameters import array, fields_of, member, text, unsigned
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
 from tensorgate.gateway.contract.memory import Memory

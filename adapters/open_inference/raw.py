@@ -7,6 +7,7 @@ directions, never copies, but for small ones on their way out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -89,3 +90,20 @@ def raw_of(array: Array) -> Buffer:
         return raw
     view: memoryview = array.ravel().view(np.uint8).data
     return view
+
+
+HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+"""How many bytes of a body are JSON; binary tensors follow them. Counted before any compression."""
+
+
+@dataclass(frozen=True, slots=True)
+class V2ReplyForm:
+    """`binary` names the outputs that go out as bytes behind the JSON, `coding` is the compression of the whole: gzip,
+    deflate or "".
+    """
+
+    binary: frozenset[str] = frozenset()
+    coding: str = ""
+
+
+PLAIN: Final = V2ReplyForm()

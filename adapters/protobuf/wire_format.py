@@ -75,6 +75,24 @@ def fields(body: Buffer, at: int, end: int, kind: str, most: int = MAX_FIELDS) -
         raise malformed(kind)
 
 
+def cut_out(body: Buffer, wanted: int, kind: str) -> tuple[bytes, list[memoryview]]:
+    """A message -> the same without the fields of the tag `wanted`, and the data of these, as views of it.
+
+    Raises InvalidArgument.
+    """
+    view = memoryview(body)
+    rest: list[memoryview] = []
+    found: list[memoryview] = []
+    kept = 0
+    for tag, begin, data, end in fields(body, 0, len(body), kind):
+        if tag == wanted:
+            rest.append(view[kept:begin])
+            found.append(view[data:end])
+            kept = end
+    rest.append(view[kept:])
+    return b"".join(rest), found
+
+
 def _skip(body: Buffer, at: int, end: int, tag: int, groups: list[int], kind: str) -> int:
     """Where the field ends that has this tag; `groups` are the numbers of those that are open."""
     match tag & 7:

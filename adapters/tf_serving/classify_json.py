@@ -20,9 +20,8 @@ from tensorgate.adapters.tf_serving.classify_regress import (
 )
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
 from tensorgate.adapters.tf_serving.example_json import JsonExamples, read_example
-from tensorgate.adapters.tf_serving.json_text import quote, show
-from tensorgate.adapters.tf_serving.model_ref import resolve_model
-from tensorgate.adapters.tf_serving.number_text import number_rows, number_texts
+from tensorgate.adapters.tf_serving.json_text import number_rows, number_texts, quote, show
+from tensorgate.adapters.tf_serving.model_spec import resolve_model
 from tensorgate.adapters.tf_serving.request_body import plain_body, read_object
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse

@@ -15,8 +15,9 @@ import numpy as np
 import orjson
 import pybase64
 
-from tensorgate.adapters.tf_serving.proto_types import BY_NUMBER, DATA_TYPES
-from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.tf_serving.data_types import BY_NUMBER, DATA_TYPES, TYPE_NAMES
+from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON
 from tensorgate.adapters.upstream import broken, http_failure, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -27,7 +28,7 @@ from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
-class HttpClient:
+class TfsHttpClient:
     """See Client."""
 
     transport: Final = "http"
@@ -147,9 +148,7 @@ def _array(value: Any, spec: TensorSpec) -> Array:
     texts = [value]
     for _ in shape:
         texts = [item for part in texts for item in part]
-    array = np.empty(len(texts), object)
-    array[:] = [_bytes(text) for text in texts]
-    return array.reshape(shape)
+    return array_of([_bytes(text) for text in texts]).reshape(shape)
 
 
 def _bytes(text: Any) -> bytes:

@@ -9,14 +9,14 @@ from urllib.parse import quote
 import numpy as np
 import pybase64
 
-from tensorgate.adapters.tf_serving.number_text import number_texts
+from tensorgate.adapters.tf_serving.json_text import number_texts
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Sample
+from tensorgate.gateway.contract.dialect import SampleRequest
 from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE
 
 
-def sample(view: ModelView) -> Sample | None:
+def sample(view: ModelView) -> SampleRequest | None:
     """`:predict`: by rows, or by columns where the inputs have no common number of rows.
 
     None without example inputs, for what JSON cannot carry (some dtypes, and the shape of an empty tensor), and for
@@ -30,7 +30,7 @@ def sample(view: ModelView) -> Sample | None:
     inputs = {name: np.asarray(view.example_inputs[spec.name]) for name, spec in signature.inputs.items()}
     if not inputs or any(not tensor.size or tensor.dtype in WITHOUT_JSON for tensor in inputs.values()):
         return None
-    return Sample(f"/v1/models/{quote(view.name, safe='')}:predict", json.dumps(_body(inputs)))
+    return SampleRequest(f"/v1/models/{quote(view.name, safe='')}:predict", json.dumps(_body(inputs)))
 
 
 def _body(inputs: dict[str, Tensor]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorgate.adapters.json.body import ARRAY, OBJECT, OutOfRange, as_double, length, members, numbers
 from tensorgate.adapters.protobuf.messages import message
-from tensorgate.adapters.tf_serving.example_tensors import KIND_DTYPES, Column, Feature, Kind, merge
+from tensorgate.adapters.tf_serving.example_tensors import KIND_DTYPES, Column, Examples, Feature, Kind, merge
 from tensorgate.adapters.tf_serving.json_text import utf8
 from tensorgate.adapters.tf_serving.tensors import decode_base64, is_base64, json_type
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -35,7 +35,7 @@ _INT64: Final = np.iinfo(np.int64)
 _UINT64: Final = np.iinfo(np.uint64)
 
 
-class JsonExamples:
+class JsonExamples(Examples):
     """Examples as `read_example` reads them."""
 
     def __init__(self, examples: list[dict[str, Value]], context: dict[str, Value] | None = None) -> None:
@@ -45,16 +45,11 @@ class JsonExamples:
     def __len__(self) -> int:
         return len(self._examples)
 
-    def vectors(self, names: Collection[str]) -> None:
-        """See Examples."""
-
     def columns(self, names: Collection[str]) -> list[Column]:
-        """See Examples."""
         shared = self._context
         return [[_feature(example.get(name, shared.get(name))) for example in self._examples] for name in names]
 
     def serialized(self) -> list[bytes]:
-        """See Examples."""
         return merge(_serialize(self._context), [_serialize(example) for example in self._examples])
 
 

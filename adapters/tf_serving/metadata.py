@@ -10,7 +10,7 @@ from typing import Any, Final
 from google.protobuf.json_format import MessageToDict
 
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
-from tensorgate.adapters.tf_serving.model_ref import model_ref, resolve_model
+from tensorgate.adapters.tf_serving.model_spec import model_ref, resolve_model
 from tensorgate.adapters.tf_serving.signature_def import signature_def
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView

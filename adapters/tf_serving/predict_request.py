@@ -16,12 +16,11 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 
 from tensorgate.adapters.json.body import ARRAY, length, members
-from tensorgate.adapters.json.envelope import Envelope, lone_array
+from tensorgate.adapters.json.cuts import Envelope, lone_array
 from tensorgate.adapters.tf_serving.example_proto import inputs_of
 from tensorgate.adapters.tf_serving.json_text import show
-from tensorgate.adapters.tf_serving.model_ref import resolve_model
+from tensorgate.adapters.tf_serving.model_spec import outputs_of, resolve_model, signature_of
 from tensorgate.adapters.tf_serving.request_body import max_depth, plain_body, read_object
-from tensorgate.adapters.tf_serving.signatures import outputs_of, signature_of
 from tensorgate.adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
@@ -62,7 +61,7 @@ _SEVERAL_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PredictForm:
     """What the encoder needs to answer in kind: whose names to use, and the row or the columnar format."""
 
     signature: Signature
@@ -123,7 +122,7 @@ def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors,
         outputs=outputs_of(view, signature),
         signature=signature.name,
         deadline=call.deadline,
-        wire=Asked(signature, rows),
+        wire=PredictForm(signature, rows),
     )
 
 

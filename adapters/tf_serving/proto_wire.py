@@ -22,7 +22,7 @@ from tensorgate.adapters.protobuf.wire_format import (
     too_large,
     varint,
 )
-from tensorgate.adapters.tf_serving.proto_types import CONTENT, STRINGS, WIDTHS
+from tensorgate.adapters.tf_serving.data_types import CONTENT, STRINGS, WIDTHS
 from tensorgate.gateway.contract.call import Buffer, MustOffload
 from tensorgate.gateway.contract.errors import InvalidArgument
 
@@ -46,7 +46,7 @@ class Unusual(Exception):
     """
 
 
-class Cut:
+class TensorCut:
     """What was cut out of one tensor: its content; runs of numbers by field, floats as bytes and all others as uint64
     or uint8; strings.
     """
@@ -59,10 +59,10 @@ class Cut:
         self.strings: list[bytes] = []
 
 
-NOTHING_CUT: Final = Cut()
+NOTHING_CUT: Final = TensorCut()
 
 
-def split(body: Buffer, *, in_thread: bool, tensors: int = INPUTS) -> tuple[bytes, dict[bytes, Cut]]:
+def split(body: Buffer, *, in_thread: bool, tensors: int = INPUTS) -> tuple[bytes, dict[bytes, TensorCut]]:
     """A PredictRequest -> the same without its tensors' data, and this, by the inputs' names; of another message, with
     the tag of its `tensors`.
 
@@ -85,9 +85,9 @@ class _Splitter:
         self._cuts_strings = len(body) > _STRINGS_STAY_BYTES
         self._strings_left = MAX_ELEMENTS
         self._runs_left = MAX_FIELDS
-        self._cuts: dict[bytes, Cut] = {}
+        self._cuts: dict[bytes, TensorCut] = {}
 
-    def split(self) -> tuple[bytes, dict[bytes, Cut]]:
+    def split(self) -> tuple[bytes, dict[bytes, TensorCut]]:
         view = self._view
         head: list[Buffer] = []
         kept = size = walked = 0
@@ -111,7 +111,7 @@ class _Splitter:
         """An entry of `inputs` without its tensor's data; the last of a name counts."""
         view = self._view
         key = b""
-        cut = Cut()
+        cut = TensorCut()
         rest: list[Buffer] = []
         known = 0
         for tag, begin, data, stop in fields(self._body, at, end, KIND):
@@ -129,14 +129,14 @@ class _Splitter:
         self._cuts[key] = cut
         return b"".join(rest)
 
-    def _tensor(self, at: int, end: int, cut: Cut) -> Buffer:
+    def _tensor(self, at: int, end: int, cut: TensorCut) -> Buffer:
         """A tensor without its data, which goes into `cut`."""
         try:
             return b"".join(self._rest_of(at, end, cut))
         except _Whole:
             return self._view[at:end]
 
-    def _rest_of(self, at: int, end: int, cut: Cut) -> list[Buffer]:
+    def _rest_of(self, at: int, end: int, cut: TensorCut) -> list[Buffer]:
         """The walk over a tensor begins anew after strings, of which there may be many."""
         view = self._view
         rest: list[Buffer] = []
@@ -165,7 +165,7 @@ class _Splitter:
         rest.append(view[kept:end])
         return rest
 
-    def _take(self, cut: Cut, found: list[tuple[int, memoryview]]) -> None:
+    def _take(self, cut: TensorCut, found: list[tuple[int, memoryview]]) -> None:
         self._runs_left -= len(found)
         if self._runs_left < 0:
             raise InvalidArgument(f"failed to parse the request: its tensors are in more than {MAX_FIELDS} pieces")
@@ -177,7 +177,7 @@ class _Splitter:
                 raise MustOffload
             cut.numbers.append((field, _run(field, data)))
 
-    def _take_strings(self, cut: Cut, data: int, stop: int, end: int) -> int:
+    def _take_strings(self, cut: TensorCut, data: int, stop: int, end: int) -> int:
         """A string, and all that stand right behind it -> where they end."""
         if not self._cuts_strings:
             raise _Whole

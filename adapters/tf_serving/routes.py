@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 from tensorgate.adapters.tf_serving.classify_json import decoder, encode_classify, encode_regress
@@ -56,23 +56,23 @@ def _encode_preflight(answer: Any, question: Any) -> Reply:
     return Reply(b"", headers=EMPTY_HEADERS)
 
 
-def _malformed(call: Call, resolve: Resolve) -> None:
+def _malformed(call: Call, resolve: Resolve) -> NoReturn:
     raise RouteNotFound(call.method, call.raw_target)
 
 
-def _without_model(call: Call, resolve: Resolve) -> None:
+def _without_model(call: Call, resolve: Resolve) -> NoReturn:
     raise InvalidArgument("Missing model name in request.")
 
 
-def _version_too_large(call: Call, resolve: Resolve) -> None:
+def _version_too_large(call: Call, resolve: Resolve) -> NoReturn:
     raise InvalidArgument("")
 
 
-def _illegal(call: Call, resolve: Resolve) -> None:
+def _illegal(call: Call, resolve: Resolve) -> NoReturn:
     raise InvalidArgument("Bad Request")
 
 
-def _unknown_method(call: Call, resolve: Resolve) -> None:
+def _unknown_method(call: Call, resolve: Resolve) -> NoReturn:
     raise Unsupported(f"HTTP method {call.method}")
 
 

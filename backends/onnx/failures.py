@@ -43,7 +43,7 @@ def plain(text: str) -> str:
 
 def is_about_inputs(text: str) -> bool:
     """Whether a failed run, in `plain` text, was caused by what the inputs are, and by no device."""
-    said = _BEGINNING.sub("", text)  # names of nodes are the model's
-    if is_of_a_device(text) or _ABOUT_THE_FILE.search(said):
+    message = _BEGINNING.sub("", text)  # names of nodes are the model's
+    if is_of_a_device(text) or _ABOUT_THE_FILE.search(message):
         return False
-    return _ABOUT_INPUTS.search(said) is not None
+    return _ABOUT_INPUTS.search(message) is not None

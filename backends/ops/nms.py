@@ -20,11 +20,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
 from tensorgate.backends.ops.best_classes import best_indices
-from tensorgate.backends.ops.checks import dense, floating, integral, put, replaced
+from tensorgate.backends.ops.checks import dense, floating, integral, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Array, Tensors, TensorSpec
 
@@ -87,7 +86,7 @@ class NmsOptions(Options):
         return self
 
 
-class Nms:
+class Nms(Op):
     """Results on the same device; boxes and scores keep their dtype."""
 
     def __init__(self, options: NmsOptions) -> None:

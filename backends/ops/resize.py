@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tensorgate.backends.ops import resampling
-from tensorgate.backends.ops.base import here, present
+from tensorgate.backends.ops.checks import here, present
 from tensorgate.backends.ops.images import LAYOUT, Layout, Size, each, image_spec, size_in, spread, with_size
 from tensorgate.backends.ops.resampling import Method
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
@@ -63,7 +63,7 @@ class ResizeOptions(Options):
         return self
 
 
-class Resize:
+class Resize(Op):
     """Images -> images on the same device; those of different sizes -> one array where they are of one size then.
 
     Temporaries stay below some tens of megabytes, or a few times one image if that is larger.

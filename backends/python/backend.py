@@ -34,13 +34,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import numpy as np
 
-from tensorgate.backends.execution.device import open_device
+from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.python.user_class import load_class
-from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
+from tensorgate.gateway.contract.backend import Backend, BackendKind, Described, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.canonical import Sequence as RequestSequence
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, ShapeMismatch
@@ -129,18 +129,29 @@ class ModelRequest:
         return all(request.cancellation.cut for request in self._requests)
 
 
+class PythonModel(Protocol):
+    """A user's class, once it is made. If it has a method `close(self)`, that is called when it is unloaded."""
+
+    def infer(self, inputs: Tensors, request: ModelRequest) -> Any:
+        """Return a mapping of outputs by name, or be a generator of such mappings; both may be async.
+
+        Raise InvalidArgument to refuse an input.
+        """
+        ...
+
+
 class PythonOptions(Options):
     """Nothing beyond what every model has."""
 
 
-class PythonBackend:
+class PythonBackend(Backend):
     """One instance of a user's class.
 
     Raises ValueError if the file has no such class or the YAML declares no inputs or outputs.
     """
 
+    device: Device
     inline = False  # how long a user's code takes is nobody's to predict
-    in_flight = 1
     any_shape = True
     sees_requests = True
     platform = "python"
@@ -155,6 +166,7 @@ class PythonBackend:
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
+            made: Callable[[ModelContext], PythonModel]
             self._module, made = _load_class(source.path, source.member)
             try:
                 self._model = made(context)
@@ -164,7 +176,6 @@ class PythonBackend:
         self._name = source.name
         self._specs = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
         infer = self._model.infer
-        self.runs_on: Literal["thread", "loop"] = "thread"
         if inspect.iscoroutinefunction(infer) or inspect.isasyncgenfunction(infer):
             self.runs_on = "loop"
         self.decoupled = inspect.isgeneratorfunction(infer) or inspect.isasyncgenfunction(infer)

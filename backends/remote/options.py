@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, create_model, field_validator, model_validator
 
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.options import Options
@@ -67,7 +69,7 @@ _DEFAULT_TLS = UpstreamTls.model_validate({})
 class UpstreamOptions(Options):
     """The server that computes a model."""
 
-    dialect: Literal["open_inference", "tf_serving", "grps"] = Field(description="What it speaks.")
+    dialect: str = Field(description="What it speaks.")
     transport: Literal["grpc", "http"] = Field("grpc", description="Over what.")
     address: str | tuple[str, ...] = Field(
         min_length=1, description="HOST:PORT, or several of servers that are alike: those that are well share the load."
@@ -99,7 +101,7 @@ class UpstreamOptions(Options):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All of them."""
+        """`address`, one or several."""
         return (self.address,) if isinstance(self.address, str) else self.address
 
 
@@ -110,8 +112,8 @@ class RemoteOptions(Options):
     upstream: UpstreamOptions = Field(description="The server that computes it.")
     decoupled: bool | None = Field(
         None,
-        description="Whether it answers zero to many times; null: as the server says, else once. Not over tf_serving; "
-        "open_inference over http has generate_stream for it, where tensors have no shapes.",
+        description="Whether it answers zero to many times, where the dialect has a word for that; null: as the server "
+        "says, else once.",
     )
     in_flight: int = Field(128, ge=1, description="How many calls may be under way.")
     wait_seconds: float = Field(
@@ -119,20 +121,37 @@ class RemoteOptions(Options):
     )
 
 
+# Never stale: made of the names, and of this module's own classes.
+@lru_cache(maxsize=8)
+def remote_options(dialects: tuple[str, ...]) -> type[RemoteOptions]:
+    """RemoteOptions whose upstream speaks one of these dialects."""
+    options: type[RemoteOptions] = _narrowed(
+        RemoteOptions, upstream=_narrowed(UpstreamOptions, dialect=Literal[dialects])
+    )
+    return options
+
+
+def _narrowed(options: type[Options], **types: Any) -> Any:
+    """The same options, with other types of some fields."""
+    fields: dict[str, Any] = {name: (kind, copy(options.model_fields[name])) for name, kind in types.items()}
+    return create_model(options.__name__, __base__=options, __doc__=options.__doc__, **fields)
+
+
 @dataclass(frozen=True, slots=True)
-class Access:
-    """How a server is reached, with files and environment read: `headers` go with every call, `tls` None is none."""
+class UpstreamAccess:
+    """How a server is reached, with files and environment read."""
 
     headers: tuple[tuple[str, str], ...] = ()
+    """Sent with every call."""
     tls: ssl.SSLContext | None = None
     server_name: str = ""
 
 
-def access_of(upstream: UpstreamOptions) -> Access:
+def access_of(upstream: UpstreamOptions) -> UpstreamAccess:
     """Reads files. Raises ValueError that names what is missing or cannot be used."""
     headers = tuple([(name, _value(name, value)) for name, value in upstream.headers.items()])
     if upstream.tls is False:
-        return Access(headers)
+        return UpstreamAccess(headers)
     wanted = _DEFAULT_TLS if upstream.tls is True else upstream.tls
     context = ssl.create_default_context()
     if wanted.ca is not None:  # these, and not the machine's besides
@@ -146,7 +165,7 @@ def access_of(upstream: UpstreamOptions) -> Access:
         raise ValueError(f"upstream.tls: {error.strerror or error}") from None
     if upstream.transport == "grpc":
         context.set_alpn_protocols(["h2"])
-    return Access(headers, context, wanted.server_name)
+    return UpstreamAccess(headers, context, wanted.server_name)
 
 
 def _value(name: str, value: str | Variable) -> str:

@@ -30,7 +30,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
-class ModelConfig:
+class TritonModelConfig:
     """What `auto_complete_config` gets and returns. What is configured already stays as it is."""
 
     def __init__(self, model_config: Mapping[str, Any]) -> None:

@@ -16,13 +16,12 @@ from tensorgate.backends.execution import spec_inference as fitting
 from tensorgate.gateway.app import catalog, model_source
 from tensorgate.gateway.config import Config, ModelConfig, Problem, locator
 from tensorgate.gateway.config.yaml_tree import key_path
-from tensorgate.gateway.contract.backend import Described, Joint, ModelSource
+from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelSource
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.models.catalog import no_version, wanted_versions
-from tensorgate.gateway.models.loader import told
-from tensorgate.gateway.models.model_folder import FILE
+from tensorgate.gateway.models.loader import error_line
+from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
 
 
@@ -42,11 +41,11 @@ class _Checks:
     known: dict[str, dict[int, Described | None]] = field(default_factory=dict)
     _at_start: frozenset[str] = frozenset()
 
-    def run(self) -> list[tuple[str, Joint]]:
+    def run(self) -> list[tuple[str, ConfigProblem]]:
         models = catalog(self.config, self.kinds)
         self._at_start = frozenset(self.config.model_control.chosen(models.names()))
         configs: dict[str, ModelConfig] = {}
-        found: list[tuple[str, Joint]] = []
+        found: list[tuple[str, ConfigProblem]] = []
         for name in models.names():
             try:
                 configs[name] = models.read(name)
@@ -57,11 +56,11 @@ class _Checks:
             found += [(name, joint) for joint in dict.fromkeys(self._model(name, config))]
         for name, config in configs.items():
             source = model_source(config, name, 1, Path())
-            joints = self.kinds.backends[config.backend].joints(source, self._find)
+            joints = self.kinds.backends[config.backend].check_edges(source, self._find)
             found += [(name, joint) for joint in joints]
         return found
 
-    def _model(self, name: str, config: ModelConfig) -> Iterator[Joint]:
+    def _model(self, name: str, config: ModelConfig) -> Iterator[ConfigProblem]:
         """Of all its versions."""
         place = config.path.path if config.path else Path()
         try:
@@ -81,7 +80,7 @@ class _Checks:
             except fitting.Misfit as misfit:
                 yield misfit.key, misfit.text
             except Exception as error:  # as with a model that is loaded: whatever it is, it is the operator's to know
-                yield (), told(error)
+                yield (), error_line(error)
 
     def _version(self, config: ModelConfig, source: ModelSource) -> Described | None:
         """What callers see of it. Raises what does not fit."""

@@ -1,8 +1,9 @@
-"""What the command line asks a running gateway, over Open Inference V2 and the standard library alone."""
+"""What the command line asks a running gateway, over Open Inference V2 or gRPC's health, and no other library."""
 
 from __future__ import annotations
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.parse
@@ -10,9 +11,28 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.wire import hpack
+from tensorgate.gateway.wire.grpc_messages import message_prefix
+from tensorgate.gateway.wire.http2_frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    GOAWAY,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+)
 
 Say = Callable[[str], None]
+_CHECK: Final = "/grpc.health.v1.Health/Check"
+_STATUSES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 
 class ClientError(Exception):
@@ -62,22 +82,53 @@ class GrpcGateway:
 
     def probe(self, *, live: bool) -> None:
         """Raises ClientError unless it is ready, or answers at all."""
-        import grpc
-        from grpc_health.v1 import health_pb2
+        try:
+            status = self._status()
+        except (OSError, ValueError, IndexError, hpack.BadBlock) as error:
+            raise ClientError(f"{self._address}: {error}") from None
+        if not live and status != "SERVING":
+            raise ClientError(f"{self._address}: {status}")
 
-        options = (("grpc.enable_http_proxy", 0),)
-        with grpc.insecure_channel(self._address, options) as channel:
-            ask = channel.unary_unary(
-                "/grpc.health.v1.Health/Check",
-                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-                response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    def _status(self) -> str:
+        """What grpc.health.v1.Health/Check says of the whole server. Raises OSError, ValueError."""
+        host, _, port = self._address.rpartition(":")
+        if not (host and port.isdecimal()):
+            raise ValueError("expected HOST:PORT")
+        head = [(":method", "POST"), (":scheme", "http"), (":authority", self._address), (":path", _CHECK)]
+        block = hpack.encode([*head, ("te", "trailers"), ("content-type", "application/grpc")])
+        question = message_prefix(0)
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), self._timeout) as sock,
+            sock.makefile("rb") as answers,
+        ):
+            sock.sendall(
+                PREFACE
+                + (frame_header(len(block), HEADERS, END_HEADERS, 1) + block)
+                + (frame_header(len(question), DATA, END_STREAM, 1) + question)
             )
-            try:
-                status = ask(health_pb2.HealthCheckRequest(), timeout=self._timeout).status
-            except grpc.RpcError as error:
-                raise ClientError(f"{self._address}: {error.code().name} {error.details()}") from None
-        if not live and status != health_pb2.HealthCheckResponse.SERVING:
-            raise ClientError(f"{self._address}: {health_pb2.HealthCheckResponse.ServingStatus.Name(status)}")
+            answer = b""
+            while True:
+                head_bytes = answers.read(FRAME_HEADER_BYTES)
+                if len(head_bytes) < FRAME_HEADER_BYTES:
+                    raise ConnectionError("the server has closed the connection")
+                high, low, kind, flags, _ = FRAME_HEADER.unpack(head_bytes)
+                data = answers.read(high << 8 | low)
+                if kind == SETTINGS and not flags & ACK:
+                    sock.sendall(frame_header(0, SETTINGS, ACK, 0))
+                elif kind == DATA:
+                    answer += data
+                elif kind == HEADERS and flags & END_STREAM:
+                    return _health_status(hpack.decode(data), answer)
+                elif kind in (RST_STREAM, GOAWAY):
+                    raise ConnectionError("the server has ended the call")
+
+
+def _health_status(trailers: Mapping[str, str], answer: bytes) -> str:
+    """The name of the status in a HealthCheckResponse, its only field. Raises ValueError for a call that failed."""
+    code = int(trailers.get("grpc-status", Code.UNKNOWN))
+    if code:
+        raise ValueError(f"{Code(code).name} {urllib.parse.unquote(trailers.get('grpc-message', ''))}")
+    return _STATUSES[answer[-1] if len(answer) > len(message_prefix(0)) else 0]
 
 
 class Probed(Protocol):

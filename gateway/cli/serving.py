@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tensorgate.gateway.app import NAME, App, Say, Sockets, freeze_gc, told, version
+from tensorgate import __version__
+from tensorgate.gateway.app import NAME, App, Say, Sockets, freeze_gc, told
 from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.registries import Registries
@@ -123,7 +124,7 @@ async def _serve(
         say(str(error))
         return 1
     serves()
-    say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
+    say(f"{NAME} {__version__} listens on " + "  ".join(app.addresses))
     loading = loading or _load(app, say)
     loading.add_done_callback(lambda _: _announce(app, say))
     await over

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tensorgate.gateway.routing.shadow_samples import read
+from tensorgate.gateway.routing.shadow_samples import read_samples
 
 Sample = Mapping[str, Any]
 
 
 def show(path: Path, route: str | None, *, as_json: bool, say: Callable[[str], None]) -> None:
     """Print the samples of a file, of one route or all, and what they have in common. Raises OSError."""
-    samples = [sample for sample in read(path) if route is None or sample.get("route") == route]
+    samples = [sample for sample in read_samples(path) if route is None or sample.get("route") == route]
     if as_json:
         say(json.dumps({"samples": samples, "summary": summary(samples)}, ensure_ascii=False, indent=2))
         return

@@ -1,6 +1,7 @@
-"""What a dialect is: addresses, and what reads and writes the messages there. For whoever writes one.
+"""What a dialect is: the addresses of a wire protocol, and the functions that read and write the messages there.
 
-A dialect is pure: bytes in, request out; response in, bytes out.
+A dialect is pure: bytes in, request out; response in, bytes out. A new one is a folder with a DialectKind and a line of
+`adapters.DIALECTS`; docs/add-a-dialect.md shows a whole one.
 """
 
 from __future__ import annotations
@@ -14,36 +15,37 @@ from tensorgate.gateway.contract.call import EMPTY, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.questions import Question
 from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array
+from tensorgate.gateway.contract.upstream import MakeClient
 
-_LONGEST_ARGUMENT: Final = 128 << 10
-"""Linux refuses longer ones (MAX_ARG_STRLEN)."""
+Resolve: TypeAlias = Callable[[ModelRef], ModelView]
+"""Finds the version that answers. Raises ModelNotFound, LabelNotFound, or what forbids the caller to use it."""
 
-Resolve: TypeAlias = Callable[[ModelRef], "ModelView"]
+Decode: TypeAlias = Callable[[Call, Resolve], Question]
+"""Bytes -> request or other question. Calls `Resolve` where the protocol says, once.
 
-Decode: TypeAlias = Callable[[Call, Resolve], Any]
-"""Bytes -> a Question of `questions`.
-
-Calls resolve where the contract says, once; raises GatewayError and nothing else.
+Raises GatewayError and nothing else, whatever the bytes are; MustOffload to be called again in a thread.
 """
 
 Encode: TypeAlias = Callable[[Any, Any], Reply]
-"""(answer, the question it answers) -> Reply. May raise EncodingFailed."""
+"""(answer, the question it answers) -> Reply. `questions` says which type answers which. May raise EncodingFailed."""
 
 EncodeError: TypeAlias = Callable[[GatewayError, Call], Reply]
+"""Any failure of the call -> what the protocol's clients are told."""
 
 EncodeEnd: TypeAlias = Callable[[InferResponse | None, InferRequest], Reply | None]
-"""(last answer, its question) -> what is sent after it, if anything."""
+"""(last answer, its question) -> the reply that ends the stream, if the protocol has one."""
 
 IsLong: TypeAlias = Callable[[InferResponse, InferRequest], bool]
-"""(answer, its question) -> whether to write the reply would keep the event loop from others for too long."""
+"""(answer, its question) -> whether encoding it would hold up the event loop."""
 
 INLINE_DECODE_MAX_TENSOR_BYTES: Final = 128 << 10
 """A body that is little but digits of numbers may be read on the event loop if it is no larger: that takes as long as a
 hop to a thread and back."""
 
 INLINE_DECODE_MAX_JSON_BYTES: Final = 32 << 10
-"""The same for JSON of which nothing is known."""
+"""The largest body of any other JSON that may be read on the event loop."""
 
 INLINE_ENCODE_MAX_NUMBERS: Final = 1 << 13
 
@@ -53,13 +55,13 @@ _INLINE_ENCODE_MAX_TEXT_BYTES: Final = 1 << 14
 
 
 def is_long_as_text(answer: InferResponse, request: InferRequest) -> bool:
-    """Of replies in which every number is written as text."""
+    """IsLong of replies that write every number as text."""
     many = any(array.size > INLINE_ENCODE_MAX_NUMBERS for array in answer.outputs.values())
     return many or is_long_as_bytes(answer, request)
 
 
 def is_long_as_bytes(answer: InferResponse, request: InferRequest) -> bool:
-    """Of replies in which numbers stay what they are: only texts, and those of classes, are written one by one."""
+    """IsLong of replies that copy numbers as bytes: only texts, and classes, are written one by one."""
     if answer.classes and sum([best.values.size for best in answer.classes.values()]) > INLINE_ENCODE_MAX_TEXTS:
         return True
     return any(array.dtype == BYTES and _are_long(array) for array in answer.outputs.values())
@@ -71,88 +73,108 @@ def _are_long(texts: Array) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address of a dialect. `method` is the label that metrics give it (infer, metadata, ready, …); `address`
-    documents it.
-
-    `stream`: unary, single (a unary call that a decoupled model may answer, too, if it gives exactly one answer),
-    server (one question, many replies) or bidi (a loop of questions on one connection). At a server's, a question may
-    still be for one answer: `InferRequest.stream` says whether the caller takes several. `admin`: it changes the
-    server's state, so that it needs the administrator's rights where the configuration sets any. `nothing` is what
-    HTTP sends where a stream ends without a reply, `encode_end` has the word after a model's last answer. A reply that
-    `is_long` is encoded in a thread.
-    """
+    """One address of a dialect."""
 
     address: str
+    """Documentation, such as "POST /v2/models/{model}/infer"; logs show it."""
     method: str
+    """Its label in metrics and logs: infer, metadata, ready, …"""
     decode: Decode
     encode: Encode
     encode_error: EncodeError
     stream: Literal["unary", "single", "server", "bidi"] = "unary"
+    """unary: one question, one reply. single: unary, and a decoupled model may answer if it gives exactly one answer.
+    server: one question, many replies, unless `InferRequest.stream` says that the caller takes one. bidi: a loop of
+    questions on one connection."""
     admin: bool = False
+    """It changes the server's state: it needs the administrator's rights where the configuration sets any."""
     nothing: Reply = EMPTY
+    """What HTTP sends where a stream ends without a reply."""
     encode_end: EncodeEnd | None = None
     is_long: IsLong = is_long_as_text
+    """A long reply is encoded in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The endpoint that an HTTP request line names, and what its path said."""
+    """The endpoint that an HTTP request line names."""
 
     endpoint: Endpoint
     args: Mapping[str, str] = NOTHING
+    """What the path said: model, version, …"""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A POST that calls a model: percent-encoded path, with its query; a body for people to read."""
+class SampleRequest:
+    """A POST that calls a model, for people to read and send."""
 
     path: str
+    """Percent-encoded, with its query."""
     body: str
     content_type: str = ""
 
     def curl(self, base_url: str) -> str | None:
         """One line for the shell, None if no shell takes a body so long."""
-        if len(self.body.encode()) >= _LONGEST_ARGUMENT:
+        if len(self.body.encode()) >= _MAX_ARGUMENT_BYTES:
             return None
         typed = f" -H {shlex.quote(f'Content-Type: {self.content_type}')}" if self.content_type else ""
         return f"curl -s {shlex.quote(base_url.rstrip('/') + self.path)}{typed} -d {shlex.quote(self.body)}"
 
 
+_MAX_ARGUMENT_BYTES: Final = 128 << 10
+"""Linux refuses longer ones (MAX_ARG_STRLEN)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A wire protocol, whole: both transports in one table.
-
-    `prefix` is the lower-case path prefix that belongs to it ("/v2"): it owns that path and all below it.
-    `match(method, raw_target)` always answers: an address that does not exist is an endpoint whose decode raises, so
-    that the dialect words its own 404, 405 or 400. `grpc` maps full method names to endpoints. `sample(view)` is a
-    request that calls a model with its `example_inputs`, or None if the dialect cannot; `serve` and the page
-    show it. `max_json_depth` is what its own servers allow. HTTP requests with the header `binary_header`
-    (lower-case) carry tensors as bytes, and may be larger than others. `paths` are exact ones outside the prefix that
-    belong to it, too. `http_timeout_ms` is how long an HTTP call may take
-    once its body is here, 0 as long as it likes. `unreadable(status, text)` answers a message whose head is no HTTP;
-    None: with JSON, whose `error` is the text.
-    """
+    """A wire protocol as its options want it, on both transports."""
 
     name: str
+    """Its line in the DIALECTS table."""
     title: str
+    """Its name for people."""
     prefix: str
+    """The lower-case path prefix that it owns ("/v2"): that path, and all below it."""
     match: Callable[[str, str], Match]
-    sample: Callable[[ModelView], Sample | None]
+    """(HTTP method, raw target) -> endpoint. It always answers: an address that does not exist is an endpoint whose
+    decode raises, so that the dialect words its own 404, 405 or 400."""
+    sample: Callable[[ModelView], SampleRequest | None]
+    """A request that calls the model with its `example_inputs`, for people to try; None: the protocol cannot."""
     grpc: Mapping[str, Endpoint] = NOTHING
+    """Full gRPC method name -> endpoint."""
     max_json_depth: int = 100
+    """How deep JSON may nest, unless the configuration says otherwise."""
     binary_header: str = ""
+    """The lower-case header of HTTP requests that carry tensors as bytes, and may be larger than others."""
     paths: tuple[str, ...] = ()
+    """Exact paths outside the prefix that it owns, too."""
     http_timeout_ms: int = 0
+    """How long an HTTP call may take once its body is here; 0: as long as it likes."""
     unreadable: Callable[[int, str], Reply] | None = None
+    """(status, text) -> the answer to a message whose head is no HTTP; None: JSON whose `error` is the text."""
+    page_paths: tuple[str, ...] = ()
+    """Exact paths at which its users look for the operator's page."""
+    default_model: str | None = None
+    """The public name that an empty `ModelRef.qualified` means."""
+    alias: Callable[[ModelView], str | None] = lambda view: None
+    """A name by which `ModelRef.qualified` finds a model's highest version, besides name-version."""
+    initially_online: bool = False
+    """Whether the operator's switch (`SetOnline`) is on at the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialectKind:
-    """A line of the DIALECTS table, resolved. `options` is the dialect's own section of the YAML, `model_options` its
-    section in each model
-    (a ModelView has that object in `mappings`, under the dialect's name). `uploads`: a load may bring files with it."""
+    """A line of the DIALECTS table, resolved."""
 
     options: type[Options]
+    """The dialect's own section of the YAML."""
     make: Callable[[Any], Dialect]
+    """An object of `options` -> the dialect."""
     model_options: type[Options] | None = None
+    """Its section in each model. A ModelView has that object in `mappings`, under the dialect's name."""
     uploads: bool = False
+    """A load may bring files with it."""
+    http_client: MakeClient | None = None
+    """The other side of it over HTTP, for models that another server computes."""
+    grpc_client: MakeClient | None = None
+    """The other side of it over gRPC."""

@@ -13,37 +13,39 @@ from tensorgate.gateway.contract.tensor import NOTHING, Tensors, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class UpstreamModel:
-    """A model of another server, as that server's clients name it; `signature` "" is its default."""
+    """A model of another server, as that server's clients name it."""
 
     name: str
     version: int | None = None
     label: str | None = None
     signature: str = ""
+    """"" is the server's default."""
 
 
 class Cutter(Protocol):
-    """Cuts the body of an HTTP answer that has many messages into these, while it arrives."""
+    """Splits the body of an HTTP answer into its messages, while it arrives."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """More of the body -> the messages that are whole now."""
         ...
 
     def end(self) -> list[bytes]:
-        """Nothing more comes: what is left, whole or not."""
+        """The body has ended -> what is left, whole or not."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """One message to another server: `target` is an HTTP path, percent-encoded, or a full gRPC method. What comes back
-    is a Reply; of a stream over HTTP several, with the messages that a new `cut` finds in the body.
-    """
+    """One message to another server. A Reply comes back; of a stream, several."""
 
     target: str
+    """An HTTP path, percent-encoded, or a full gRPC method."""
     body: Sequence[Buffer] = ()
+    """Sent in order, not joined first."""
     method: str = "POST"
     headers: Mapping[str, str] = NOTHING
     cut: Callable[[], Cutter] | None = None
+    """Makes what finds the messages of a stream over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,45 +58,54 @@ class Description:
 
 
 class Client(Protocol):
-    """A dialect from the other side, on one transport: what a client of a server sends, and what it makes of the
-    answers, for one model. As pure as a dialect.
-
-    `streams`: how a decoupled model is asked: a call of many messages each way (bidi), one question with many answers
-    (server), or not at all (no). `platform` is informational.
+    """The client half of a dialect on one transport, for one model. It is as pure as a dialect: backends.remote owns
+    the connections.
     """
 
-    transport: Literal["http", "grpc"]
-    streams: Literal["bidi", "server", "no"]
-    platform: str
+    @property
+    def transport(self) -> Literal["http", "grpc"]: ...
+
+    @property
+    def streams(self) -> Literal["bidi", "server", "no"]:
+        """How a decoupled model is asked: a call of many messages each way, one question with many answers, or not."""
+        ...
+
+    @property
+    def platform(self) -> str:
+        """The model's platform in metadata; informational."""
+        ...
 
     def probe(self) -> Ask:
-        """Can the model answer now?"""
+        """Asks whether the model can answer now."""
         ...
 
     def is_ready(self, reply: Reply) -> bool:
-        """What the answer to a probe says."""
+        """Reads the answer to a probe."""
         ...
 
     def questions(self) -> Sequence[Ask]:
-        """What to ask to learn the model's specifications; nothing where the protocol has no word for them."""
+        """What to ask for the model's specifications; empty where the protocol has no word for them."""
         ...
 
     def description(self, replies: Sequence[Reply]) -> Description:
-        """The answers to those. Raises GatewayError."""
+        """Reads the answers to `questions`. Raises GatewayError."""
         ...
 
     def encode(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
     ) -> Ask:
-        """Host arrays in, the named outputs wanted; `request` has what goes along with them. Raises EncodingFailed."""
+        """Host arrays in, the named outputs wanted, all if there are none. `request` has the parameters that go along.
+
+        Raises EncodingFailed.
+        """
         ...
 
     def decode(self, reply: Reply, description: Description) -> InferResponse:
-        """The whole answer, or with an error's kind and text what the server said instead: raises GatewayError."""
+        """Reads a whole answer. Raises GatewayError: the kind and text of what the server said instead."""
         ...
 
     def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        """The same of one message of a stream: the last one is final, and may have no outputs."""
+        """Reads one message of a stream: the last one is final, and may have no outputs. Raises GatewayError."""
         ...
 
 
@@ -104,4 +115,4 @@ Clients: TypeAlias = Callable[[str, str], MakeClient | None]
 """(dialect, transport) -> what makes its clients, if there are any."""
 
 Await: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
-"""Runs on the event loop what a thread gives it, and returns what becomes of it."""
+"""Runs a coroutine on the event loop for a thread, and returns its result."""

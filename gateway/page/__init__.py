@@ -1,6 +1,6 @@
 """The operator's page: one self-contained HTML file, which asks for what it shows once a second.
 
-    /                the page, /grps/v1/monitor/metrics the same for grps' users
+    /                the page; the same at the paths where a dialect's users look for it
     /overview.json   the state of the server and the calls of the last two minutes
     /models.json     every model, and a request of each dialect that calls it
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -26,19 +27,24 @@ from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.dialect import Dialect
 from tensorgate.gateway.page.status import Status
 
-SHELLS = ("/", "/grps/v1/monitor/metrics")
-"""Where the HTML is."""
-
+_PATHS = b'data-paths=""'
+"""The paths that end the page's own address and are no prefix of a proxy: the script cuts them off."""
 _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _JSON = {"Content-Type": "application/json", **_FRESH}
 
 
-# Never stale: the page is a file of this very package.
-@lru_cache(maxsize=1)
-def page() -> Reply:
+def html_paths(dialects: Iterable[Dialect]) -> tuple[str, ...]:
+    """Where the HTML is, on a port that speaks these dialects."""
+    return ("/", *(path for dialect in dialects for path in dialect.page_paths))
+
+
+# Never stale: the page is a file of this very package, and the paths are its key.
+@lru_cache(maxsize=8)
+def page(paths: tuple[str, ...]) -> Reply:
     """The HTML, with a policy that lets the browser run this script alone and talk to this gateway alone."""
     html = files(__name__).joinpath("index.html").read_bytes()
+    html = html.replace(_PATHS, b'data-paths="%b"' % escape(" ".join(paths[1:])).encode())
     scripts = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _SCRIPT.findall(html)]
     policy = "; ".join(
         (
@@ -66,12 +72,13 @@ def pages(overview: Status, dialects: Sequence[Dialect]) -> Mapping[str, Callabl
 
         return answer
 
-    async def html() -> Reply:
-        return page()
+    paths = html_paths(dialects)
 
-    shells = SHELLS if any(dialect.name == "grps" for dialect in dialects) else SHELLS[:1]
+    async def html() -> Reply:
+        return page(paths)
+
     return {
-        **dict.fromkeys(shells, html),
+        **dict.fromkeys(paths, html),
         "/overview.json": answers(overview.live),
         "/models.json": answers(lambda: overview.models(dialects)),
     }

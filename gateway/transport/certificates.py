@@ -10,7 +10,7 @@ import logging
 import ssl
 from typing import Final
 
-from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.listeners import TlsFiles
 
 log = logging.getLogger(__name__)
 

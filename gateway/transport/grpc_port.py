@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.listeners import TlsFiles
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import Code
@@ -34,7 +34,7 @@ class GrpcListener:
         service: Service,
         dialects: Sequence[Dialect],
         limits: GrpcLimits,
-        descriptors: Any = None,
+        descriptors: Any,
         names: tuple[str, ...] = (),
         *,
         tls: TlsFiles | None = None,
@@ -43,7 +43,7 @@ class GrpcListener:
         timeouts: ClientTimeouts | None = None,
         make_port: Callable[..., GrpcPort] = GrpcServer,
     ) -> None:
-        """`descriptors` is the protobuf pool that reflection reads, with what the dialects speak; `names` are what
+        """`descriptors` is the protobuf pool with what the dialects, health and reflection speak; `names` are what
         routes call the listener, `auth` is what it wants of callers, "" what all ports do. With `request_ids` every
         call's trailing metadata has an id, and not only those of callers who sent one.
         """
@@ -79,7 +79,7 @@ class GrpcListener:
     def _handlers(self) -> Handlers:
         services = {name.split("/")[1] for name in self._methods}
         return {
-            **Health(self._service, self._reader, self._auth).handlers(),
+            **Health(self._service, self._descriptors, self._reader, self._auth).handlers(),
             **Reflection(services, self._descriptors, self._reader, self._service, self._auth).handlers(),
             **self._methods,
         }

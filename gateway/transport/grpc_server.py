@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.listeners import TlsFiles
 from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
 from tensorgate.gateway.transport.certificates import HTTP2, Certificates
 from tensorgate.gateway.transport.clients import Client, Clients

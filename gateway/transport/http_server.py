@@ -26,7 +26,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from tensorgate.gateway.config import Cors
-from tensorgate.gateway.config.tls import HTTP1, TlsFiles
+from tensorgate.gateway.config.listeners import HTTP1, TlsFiles
 from tensorgate.gateway.contract.call import Buffer, Call, Peer, Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import (
@@ -39,7 +39,7 @@ from tensorgate.gateway.contract.errors import (
 )
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.security.authorizer import STRANGERS_BYTES
+from tensorgate.gateway.security.authorizer import MAX_UNAUTHENTICATED_BYTES
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.connection_metrics import ListenerTraffic
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
@@ -261,11 +261,11 @@ class HttpListener:
         is_binary = any(map(headers.__contains__, self._binary_headers))
         limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
         gate = self._service.gate
-        if gate is None or limit <= STRANGERS_BYTES:
+        if gate is None or limit <= MAX_UNAUTHENTICATED_BYTES:
             return limit
         length = headers.get("content-length", "")
-        is_small = length.isdecimal() and int(length) <= STRANGERS_BYTES
-        return limit if is_small or gate.knows(headers, self._auth) else STRANGERS_BYTES
+        is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED_BYTES
+        return limit if is_small or gate.knows(headers, self._auth) else MAX_UNAUTHENTICATED_BYTES
 
     def _unreadable(self, status: int, target: str, text: str) -> Reply:
         """The answer to a message whose head is no HTTP, in the words of the dialect that its target belongs to."""

@@ -1,6 +1,5 @@
 """The client sides of the dialects: what they send is read by the dialects themselves, and so is what these answer."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tensorgate.adapters import CLIENTS, DIALECTS
 from tensorgate.adapters.protobuf.messages import message
+from tensorgate.gateway.app import registries
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, Sequence
@@ -18,7 +17,8 @@ from tensorgate.gateway.contract.errors import Code, EncodingFailed, GatewayErro
 from tensorgate.gateway.contract.tensor import DTYPES, NOTHING, TensorSpec
 from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
-WAYS = list(CLIENTS)
+REGISTRIES = registries()
+WAYS = [(name, way) for name in REGISTRIES.dialects for way in ("grpc", "http")]
 VALUES: dict[str, Any] = {
     "BOOL": np.array([[True, False], [False, True]]),
     "UINT8": np.array([0, 255], np.uint8),
@@ -44,13 +44,8 @@ MISSING = {
 LARGE = np.random.default_rng(1).standard_normal((40, 100)).astype(np.float32)
 
 
-def attribute(line: str) -> Any:
-    module, _, name = line.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def dialect_of(name: str) -> Dialect:
-    kind = attribute(DIALECTS[name])
+    kind = REGISTRIES.dialects[name]
     dialect: Dialect = kind.make(kind.options())
     return dialect
 
@@ -58,8 +53,9 @@ def dialect_of(name: str) -> Dialect:
 def client_of(way: tuple[str, str], **model: Any) -> Client:
     if way[0] == "grps":
         model.setdefault("version", 1)
-    client: Client = attribute(CLIENTS[way])(UpstreamModel("m", **model))
-    return client
+    make = REGISTRIES.client(*way)
+    assert make
+    return make(UpstreamModel("m", **model))
 
 
 def described(view: ModelView) -> Description:
@@ -340,10 +336,9 @@ def test_every_way_of_cutting_an_answer_short_is_noticed_or_harmless(
 
 
 def test_the_dialects_that_an_upstream_may_speak_are_those_with_clients() -> None:
-    from tensorgate.backends.remote.options import UpstreamOptions
-
-    named = UpstreamOptions.model_json_schema()["properties"]
-    assert {(d, t) for d in named["dialect"]["enum"] for t in named["transport"]["enum"]} == set(CLIENTS)
+    options = REGISTRIES.backends["remote"].options.model_json_schema()
+    named = options["$defs"]["UpstreamOptions"]["properties"]
+    assert [(d, t) for d in named["dialect"]["enum"] for t in named["transport"]["enum"]] == WAYS
 
 
 ANSWER = message("inference.ModelInferResponse")

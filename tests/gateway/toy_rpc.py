@@ -14,6 +14,7 @@ from typing import Any
 from aio_port import AioServer
 from waiting import until
 
+from tensorgate.adapters.protobuf.messages import pool
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
@@ -169,7 +170,7 @@ async def toy_port(
     service.started = True
     limits = GrpcLimits(LIMIT, metadata, streams, connections)
     listener = GrpcListener(
-        service, [make_dialect()], limits, make_port=GrpcServer if own_server else AioServer, **options
+        service, [make_dialect()], limits, pool(), make_port=GrpcServer if own_server else AioServer, **options
     )
     toy = Toy(model, service, listener, own_server)
     toy.port = await listener.start("127.0.0.1", 0)

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgate.adapters import CLIENTS
 from tensorgate.adapters.protobuf.messages import enum, message
-from tensorgate.gateway.app import client_of
+from tensorgate.gateway.app import registries
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, datatype_of
@@ -61,8 +60,11 @@ class Form:
 # ----------------------------------------------------------------------------------------------- the project's clients
 
 
+_REGISTRIES = registries()
+
+
 def _client(dialect: str, transport: str, view: ModelView) -> Client:
-    make = client_of(dialect, transport)
+    make = _REGISTRIES.client(dialect, transport)
     assert make is not None
     return make(UpstreamModel(view.name, view.version))
 
@@ -72,7 +74,7 @@ def _description(view: ModelView) -> Description:
 
 
 def _by_client(dialect: str, transport: str, name: str, **limits: Any) -> Form:
-    assert (dialect, transport) in CLIENTS
+    assert _REGISTRIES.client(dialect, transport)
 
     def encode(view: ModelView, inputs: Arrays, **facts: Any) -> Ask:
         request = InferRequest(view, inputs, **facts)

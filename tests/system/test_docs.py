@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,8 +21,6 @@ from waiting import wait_until
 
 from tensorgate.gateway.app import registries
 from tensorgate.gateway.config import load_config
-
-pytestmark = pytest.mark.heavy  # a minute: every page starts servers
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
@@ -202,7 +201,12 @@ def run_command(bash: Shell, ports: Ports, command: str, shown: str) -> None:
     wait_until(comes_true, lambda: f"{command}\n{why}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def _case(page: Path) -> Any:
+    """Every page starts servers: a minute for all. The one that plugs something in runs with the other tests."""
+    return pytest.param(page, id=page.stem, marks=() if page.stem == "add-a-dialect" else pytest.mark.heavy)
+
+
+@pytest.mark.parametrize("page", [_case(page) for page in PAGES])
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADMIN_KEY", "secret")
     ports, configurations, ran = Ports(), set(), 0

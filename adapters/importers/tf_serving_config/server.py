@@ -11,9 +11,9 @@ from tensorgate.adapters.importers.common import Imported, Note, Server, Source,
 from tensorgate.adapters.importers.tf_serving_config.batching import ALONE, PARALLEL, batching
 from tensorgate.adapters.importers.tf_serving_config.batching import KIND as BATCHING
 from tensorgate.adapters.importers.tf_serving_config.flags import COMMAND_LINE, FLAGS, CommandLine, note_flags
+from tensorgate.adapters.importers.tf_serving_config.model_location import TENSORFLOW
 from tensorgate.adapters.importers.tf_serving_config.models import KIND as MODELS
 from tensorgate.adapters.importers.tf_serving_config.models import PLATFORM, models, parse_models
-from tensorgate.adapters.importers.tf_serving_config.place import TENSORFLOW
 from tensorgate.adapters.protobuf.messages import message
 
 MONITORING: Final = "tensorflow.serving.MonitoringConfig"

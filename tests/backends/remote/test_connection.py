@@ -15,9 +15,9 @@ import uvloop
 from aiohttp import web
 from pydantic import ValidationError
 
-from tensorgate.backends.remote.connection import Connection, HttpConnection, Lost, NotReached
+from tensorgate.backends.remote.connection import ConnectionLost, HttpConnection, NotReached, UpstreamConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
-from tensorgate.backends.remote.options import Access, UpstreamOptions, access_of, host_and_port
+from tensorgate.backends.remote.options import UpstreamAccess, UpstreamOptions, access_of, host_and_port
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.upstream import Ask
 from tensorgate.gateway.wire import hpack
@@ -44,13 +44,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def access(folder: Path | None = None, **changes: Any) -> Access:
+def access(folder: Path | None = None, **changes: Any) -> UpstreamAccess:
     upstream = {"dialect": "open_inference", "address": "x:1", **changes}
     context = folder / "gateway.yaml" if folder else None
     return access_of(UpstreamOptions.model_validate_json(json.dumps(upstream), context=context))
 
 
-def client_of(folder: Path, **changes: Any) -> Access:
+def client_of(folder: Path, **changes: Any) -> UpstreamAccess:
     tls = {"ca": "ca.crt", "certificate": "client.crt", "key": "client.key", "server_name": "upstream.test"}
     return access(folder, tls=tls | changes, headers={"authorization": "Bearer 7"})
 
@@ -93,12 +93,12 @@ async def server(request: pytest.FixtureRequest, certificates: Path) -> AsyncIte
     await runner.cleanup()
 
 
-def connected(server: tuple[str, str], how: Access) -> Connection:
+def connected(server: tuple[str, str], how: UpstreamAccess) -> UpstreamConnection:
     transport, where = server
     return GrpcConnection(where, 1 << 20, how) if transport == "grpc" else HttpConnection(where, 1 << 20, how)
 
 
-async def said(server: tuple[str, str], how: Access) -> Any:
+async def said(server: tuple[str, str], how: UpstreamAccess) -> Any:
     connection = connected(server, how)
     try:
         return json.loads(bytes((await connection.call(ECHO, 5)).body))  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ async def test_a_server_that_is_another_is_not_talked_to(
 
 
 async def test_a_client_without_a_certificate_is_not_served(server: tuple[str, str], certificates: Path) -> None:
-    with pytest.raises((NotReached, Lost)) as raised:
+    with pytest.raises((NotReached, ConnectionLost)) as raised:
         await said(server, client_of(certificates, certificate=None, key=None))
     assert server[0] == "http" or raised.type is NotReached
 
@@ -174,11 +174,11 @@ def test_large_messages_and_streams_are_encrypted_too(new_loop: Any, certificate
 
 
 async def test_the_server_s_name_is_what_it_is_asked_for(certificates: Path) -> None:
-    def authority(how: Access) -> str:
+    def authority(how: UpstreamAccess) -> str:
         return hpack.decode(GrpcConnection("127.0.0.1:1", 1, how)._block(ECHO, None))[":authority"]
 
     assert authority(client_of(certificates)) == "upstream.test"
-    assert authority(Access()) == "127.0.0.1:1"
+    assert authority(UpstreamAccess()) == "127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ async def test_a_connection_that_breaks_in_mid_stream_is_lost_however_soon_that_
             for writer in between:
                 writer.transport.abort()
             between.clear()
-            with pytest.raises(Lost):
+            with pytest.raises(ConnectionLost):
                 await anext(replies)
         await connection.close()
     await aio.stop(0)

@@ -28,7 +28,7 @@ from waiting import steps
 from tensorgate.backends.remote import connection
 from tensorgate.backends.remote.connection import HttpConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
-from tensorgate.gateway.app import App, client_of, registries
+from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import GatewayError
@@ -213,7 +213,7 @@ class World:
         """One caller in four is refused in the middle, and all of them read slowly."""
         x = self._rows(action, refused=action.rows % 4 == 0)[:1]
         view = self.view("stream")
-        make: Any = client_of("open_inference", "grpc")
+        make: Any = registries().client("open_inference", "grpc")
         client = make(UpstreamModel("stream"))
         description = Description(tuple(view.inputs.values()), tuple(view.outputs.values()), decoupled=True)
         ask = client.encode({"x": x}, tuple(view.outputs), InferRequest(view, {"x": x}), description, stream=True)

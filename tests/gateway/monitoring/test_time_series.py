@@ -104,11 +104,12 @@ def test_series_to_the_byte() -> None:
 
 
 def test_the_page_runs_its_own_script_and_asks_nobody_else() -> None:
-    reply = page()
+    reply = page(("/", "/one/path", "/another"))
     html = bytes(reply.body)  # type: ignore[arg-type]
     [script] = re.findall(rb"<script>(.*?)</script>", html, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in reply.headers["Content-Security-Policy"]
     assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
+    assert b'data-paths="/one/path /another"' in html
     assert b"innerHTML" not in html
     assert re.findall(rb"(?:src|href)=[\"']?(https?:|//)", html) == []

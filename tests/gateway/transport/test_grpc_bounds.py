@@ -10,7 +10,7 @@ from h2_core import ASK, BEGUN, HOLD, NOBODY, Clock, Core
 from h2_wire import data, frame, in_frames, literal, message, request, reset, settings, window
 from toy_rpc import ECHO, Toy
 
-from tensorgate.gateway.config.options import Limits
+from tensorgate.gateway.config.resources import Limits
 from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
 from tensorgate.gateway.transport import grpc_connection
 from tensorgate.gateway.transport.grpc_call import GrpcCall

@@ -16,6 +16,7 @@ import pytest
 from aio_port import AioServer
 from waiting import settles, stays, steps, until
 
+from tensorgate.adapters.protobuf.messages import pool
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
@@ -132,7 +133,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
     router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: tuple(views))
     repository: Any = SimpleNamespace(all_available=lambda: True)
     service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
-    listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), make_port=request.param)
+    listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)
     async with grpc.aio.insecure_channel(

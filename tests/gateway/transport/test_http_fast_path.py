@@ -21,6 +21,7 @@ from waiting import Clock, settles, stays, steps, until
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match
 from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.questions import ServerLive
 from tensorgate.gateway.service import Send
 from tensorgate.gateway.transport import http_server
 from tensorgate.gateway.transport.http_fast_path import READ_BYTES
@@ -185,7 +186,7 @@ def unchunked(data: bytes) -> tuple[bytes, bytes]:
 
 async def serve(fast_path: bool, grace: float = 0.2, timeouts: ClientTimeouts | None = None) -> Server:
     echo: Any = Echo()
-    endpoint = Endpoint("*", "echo", lambda call, resolve: None, lambda *_: Reply(b""), lambda *_: Reply(b""))
+    endpoint = Endpoint("*", "echo", lambda call, resolve: ServerLive(), lambda *_: Reply(b""), lambda *_: Reply(b""))
     dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view: None)
     pages = {"/readyz": probe_page(lambda: True)}
     limits = HttpLimits(LIMIT, 2 * LIMIT, grace_seconds=grace)

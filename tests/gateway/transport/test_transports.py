@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from waiting import until
 
+from tensorgate.adapters.protobuf.messages import pool
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
@@ -221,7 +222,7 @@ async def house(make_model: Callable[..., ModelView], fast_path: bool) -> AsyncI
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     house.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    rpc = GrpcListener(house.service, dialects, GrpcLimits(LIMIT))
+    rpc = GrpcListener(house.service, dialects, GrpcLimits(LIMIT), pool())
     house.grpc_port = await rpc.start("127.0.0.1", 0)
     yield house
     await rpc.stop(0)
