@@ -22,14 +22,14 @@ client.py    the other side, over HTTP, and the ends of a stream's answers
 proto_client.py   the other side, over gRPC
 """
 
-from tensorgate.adapters.grps.client import HttpClient
+from tensorgate.adapters.grps.client import GrpsHttpClient
 from tensorgate.adapters.grps.options import GrpsMapping, GrpsOptions
-from tensorgate.adapters.grps.proto_client import GrpcClient
+from tensorgate.adapters.grps.proto_client import GrpsGrpcClient
 from tensorgate.adapters.grps.routes import make
 from tensorgate.gateway.contract.dialect import DialectKind
 
 KIND = DialectKind(
-    options=GrpsOptions, make=make, model_options=GrpsMapping, http_client=HttpClient, grpc_client=GrpcClient
+    options=GrpsOptions, make=make, model_options=GrpsMapping, http_client=GrpsHttpClient, grpc_client=GrpsGrpcClient
 )
 
 __all__ = ["KIND"]

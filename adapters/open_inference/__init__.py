@@ -9,10 +9,10 @@ are the other side. Source: the Open Inference Protocol; where it is silent, Tri
 
 from __future__ import annotations
 
-from tensorgate.adapters.open_inference.client import HttpClient
+from tensorgate.adapters.open_inference.client import V2HttpClient
 from tensorgate.adapters.open_inference.example import sample
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
-from tensorgate.adapters.open_inference.proto_client import GrpcClient
+from tensorgate.adapters.open_inference.proto_client import V2GrpcClient
 from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
@@ -43,6 +43,6 @@ KIND = DialectKind(
     make=make,
     model_options=OpenInferenceModelOptions,
     uploads=True,
-    http_client=HttpClient,
-    grpc_client=GrpcClient,
+    http_client=V2HttpClient,
+    grpc_client=V2GrpcClient,
 )

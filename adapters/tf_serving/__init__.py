@@ -35,11 +35,11 @@ original's INTERNAL has no text), and what a request may become by repeated valu
 Examples at most; where a model takes features, an integer fits a narrower input if it lies in its range.
 """
 
-from tensorgate.adapters.tf_serving.client import HttpClient
+from tensorgate.adapters.tf_serving.client import TfsHttpClient
 from tensorgate.adapters.tf_serving.errors import html_page
 from tensorgate.adapters.tf_serving.example import sample
 from tensorgate.adapters.tf_serving.options import TfServingOptions
-from tensorgate.adapters.tf_serving.proto_client import GrpcClient
+from tensorgate.adapters.tf_serving.proto_client import TfsGrpcClient
 from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
 from tensorgate.adapters.tf_serving.routes import match, match_cross_origin
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
@@ -59,4 +59,4 @@ def _make(options: TfServingOptions) -> Dialect:
     )
 
 
-KIND = DialectKind(options=TfServingOptions, make=_make, http_client=HttpClient, grpc_client=GrpcClient)
+KIND = DialectKind(options=TfServingOptions, make=_make, http_client=TfsHttpClient, grpc_client=TfsGrpcClient)
