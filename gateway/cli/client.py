@@ -28,6 +28,7 @@ from tensorgate.gateway.wire.http2_frames import (
     PREFACE,
     RST_STREAM,
     SETTINGS,
+    frame_header,
 )
 
 Say = Callable[[str], None]
