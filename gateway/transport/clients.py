@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 
-class Client(Protocol):
+class ClientConnection(Protocol):
     """One open connection."""
 
     def check_timeouts(self, now: float) -> None:
@@ -24,7 +24,7 @@ class Client(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=ClientConnection)
 
 
 class Clients(Generic[C]):

@@ -64,11 +64,11 @@ _MAX_CLAIMED_BYTES: Final = 256 << 20
 _OWN_STREAMS: Final = 100
 """Calls that a connection may have open whatever others have: what RFC 9113 recommends."""
 _STREAMS: Final = Quota(1 << 16)
-"""Calls of all connections beyond these. An open call that has said nothing yet costs two kilobytes."""
+"""Calls of all connections beyond these. An open call without a message costs two kilobytes."""
 
 
 class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
-    """A client of a gRPC port."""
+    """One client of a gRPC port."""
 
     def __init__(self, context: GrpcContext, budget: FrameBudget | None = None) -> None:
         limits = context.limits
@@ -135,7 +135,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
             task.cancel()
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """See Client."""
+        """See ClientConnection."""
         tasks = [rpc.task for rpc in self._streams.values() if rpc.task is not None]
         if self._transport is not None:
             self._transport.abort()
@@ -145,7 +145,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
     # --------------------------------------------------------------------------------------------------------- draining
 
     def drain(self) -> None:
-        """See Client. The calls that the client makes before it has read GOAWAY are taken, too."""
+        """See ClientConnection. The calls that the client makes before it has read GOAWAY are taken, too."""
         if not self._is_draining:
             self._is_draining = True
             self.write(goaway(MAX_INT31, NO_ERROR) + frame_header(len(_FAREWELL), PING, 0, 0) + _FAREWELL)
@@ -176,7 +176,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
         self._end_all()
 
     def check_timeouts(self, now: float) -> None:
-        """See Client."""
+        """See ClientConnection."""
         if self._transport is None:
             return
         self._idle_sweeps += 1

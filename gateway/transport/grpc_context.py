@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
-from tensorgate.gateway.transport.clients import Client, Clients
+from tensorgate.gateway.transport.clients import ClientConnection, Clients
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, Handlers
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 
@@ -19,7 +19,7 @@ class GrpcContext:
     counters: ListenerCounters
     limits: GrpcLimits
     timeouts: ClientTimeouts
-    clients: Clients[Client]
+    clients: Clients[ClientConnection]
     loop: asyncio.AbstractEventLoop
     scratch: memoryview
     """Memory to read into, for all connections of the loop."""

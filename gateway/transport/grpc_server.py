@@ -16,7 +16,7 @@ from typing import Final
 from tensorgate.gateway.config.listeners import TlsFiles
 from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
 from tensorgate.gateway.transport.certificates import HTTP2, Certificates
-from tensorgate.gateway.transport.clients import Client, Clients
+from tensorgate.gateway.transport.clients import ClientConnection, Clients
 from tensorgate.gateway.transport.grpc_call import WINDOW_BYTES
 from tensorgate.gateway.transport.grpc_connection import MAX_RECEIVED_FRAME_BYTES, GrpcServerConnection
 from tensorgate.gateway.transport.grpc_context import GrpcContext
@@ -52,7 +52,7 @@ class GrpcServer:
     ) -> None:
         timeouts = timeouts or ClientTimeouts()
         self._certificates = None if tls is None else Certificates(tls, HTTP2)
-        self._clients: Clients[Client] = Clients(timeouts.sweep, limits.max_connections)
+        self._clients: Clients[ClientConnection] = Clients(timeouts.sweep, limits.max_connections)
         self.context = GrpcContext(
             handlers,
             counters,

@@ -161,7 +161,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         return self._exchange is not None
 
     def drain(self) -> None:
-        """See Client. A request whose head has begun is answered, too, if the rest comes soon."""
+        """See ClientConnection. A request whose head has begun is answered, too, if the rest comes soon."""
         if self._exchange is None and self._body is None:
             if self._ahead:
                 self._wait_for(min(self.path.timeouts.head, _STOPPING_HEAD_S))
@@ -174,12 +174,12 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self.transport.close()
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """See Client."""
+        """See ClientConnection."""
         self.transport.abort()
         return [] if self._task is None else [self._task]
 
     def check_timeouts(self, now: float) -> None:
-        """See Client. A client that has taken more of its answer has another while for the rest."""
+        """See ClientConnection. A client that has taken more of its answer has another while for the rest."""
         if self.gives_up_at >= now:
             return
         unsent = self.transport.get_write_buffer_size()
