@@ -44,7 +44,9 @@ class Clients(Generic[C]):
         self.on_sweep: Callable[[], None] = lambda: None
         """Called before each sweep."""
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many connections there are, in `open` and elsewhere. May be asked in any thread."""
         return len(self.open) + self._elsewhere()
 
     def bounded(self, connect: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
@@ -52,7 +54,7 @@ class Clients(Generic[C]):
         max_connections = self._max_connections
         if max_connections is None:
             return connect
-        return lambda: connect() if len(self) < max_connections else _Excess()
+        return lambda: connect() if self.count < max_connections else _Excess()
 
     def remove(self, client: C) -> None:
         """A connection is closed, or belongs to somebody else now."""

@@ -87,7 +87,7 @@ class GrpcServer:
     @property
     def connections(self) -> int:
         """See GrpcPort."""
-        return len(self._clients)
+        return self._clients.count
 
 
 def _greeting(limits: GrpcLimits) -> bytes:

@@ -72,8 +72,7 @@ TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
 _READS: Final = ("GET", "HEAD")
 SETTLE_S: Final = 0.05
-"""Between the last connection and the closing of idle ones: whoever has just connected, or is just asking once more, is
-answered."""
+"""The pause before idle connections are closed, in which clients are answered that have just connected or asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +169,16 @@ class HttpListener:
         self._socket = sock
 
     def drain(self) -> None:
-        """From now on every answer ends its connection: clients go elsewhere, one after the other, and none of them
-        finds a connection closed that it was just about to use.
+        """End each connection with its next answer: so clients go elsewhere one after the other, and none finds a
+        connection closed that it was just about to use.
         """
         self._draining = True
         if self._fast_path is not None:
             self._fast_path.draining = True
 
     async def stop(self, *, hand_on: bool = False) -> None:
-        """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace. If it is
-        to `hand_on` the address, another process goes on there; else nobody does, whoever holds the same socket.
+        """Accept nothing more, close what is idle, and let what is being answered finish for the seconds of grace. With
+        `hand_on` another process goes on at the address; else nobody does, whoever holds the same socket.
         """
         self.drain()
         if self._socket is not None and not hand_on:
@@ -189,13 +188,13 @@ class HttpListener:
             self._server.close()
         await asyncio.sleep(SETTLE_S)
         if self._runner is not None:
-            ends = [self._clients.stop(self.limits.grace_seconds)] if self._clients and self._fast_path else []
+            ends = [self._fast_path.clients.stop(self.limits.grace_seconds)] if self._fast_path is not None else []
             await asyncio.gather(self._runner.cleanup(), *ends)
 
     def traffic(self) -> ListenerTraffic:
         """What passes here, for metrics. May be called in any thread."""
         fast = self._fast_path
-        connections = 0 if self._clients is None else len(self._clients)
+        connections = 0 if self._clients is None else self._clients.count
         if fast is None:
             return ListenerTraffic(connections, self._running, self._received, self._sent)
         return ListenerTraffic(
@@ -242,7 +241,7 @@ class HttpListener:
         await replies.end(endpoint.nothing)
 
     def _refused(self, path: str, exchange: HttpExchange) -> Reply | None:
-        """The answer to somebody who may not see a page of the house, or not change what it changes."""
+        """The answer to a caller who may not see a page of the house, or not change what it changes; None to others."""
         origin = None if exchange.method in _READS else foreign_origin(exchange.headers, self._origins)
         if origin is not None:
             return _plain(403, f"This changes the server, which is not for pages of {origin}")
@@ -256,7 +255,7 @@ class HttpListener:
         return None
 
     def _limit_of(self, headers: Mapping[str, str]) -> int:
-        """How many bytes a body may have. A large one is not even read of somebody who will be refused."""
+        """How many bytes a body may have. That of a caller who will be refused must be small, or is not even read."""
         limits = self.limits
         is_binary = any(map(headers.__contains__, self._binary_headers))
         limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
@@ -334,7 +333,7 @@ def _deadline(exchange: HttpExchange) -> float | None:
 
 
 def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
-    """The same endpoint, whose decode only raises: the refusal then takes the way that all errors take."""
+    """The endpoint with a decode that only raises: so the refusal is encoded as all errors are."""
 
     def decode(call: Call, resolve: Resolve) -> NoReturn:
         raise error
@@ -343,7 +342,7 @@ def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
 
 
 class _Replies:
-    """One reply is a response; streamed ones are chunks of one that is open until the last."""
+    """Sends one reply as a response, and streamed ones as its chunks."""
 
     __slots__ = ("_exchange", "_has_sent", "_is_open")
 
@@ -445,7 +444,7 @@ class AiohttpExchange:
         return SocketPeer(self._request.transport)
 
     async def read(self, limit: int) -> Buffer:
-        """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""
+        """See HttpExchange. After BodyTooLarge aiohttp reads on for a while, and closes the connection."""
         body = await self._read(limit)
         self.received = len(body)
         return body
@@ -511,13 +510,13 @@ class AiohttpExchange:
 
 
 def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:
-    """aiohttp's own give the first of headers that come again."""
+    """The headers, repeated ones joined: aiohttp's own give the first of them."""
     given = request.headers
     return given if len({*map(str.lower, given)}) == len(given) else MappingProxyType(combined(given.items()))
 
 
 def _headers(reply: Reply) -> dict[str, str]:
-    """All of them: aiohttp has another word for a reply without a body."""
+    """A reply's headers with all defaults, since aiohttp has another Content-Type for a reply without a body."""
     return {**dict(default_headers(reply.headers.items())), **reply.headers}
 
 
@@ -538,7 +537,7 @@ def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambd
 
 
 def tf_serving_metrics_page(path: str, render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
-    """The same as TensorFlow Serving has it: for any method, and for no query."""
+    """/metrics as TensorFlow Serving has it: for any method, and for no query."""
 
     async def page(exchange: HttpExchange) -> Reply:
         if exchange.target != path:
@@ -562,7 +561,7 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
 
 
 def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
-    """Whatever the query."""
+    """A page for GET and HEAD, whatever the query."""
 
     async def page(exchange: HttpExchange) -> Reply:
         return await read() if exchange.method in _READS else _plain(405, "Method Not Allowed")
