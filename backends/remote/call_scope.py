@@ -40,7 +40,7 @@ class _UpstreamSpan:
 
 
 class CallerLeft(Exception):
-    """Nobody waits any more."""
+    """All callers of a call have left."""
 
 
 class RemoteCancellation:

@@ -107,7 +107,7 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
         call.finish(failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
     def abandon(self, call: UpstreamCall) -> None:
-        """Nobody waits for the answer any more: the server may stop."""
+        """End a call whose answer is not wanted any more, so that the server can stop."""
         if call.number in self._streams:
             self.write(short_frame(RST_STREAM, call.number, CANCEL))
             self._close_stream(call.number)
