@@ -50,7 +50,7 @@ class UpstreamCall(Stream):
 
     def __init__(self, owner: Owner, number: int, max_bytes: int, *, streams: bool) -> None:
         super().__init__(number, STREAM_BYTES, Incoming(max_bytes))
-        self.end = END_STREAM
+        self.end_flag = END_STREAM
         self.streams = streams
         self.headers: Mapping[str, str] | None = None
         self.held = 0

@@ -15,20 +15,20 @@ from typing import Any, Final, Protocol
 
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import hpack
-from tensorgate.gateway.wire.grpc_messages import prefix
+from tensorgate.gateway.wire.grpc_messages import message_prefix
 from tensorgate.gateway.wire.http2_frames import (
     ACK,
     DATA,
     END_HEADERS,
     END_STREAM,
-    FRAME,
-    FRAME_BYTES,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
     GOAWAY,
     HEADERS,
     PREFACE,
     RST_STREAM,
     SETTINGS,
-    frame,
+    frame_header,
 )
 
 PrintLine = Callable[[str], None]
@@ -98,25 +98,25 @@ class GrpcGateway:
             raise ValueError("expected HOST:PORT")
         head = [(":method", "POST"), (":scheme", "http"), (":authority", self._address), (":path", _CHECK)]
         block = hpack.encode([*head, ("te", "trailers"), ("content-type", "application/grpc")])
-        question = prefix(0)
+        question = message_prefix(0)
         with (
             socket.create_connection((host.strip("[]"), int(port)), self._timeout) as sock,
             sock.makefile("rb") as answers,
         ):
             sock.sendall(
                 PREFACE
-                + (frame(len(block), HEADERS, END_HEADERS, 1) + block)
-                + (frame(len(question), DATA, END_STREAM, 1) + question)
+                + (frame_header(len(block), HEADERS, END_HEADERS, 1) + block)
+                + (frame_header(len(question), DATA, END_STREAM, 1) + question)
             )
             answer = b""
             while True:
-                head_bytes = answers.read(FRAME_BYTES)
-                if len(head_bytes) < FRAME_BYTES:
+                head_bytes = answers.read(FRAME_HEADER_BYTES)
+                if len(head_bytes) < FRAME_HEADER_BYTES:
                     raise ConnectionError("the server has closed the connection")
-                high, low, kind, flags, _ = FRAME.unpack(head_bytes)
+                high, low, kind, flags, _ = FRAME_HEADER.unpack(head_bytes)
                 data = answers.read(high << 8 | low)
                 if kind == SETTINGS and not flags & ACK:
-                    sock.sendall(frame(0, SETTINGS, ACK, 0))
+                    sock.sendall(frame_header(0, SETTINGS, ACK, 0))
                 elif kind == DATA:
                     answer += data
                 elif kind == HEADERS and flags & END_STREAM:
@@ -130,7 +130,7 @@ def _health_status(trailers: Mapping[str, str], answer: bytes) -> str:
     code = int(trailers.get("grpc-status", Code.UNKNOWN))
     if code:
         raise ValueError(f"{Code(code).name} {urllib.parse.unquote(trailers.get('grpc-message', ''))}")
-    return _STATUSES[answer[-1] if len(answer) > len(prefix(0)) else 0]
+    return _STATUSES[answer[-1] if len(answer) > len(message_prefix(0)) else 0]
 
 
 class Probed(Protocol):
