@@ -16,8 +16,6 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tensorgate.gateway.contract.call import Call
-from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code, GatewayError
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
@@ -26,6 +24,7 @@ from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
 from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
 from tensorgate.gateway.routing.route import Route
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.histogram import Gathered, Histogram
 from tensorgate.gateway.telemetry.rejection_reasons import REFUSALS, refusal_of
 from tensorgate.gateway.telemetry.statistics import Counters
@@ -56,10 +55,8 @@ Tell = Callable[[Any, Any], None]
 class Watch(Protocol):
     """Counts the calls of one dialect once more, in that dialect's own way."""
 
-    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
-        """One call is over, after so many seconds, of which its model took `ran`. `question` is None if it could not
-        be read, `code` is what the caller was told.
-        """
+    def ended(self, outcome: CallOutcome) -> None:
+        """One call is over."""
         ...
 
     def teller(self, model: str, method: str, transport: str) -> Tell | None:

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest
-from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.histogram import Gathered, Histogram, label_text
 
 LATENCY_US: Final = tuple(10 * 1.8**power for power in range(33))
@@ -60,19 +60,20 @@ class TfServingMetrics:
         self._is_public = is_public
         self._calls: dict[_Key, _Calls] = {}
 
-    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
+    def ended(self, outcome: CallOutcome) -> None:
         """See metrics.Watch."""
+        question, code = outcome.question, outcome.reply_code
         if type(question) is InferRequest:
             name = question.view.name
         else:
-            name = self._named(call, question)
-        calls = self._of(name, endpoint.method, call.transport)
+            name = self._named(outcome.call, question)
+        calls = self._of(name, outcome.endpoint.method, outcome.call.transport)
         if code:
             calls.failures[code] = calls.failures.get(code, 0) + 1
             return
-        calls.latency.observe(seconds * _US)
+        calls.latency.observe(outcome.seconds * _US)
         if type(question) is InferRequest:
-            calls.runtime.observe(ran * _US)
+            calls.runtime.observe(outcome.model_seconds * _US)
             if calls.with_examples:
                 calls.examples.observe(_rows(question))
 

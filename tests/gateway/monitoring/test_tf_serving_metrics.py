@@ -13,6 +13,7 @@ from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
 from tensorgate.gateway.monitoring.metrics import Metrics
 from tensorgate.gateway.monitoring.tf_serving_metrics import TfServingMetrics
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
 KINDS = {
     "request_count": "counter",
@@ -48,7 +49,10 @@ class Counted:
     ) -> None:
         endpoint: Any = SimpleNamespace(method=method)
         call = Call(b"", "POST", "/", {}, transport, args)
-        self.metrics.ended(endpoint, call, question, code, us / 1e6, ran_us / 1e6)
+        outcome = CallOutcome(endpoint, call, 0.0)
+        outcome.question, outcome.reply_code = question, code
+        outcome.seconds, outcome.model_seconds = us / 1e6, ran_us / 1e6
+        self.metrics.ended(outcome)
 
     def lines(self) -> list[str]:
         return self.metrics.render().decode().splitlines()
