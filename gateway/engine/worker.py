@@ -281,9 +281,9 @@ class Worker:
         behind.
         """
         (pending,) = batch.members
-        steps: Iterator[Sequence[InferResponse | GatewayError]] = iter(())
+        steps: Any = None
         try:
-            steps = iter(self.executor.run(batch.requests, batch.observe))
+            steps = self.executor.run(batch.requests, batch.observe)
             for (response,) in steps:
                 if isinstance(response, GatewayError):
                     raise response
@@ -293,9 +293,8 @@ class Worker:
         except BaseException as error:
             batch.outcomes = [public_error(error, pending.request)]
         finally:
-            close = getattr(steps, "close", None)
-            if close is not None:
-                close()
+            if steps is not None:
+                steps.close()
         self._tell(done, self, batch)
 
     async def _on_loop(self, batch: Batch, done: Callable[[Worker, Batch], None]) -> None:
