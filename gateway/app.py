@@ -84,9 +84,9 @@ from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.tracing import TraceFile, Tracing
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
-from tensorgate.gateway.transport.http_exchange import Exchange
+from tensorgate.gateway.transport.http_exchange import HttpExchange
 from tensorgate.gateway.transport.http_server import (
     HttpLimits,
     HttpListener,
@@ -336,7 +336,7 @@ class App:
         outcome = await asyncio.shield(self.reloads.request("POST /admin/reload"))
         return _RELOAD_STATUS.get(outcome.result, 200), outcome.plain()
 
-    def _check_admin(self, exchange: Exchange) -> bool:
+    def _check_admin(self, exchange: HttpExchange) -> bool:
         """Let an administrator pass; False where there are none. Raises Unauthenticated, Forbidden, AdminRequired."""
         gate, key = self.service.gate, self.service.admin
         if gate is not None and gate.knows_callers:
@@ -422,7 +422,7 @@ class App:
             if work is not None:
                 work.cancel()
         for http in self._http:
-            http.part()
+            http.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.unready_seconds):
                 await (hurried or asyncio.Event()).wait()
@@ -535,7 +535,7 @@ class App:
         server = GrpcListener(
             self.service,
             self._speaking(listener),
-            Bounds(
+            GrpcLimits(
                 limits.max_binary_bytes, limits.max_header_bytes, limits.max_concurrent_streams, limits.max_connections
             ),
             descriptors.pool(),

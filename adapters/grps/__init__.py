@@ -17,7 +17,7 @@ errors.py    kind of failure -> status code, gRPC code and words
 proto_routes.py   the methods of the gRPC service
 proto_message.py  its one message <-> fields and replies
 metadata.py  the configuration as the YAML texts that grps servers show
-example.py   a request that calls a model
+sample.py    a request that calls a model
 client.py    the other side, over HTTP, and the ends of a stream's answers
 proto_client.py   the other side, over gRPC
 """

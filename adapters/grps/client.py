@@ -1,8 +1,11 @@
-"""The client of a grps server over HTTP, and what it shares with that over gRPC."""
+"""GrpsMessage in JSON from the client's side, POST /grps/v1/infer/predict: InferRequest -> body, body -> InferResponse.
+Contract: grps v1.1.0; the gRPC client shares what is not JSON.
+"""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -30,12 +33,30 @@ _CODES: Final = {
 """The protocol's own; it says 500 of whatever else goes wrong."""
 
 
-class GrpsHttpClient:
-    """See Client."""
+class GrpsClient(ABC):
+    """What the `Client` of grps servers is over both transports: the protocol does not describe a model's tensors."""
 
-    transport: Final = "http"
     streams: Final = "server"
     platform: Final = "grps"
+
+    def questions(self) -> Sequence[Ask]:
+        return ()
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        return Description()
+
+    @abstractmethod
+    def decode(self, reply: Reply, description: Description) -> InferResponse: ...
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        """An answer of a stream, whose end is the only word after its last answer."""
+        return InferResponse(self.decode(reply, description).outputs, final=False)
+
+
+class GrpsHttpClient(GrpsClient):
+    """The `Client` of grps servers over HTTP."""
+
+    transport: Final = "http"
 
     def __init__(self, model: UpstreamModel) -> None:
         self._path = f"{_ROOT}/infer/predict?model={quote(model_name(model), safe='')}"
@@ -45,12 +66,6 @@ class GrpsHttpClient:
 
     def is_ready(self, reply: Reply) -> bool:
         return reply.http_status == 200
-
-    def questions(self) -> Sequence[Ask]:
-        return ()
-
-    def description(self, replies: Sequence[Reply]) -> Description:
-        return Description()
 
     def encode(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
@@ -78,18 +93,10 @@ class GrpsHttpClient:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise broken("grps message with tensors") from None
 
-    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return not_last(self.decode(reply, description))
-
 
 def model_name(model: UpstreamModel) -> str:
     """As grps names it: name and version as one word."""
     return model.name if model.version is None else f"{model.name}-{model.version}"
-
-
-def not_last(answer: InferResponse) -> InferResponse:
-    """The same as a part of a stream, whose end is the only word after its last answer."""
-    return InferResponse(answer.outputs, final=False)
 
 
 def failed(code: int, text: str) -> GatewayError:
@@ -173,7 +180,9 @@ _BEGIN: Final = re.compile(rb"[^ \t\r\n]")
 
 
 class Documents:
-    """See Cutter: a message is one JSON object. What is no object is a message as it is, which nobody takes for one."""
+    """The `Cutter` of a grps server's stream: JSON documents that follow one another without anything between them. A
+    message is one object; what is no object is a message as it is, which nobody takes for one.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

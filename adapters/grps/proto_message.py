@@ -1,4 +1,6 @@
-"""GrpsMessage in protobuf <-> the fields of a message as `message` reads them from JSON, and replies."""
+"""grps.protos.v1.GrpsMessage in protobuf <-> the fields that `message` reads from JSON, and replies. Contract: grps
+v1.1.0.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""predict: a body -> InferRequest.
+"""Bodies of POST /grps/v1/infer/predict, JSON or raw bytes -> InferRequest; and how a caller asks for a stream.
 
 The order of objections is the contract's: content type, streaming against return-ndarray (both before a stream would
 start), empty body, JSON, payload, and the model last, since the body may name it.
@@ -186,7 +186,7 @@ def _ndarray(value: Any, body: bytes) -> Array:
 
 
 def _with_booleans(nested: Any, leaf: Any) -> Array:
-    """The same where `leaf` is no number: rare enough for a Python object per element."""
+    """The FP32 array of lists where `leaf` is no number: rare enough for a Python object per element."""
     values = np.array(as_list(nested), np.object_)
     leaves = values.reshape(-1)
     types = {type(value) for value in leaves}

@@ -1,4 +1,4 @@
-"""Answers -> replies.
+"""InferResponse -> bodies of grps' predict: JSON, raw bytes, or documents of a stream.
 
 A predict reply is one of five things: gtensors, the first output as nested lists (return-ndarray), the one element of a
 BYTES output as text or as raw bytes, or such elements in gmap. Which one is settled with the request, so that only the

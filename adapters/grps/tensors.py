@@ -1,4 +1,4 @@
-"""grps tensors, however they were encoded, and the arrays they stand for.
+"""grps.protos.v1.GenericTensor, from JSON or protobuf <-> arrays.
 
 A tensor names its dtype and puts its elements, row by row, into the flat field of that dtype. Nothing in the protocol
 keeps the two, or the shape, in agreement; the old servers' converters check it, and so does `array_of`.

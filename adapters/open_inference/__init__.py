@@ -10,13 +10,13 @@ are the other side. Source: the Open Inference Protocol; where it is silent, Tri
 from __future__ import annotations
 
 from tensorgate.adapters.open_inference.client import V2HttpClient
-from tensorgate.adapters.open_inference.example import sample
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
 from tensorgate.adapters.open_inference.proto_client import V2GrpcClient
 from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
 from tensorgate.adapters.open_inference.routes import match
+from tensorgate.adapters.open_inference.sample import sample
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 from tensorgate.gateway.contract.options import Options
 

@@ -1,4 +1,5 @@
-"""The client of a V2 server over HTTP, and what it shares with that over gRPC: a dialect from the other side.
+"""Open Inference V2 over HTTP from the client's side: InferRequest -> JSON and binary tensors, reply -> InferResponse;
+the gRPC client shares what is not JSON.
 
 Tensors go both ways as binary data; a server that has no such extension is understood, too. Source: the Open Inference
 Protocol; Triton's extensions.
@@ -33,7 +34,7 @@ _MISSING: Final = frozenset({404, 405, 501})
 
 
 class V2HttpClient:
-    """See Client."""
+    """The `Client` of V2 servers over HTTP."""
 
     transport: Final = "http"
     streams: Final = "server"

@@ -79,8 +79,8 @@ def _decoupled(error: errors.ModelDecoupled, call: Call) -> str:
 def _input_count(error: errors.InputCount, call: Call) -> str:
     """Triton goes through the inputs from the last one, and closes a list of nothing that it did not open."""
     missing = _names(error.missing) if error.missing else "]"
-    exact = error.least == error.most
-    expected = f"{error.most} inputs" if exact else f"number of inputs between {error.least} and {error.most}"
+    least, most = error.min_inputs, error.max_inputs
+    expected = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
     return (
         f"expected {expected} but got {len(error.got)} inputs for model '{error.model}'. "
         f"Got input(s) {_names(error.got[::-1])}, but missing required input(s) {missing}. "

@@ -1,4 +1,5 @@
-"""Generate: a flat JSON object in, a flat JSON object out for each answer, alone or as server-sent events.
+"""JSON bodies of POST /v2/models/{model}/generate and generate_stream <-> InferRequest and InferResponse: a flat object
+in, and out for each answer, alone or as server-sent events.
 
 A key that is the name of an input is that tensor, any other key is a parameter for the model; the object under
 `parameters` is read the same way. Values are a scalar or a flat array, and the shape that the model declares is filled

@@ -1,4 +1,5 @@
-"""The client side of the generate extension, which is V2's only stream over HTTP: events -> answers.
+"""JSON and server-sent events of generate_stream from the client's side, V2's only stream over HTTP: InferRequest ->
+body, events -> answers.
 
 It carries values without shapes: a server fills what its model declares. So a request whose shape would become another
 one is refused here, and an answer has the shape that its declaration leaves: the innermost variable dimension is as
@@ -135,7 +136,11 @@ _MARK: Final = b"\xef\xbb\xbf"
 
 
 class Events:
-    """See Cutter: a message is the data of one event."""
+    """The `Cutter` of server-sent events: a message is the data of one event.
+
+    Lines end as CR LF, LF or CR; the data of an event may have several. Names and numbers of events, and comments, say
+    nothing of a tensor. Source: the HTML standard, "server-sent events".
+    """
 
     def __init__(self) -> None:
         self._line: list[bytes] = []

@@ -1,4 +1,5 @@
-"""The inputs of a request: what each declares, and its data as an array on the host.
+"""The `inputs` of Open Inference V2's infer, in JSON and as raw bytes -> arrays on the host: what each declares, and
+its data.
 
 What a message can only get wrong against the model's own declarations is told after everything else has been looked
 at: such complaints wait in `Inputs.late`, and a stand-in array of the declared dtype and shape takes the data's place.

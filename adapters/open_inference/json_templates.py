@@ -102,7 +102,7 @@ class BinaryHead(NamedTuple):
 
 
 class BinaryHeads:
-    """The same for requests whose tensors are all binary: the JSON in front of them holds no numbers, so a client
+    """Templates of requests whose tensors are all binary: the JSON in front of them holds no numbers, so a client
     repeats it to the byte, and what the same bytes said before they say again. Of one process; bounded.
     """
 
@@ -166,7 +166,7 @@ def _numbers(body: Buffer, start: int, end: int, template: JsonTemplate, depth: 
 
 
 def _numbers_of_document(text: bytes, template: JsonTemplate, depth: int) -> Array | None:
-    """The same by way of a document, without a shape."""
+    """The numbers of a text that is read as a document, without a shape; None if it is no array of them."""
     try:
         value = json_body.read(text, min(depth, json_body.MAX_DIMENSIONS))
         return json_body.numbers(value, template.dtype) if isinstance(value, simdjson.Array) else None

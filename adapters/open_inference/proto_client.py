@@ -1,4 +1,5 @@
-"""The client of a V2 server over gRPC: tensors go out as raw contents, answers are read as views of what came.
+"""Open Inference V2 over gRPC from the client's side: InferRequest -> ModelInferRequest with raw contents,
+ModelInferResponse -> InferResponse, whose arrays are views of what came.
 
 What does not change from request to request is kept as serialized fields. A stream asks for errors as statuses, so that
 their kind is not lost, and for a word after the last answer. Source: the Open Inference Protocol; Triton's extensions.
@@ -52,7 +53,7 @@ _UNKNOWN: Final = frozenset({Code.UNIMPLEMENTED, Code.NOT_FOUND})
 
 
 class V2GrpcClient:
-    """See Client."""
+    """The `Client` of V2 servers over gRPC."""
 
     transport: Final = "grpc"
     streams: Final = "bidi"

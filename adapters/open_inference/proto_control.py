@@ -1,5 +1,5 @@
-"""Every other question over gRPC, with its answer: health, metadata, configuration, statistics, the repository, trace
-and log settings, shared memory.
+"""Messages of inference.GRPCInferenceService but for infer <-> questions and answers: health, metadata, configuration,
+statistics, the repository, trace and log settings, shared memory.
 
 Each method is a pair of functions. Source: the field tables of the protocol; the texts are Triton's own.
 """

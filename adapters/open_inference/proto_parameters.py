@@ -1,4 +1,5 @@
-"""Parameters of gRPC messages: a map of values of five types, of which each key has its own.
+"""inference.InferParameter -> values: a map of five types, of which each key has its own. Contract: Open Inference V2
+over gRPC, with Triton's extensions.
 
 Source: Triton's gRPC server; the texts are its own.
 """

@@ -1,4 +1,5 @@
-"""Infer replies over gRPC: answers of the gateway -> messages.
+"""InferResponse -> inference.ModelInferResponse and ModelStreamInferResponse. Contract: Open Inference V2 over gRPC,
+with Triton's streams.
 
 Outputs are always raw contents, whatever the request used. What does not change from answer to answer is kept as
 serialized fields; a reply is those and views of the answer's arrays, which the transport joins. Fields stand in the
@@ -44,7 +45,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
 
 
 def encode_stream(answer: InferResponse, request: InferRequest) -> Reply:
-    """The same as a message of a stream, which says whether it is the last one to its request."""
+    """Host arrays -> a message of a stream, which says whether it is the last one to its request."""
     parts = _response(answer, request, _parameters(answer.parameters) + _final(answer.final))
     return Reply([_IN_STREAM, varint(sum(map(len, parts))), *parts], streamed=True)
 

@@ -1,4 +1,6 @@
-"""The model repository extension: what there is, and loading and unloading it. Source: Triton's HTTP server."""
+"""JSON bodies of /v2/repository, Triton's model repository extension: the index, loading and unloading. The texts are
+those of Triton's HTTP server.
+"""
 
 from __future__ import annotations
 

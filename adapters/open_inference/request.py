@@ -1,4 +1,4 @@
-"""Requests: bodies -> questions of the gateway.
+"""HTTP bodies of Open Inference V2 -> questions of the gateway: infer in JSON, with binary tensors, or raw.
 
 The order of the checks is part of the contract: the first failure wins. Version text, model, decoupled, content
 encoding, JSON, id, parameters, each input, each output, and only then the request against what the model declares.

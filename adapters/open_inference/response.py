@@ -1,4 +1,4 @@
-"""Replies: answers of the gateway -> bodies.
+"""Answers of the gateway -> HTTP bodies of Open Inference V2: JSON, and binary tensors behind it.
 
 Arrays go to orjson as they are, flat and in C order, so a tensor's digits are written without a Python object per
 number. JSON has no word for NaN and Infinity, Triton writes the bare tokens, orjson `null`: where a tensor holds any,

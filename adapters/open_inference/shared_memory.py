@@ -1,4 +1,4 @@
-"""Shared memory: regions registered, listed and forgotten.
+"""JSON bodies of Triton's shared memory extensions <-> regions: registered, listed and forgotten.
 
 The two kinds, system and CUDA, have the same calls at different addresses; the questions are the same for HTTP and
 gRPC. Source: Triton's shared memory extensions; the texts are its own.

@@ -23,7 +23,7 @@
     example_tensors.py   tf.Examples -> the model's inputs, by TensorFlow's rules
     example_json.py      Examples in JSON                   example_proto.py     Examples as messages
     proto_control.py     questions about models over gRPC, and another list of models to serve
-    example.py           a request that calls a model
+    sample.py            a request that calls a model
     client.py            the other side, over HTTP          proto_client.py     over gRPC
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
@@ -37,11 +37,11 @@ Examples at most; where a model takes features, an integer fits a narrower input
 
 from tensorgate.adapters.tf_serving.client import TfsHttpClient
 from tensorgate.adapters.tf_serving.errors import html_page
-from tensorgate.adapters.tf_serving.example import sample
 from tensorgate.adapters.tf_serving.options import TfServingOptions
 from tensorgate.adapters.tf_serving.proto_client import TfsGrpcClient
 from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
 from tensorgate.adapters.tf_serving.routes import match, match_cross_origin
+from tensorgate.adapters.tf_serving.sample import sample
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 
 

@@ -1,4 +1,5 @@
-"""`:classify` and `:regress`: {"examples": [...], "context": {...}} -> {"results": [...]}.
+"""JSON bodies of `:classify` and `:regress`: {"examples": [...], "context": {...}} -> {"results": [...]}. Contract:
+TensorFlow Serving's REST API.
 
 Order of checks, which clients can see: syntax, top level, signature_name, context, examples; then model, signature,
 features. So a wrong body of an unknown model is a wrong body.

@@ -1,4 +1,5 @@
-"""Classification and regression: requests of Examples to a signature that can answer them, and what its outputs mean.
+"""Signatures that classify and regress: tf.Examples -> InferRequest, InferResponse -> classes and values, whatever
+bytes they travel in.
 
 Both transports ask and answer alike but for the bytes. A signature's method_name is not looked at, only its tensors.
 Source: TensorFlow Serving, whose checks, in this order, and texts these are.

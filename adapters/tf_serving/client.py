@@ -1,4 +1,5 @@
-"""The client of a TensorFlow Serving server over REST: predict in the columnar format, which carries any shape.
+"""TensorFlow Serving's REST API from the client's side: predict in the columnar format, which carries any shape;
+InferRequest -> body, body -> InferResponse.
 
 JSON there has NaN and Infinity, and strings that are no text; where a message holds any, it is read and written the
 slow way.
@@ -29,7 +30,7 @@ _HEADERS: Final = {"Content-Type": "application/json"}
 
 
 class TfsHttpClient:
-    """See Client."""
+    """The `Client` of TensorFlow Serving over REST."""
 
     transport: Final = "http"
     streams: Final = "no"

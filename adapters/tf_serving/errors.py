@@ -1,4 +1,4 @@
-"""What every kind of failure is in TensorFlow Serving's words: HTTP status, gRPC code and text, stated once."""
+"""Kinds of failure -> TensorFlow Serving's HTTP status, gRPC code and text, stated once for REST and gRPC."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ ANSWERS: Final[dict[type[GatewayError], TfsFailure]] = {
     errors.ModelControlOff: TfsFailure(
         Code.FAILED_PRECONDITION,
         "Models are not loaded and unloaded by callers here: the configuration needs"
-        " model_control: {mode: explicit, model_roots: [...]}, or mode poll",
+        " model_control: {{mode: explicit, model_roots: [...]}}, or mode poll",
     ),
     errors.ModelNotStored: TfsFailure(Code.NOT_FOUND, "Could not find base path of model {0.model}"),
     errors.LoadRefused: TfsFailure(Code.INVALID_ARGUMENT, "Model {0.model} cannot be loaded: {0.reason}"),
@@ -237,7 +237,7 @@ def encode_empty_error(error: GatewayError, call: Call) -> Reply:
 
 
 def encode_preflight_error(error: GatewayError, call: Call) -> Reply:
-    """The same on OPTIONS, which says nothing of JSON."""
+    """The status alone, on OPTIONS, which says nothing of JSON."""
     return replace(encode_empty_error(error, call), headers=EMPTY_HEADERS)
 
 
@@ -266,14 +266,14 @@ def encode_grpc_error(error: GatewayError, call: Call) -> Reply:
 
 
 def encode_grpc_predict_error(error: GatewayError, call: Call) -> Reply:
-    """The same for Predict, where an unknown signature has other words than in JSON."""
+    """The status of a Predict that failed: an unknown signature has other words than in JSON."""
     if isinstance(error, SignatureNotFound):
         return failed(Code.FAILED_PRECONDITION, f'Serving signature key "{error.signature}" not found.')
     return encode_grpc_error(error, call)
 
 
 def encode_grpc_status_error(error: GatewayError, call: Call) -> Reply:
-    """The same for GetModelStatus, where an unknown model has other words."""
+    """The status of a GetModelStatus that failed: an unknown model has other words there."""
     if isinstance(error, ModelNotFound):
         return failed(Code.NOT_FOUND, no_versions(error))
     return encode_grpc_error(error, call)

@@ -1,4 +1,4 @@
-"""tf.Examples as TensorFlow Serving's REST API writes them: {feature: value or list of values}.
+"""tf.Examples in the JSON of TensorFlow Serving's REST API, {feature: value or list of values} -> features.
 
 The kind of a feature follows the literals, not the model: 1 is an int64, 1.0 a float, a string bytes, and a list has
 one kind throughout. All of that is checked before the model is known.
@@ -96,7 +96,7 @@ def _read_many(name: str, array: Any) -> Value:
 
 
 def _read_mixed(name: str, array: Any) -> Value:
-    """The same of several types, which may have one kind still: some at a time, the exact way where it must be."""
+    """Many values of several types, which may have one kind still: some at a time, the exact way where it must be."""
     elements = iter(array)
     kind: Kind | None = None
     parts: list[Any] = []

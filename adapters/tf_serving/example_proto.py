@@ -1,4 +1,5 @@
-"""tf.Examples as messages: those of gRPC, and serialized ones in a tensor of strings.
+"""tensorflow.Example messages -> features: those of TensorFlow Serving's gRPC requests, and serialized ones in a tensor
+of strings.
 
 Protobuf makes up to 25 bytes of one where a message is all structure: short features, empty strings. So large messages
 are taken apart by hand as far as their Examples, these are parsed one at a time, and a large Example is looked through
@@ -77,7 +78,7 @@ class ProtoExamples(Examples):
 
 
 class SerializedExamples(Examples):
-    """The same, each still a message by itself."""
+    """Examples that are messages still, parsed one at a time."""
 
     def __init__(self, examples: Sequence[bytes], context: bytes = b"") -> None:
         self._examples = examples
@@ -95,7 +96,7 @@ class SerializedExamples(Examples):
 
 
 class PlainExamples(Examples):
-    """The same, still a part of their request: an ExampleList that the compiled helper knows to be right."""
+    """Examples that are a part of their request still: an ExampleList that the compiled helper knows to be right."""
 
     def __init__(self, data: memoryview, count: int) -> None:
         self._data = data

@@ -190,7 +190,7 @@ def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
 
 
 def _gathered(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
-    """The same where each Example has few: some at a time, since NumPy keeps the interpreter while it iterates."""
+    """The values of Examples that have few: some at a time, since NumPy keeps the interpreter while it iterates."""
     flat = np.empty(len(rows) * size, KIND_DTYPES[kind])
     some = max(1, _AT_ONCE // max(1, size))
     with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite

@@ -1,9 +1,14 @@
-"""A JSON document as TensorFlow Serving reads it, where `json_body` reads something else.
+"""JSON documents -> values, as TensorFlow Serving reads them where `json.body` reads something else.
 
 Its parser is RapidJSON 1.1, run so that deep documents need no stack: it words two errors differently, stops at the end
 of the document, has no integers larger than a double, and does not look at the encoding of strings. Strings that are
 not UTF-8 are therefore bytes like all others. Here they are `str` with surrogates for the bytes that do not fit
 (Python's surrogateescape), which `json_text.utf8` turns back.
+
+Depth is without limit there. What stands deeper than any tensor may have dimensions, and deeper than an error text
+shows, makes no difference as long as it is JSON. So a document that nests deeper than a parser's stack allows is `cut`
+into bands of levels: the first one, in which what is deeper is empty arrays and objects, is the document to read; the
+values of every other band are read side by side, as elements of one array, to see that they are JSON.
 """
 
 from __future__ import annotations

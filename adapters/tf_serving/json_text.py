@@ -1,4 +1,7 @@
-"""Text of JSON: strings as TensorFlow Serving writes them, and values as it shows them in error texts."""
+"""Numbers, strings and values -> text of JSON, as TensorFlow Serving writes it. Strings are RapidJSON's. Numbers have
+six significant digits if they read back as the same number, and else as many as always do: 9 for float32, 17 for
+float64. The compiled helper writes floating numbers where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,14 @@ from tensorgate.adapters.json.body import ARRAY, OBJECT, members
 from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import DTYPES
 
+try:
+    require("native_numbers")
+    from tensorgate.adapters._native import _numbers
+except ImportError:  # built where there is a compiler
+    _format_rows = None
+else:
+    _format_rows = _numbers.format_rows
+
 INDENT: Final = "    "
 
 _SHORT: Final = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
@@ -23,6 +34,11 @@ _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 _LONG: Final = 1000
 """Looking up every character is quick for fewer, of ASCII; else it is quicker to find those that are escaped."""
 _SHOWN_BYTES: Final = 256
+_KINDS: Final[Mapping[Any, Literal["f", "d"]]] = {DTYPES["FP32"]: "f", DTYPES["FP64"]: "d"}
+_TRUTH: Final = ("false", "true")
+_ENOUGH: Final = {4: "%.9g ", 8: "%.17g "}
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def utf8(text: str) -> bytes:
@@ -144,21 +160,6 @@ def _plain(digits: str, point: int) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- numbers
 
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native import _numbers
-except ImportError:  # built where there is a compiler
-    _format_rows = None
-else:
-    _format_rows = _numbers.format_rows
-
-Array: TypeAlias = np.ndarray[Any, Any]
-
-_KINDS: Final[Mapping[Any, Literal["f", "d"]]] = {DTYPES["FP32"]: "f", DTYPES["FP64"]: "d"}
-_TRUTH: Final = ("false", "true")
-_ENOUGH: Final = {4: "%.9g ", 8: "%.17g "}
-_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-
 
 def number_texts(array: Array) -> list[str]:
     """Every element of a bool, integer, float32 or float64 array as TensorFlow Serving writes it, in row-major order.
@@ -176,7 +177,7 @@ def number_texts(array: Array) -> list[str]:
 
 
 def number_rows(array: Array, between: str) -> list[str]:
-    """The same, the texts of every row of a two-dimensional array [rows, columns > 0] joined by `between`."""
+    """`number_texts` of a two-dimensional array [rows, columns > 0], those of a row joined by `between`."""
     if _format_rows is not None and array.dtype.kind == "f":
         return _format_rows(np.ascontiguousarray(array), _KINDS[array.dtype], array.shape[1], between)
     if array.dtype.kind in "iu":

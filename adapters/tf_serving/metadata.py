@@ -1,5 +1,5 @@
-"""Questions about models: the state of their versions, and the signatures of one. Source: the JSON form of
-GetModelStatusResponse and GetModelMetadataResponse.
+"""JSON of GET /v1/models/{model} and its /metadata: the state of versions, and the signatures of one. Contract: the
+JSON form of GetModelStatusResponse and GetModelMetadataResponse.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""ModelSpec: which model, version and signature a message means, and what the answer says of them.
+"""Addresses of TensorFlow Serving's REST API and ModelSpec messages -> the model, version and signature that they mean;
+and the ModelSpec that an answer has.
 
 Source: the field table of ModelSpec; the texts are TensorFlow Serving's.
 """

@@ -1,5 +1,6 @@
-"""`:predict` requests. {"instances": [...]} is the row format: one element per row, a value or {name: value}.
-{"inputs": ...} is the columnar format: one tensor, or {name: tensor}.
+"""JSON bodies of `:predict` -> InferRequest. {"instances": [...]} is the row format: one element per row, a value or
+{name: value}. {"inputs": ...} is the columnar format: one tensor, or {name: tensor}. Contract: TensorFlow Serving's
+REST API.
 
 Order of checks, which clients can see: syntax, top level, signature_name, model, signature, instances or inputs,
 tensors.
@@ -205,7 +206,7 @@ def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any
 
 
 def _stacked_values(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:
-    """The same of rows that are plain values."""
+    """Rows that are plain values, read as one column; None where only the exact way can tell."""
     [(name, dtype)] = dtypes.items()
     tensor = _stack(instances, dtype, body)
     return None if tensor is None else {name: tensor}

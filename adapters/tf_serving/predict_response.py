@@ -1,4 +1,4 @@
-"""`:predict` answers: {"predictions": [...]} by rows, {"outputs": ...} by columns.
+"""InferResponse -> JSON bodies of `:predict`: {"predictions": [...]} by rows, {"outputs": ...} by columns.
 
 Clients parse JSON and care little for white space, but proxies, caches and recorded tests compare bytes, so the layout
 is the original's. That is RapidJSON's pretty writer, four spaces a level, arrays counting as a level; the row format

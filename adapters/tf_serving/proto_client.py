@@ -1,4 +1,5 @@
-"""The client of a TensorFlow Serving server over gRPC: Predict, with tensors as bytes on their way there.
+"""PredictionService from the client's side, Predict alone: InferRequest -> PredictRequest with tensors as bytes,
+PredictResponse -> InferResponse.
 
 Answers come with numbers in typed fields, or as bytes; both are read as views of the message where that is possible.
 """
@@ -36,7 +37,7 @@ _SMALL_BYTES: Final = 1 << 10 if is_taken("message_cuts") else 1 << 62
 
 
 class TfsGrpcClient:
-    """See Client."""
+    """The `Client` of TensorFlow Serving over gRPC."""
 
     transport: Final = "grpc"
     streams: Final = "no"

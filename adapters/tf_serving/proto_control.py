@@ -1,4 +1,6 @@
-"""Questions about models over gRPC, with their answers: the state of versions, the signatures of one."""
+"""Messages of GetModelMetadata, GetModelStatus and HandleReloadConfigRequest <-> questions and answers. Contract:
+TensorFlow Serving, for the reload ServerCore's checks in their order and words.
+"""
 
 from __future__ import annotations
 

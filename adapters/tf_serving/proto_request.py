@@ -1,4 +1,4 @@
-"""Predict over gRPC: PredictRequest -> request.
+"""tensorflow.serving.PredictRequest -> InferRequest.
 
 Order of checks, which clients can see: model, signature, number of inputs, each input, their names, output_filter,
 dtypes. Declared shapes are not checked: only the model may refuse one. Source: TensorFlow Serving, whose texts these

@@ -1,4 +1,4 @@
-"""Predict over gRPC: answers -> PredictResponse.
+"""InferResponse -> tensorflow.serving.PredictResponse.
 
 A reply is made of serialized fields and of views of the answer's arrays, which the transport joins. Fields stand in the
 order of their numbers, outputs in the order in which they were asked for.

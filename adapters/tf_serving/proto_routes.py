@@ -1,4 +1,4 @@
-"""Which gRPC method is which question: tensorflow.serving.PredictionService and ModelService."""
+"""Methods of tensorflow.serving.PredictionService and ModelService -> endpoints."""
 
 from __future__ import annotations
 

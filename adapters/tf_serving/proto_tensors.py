@@ -1,4 +1,4 @@
-"""TensorProto -> arrays on the host.
+"""tensorflow.TensorProto <-> arrays on the host.
 
 A tensor's elements come as bytes (`tensor_content`), or in the typed field of its dtype, of which the last value stands
 for all that are missing. What is wrong with a tensor is never told, only that it is. Source: TensorFlow's own reading

@@ -1,4 +1,5 @@
-"""The numbers of large messages, cut out by hand: protobuf would copy them, one by one into Python's objects.
+"""Tensors' data cut out of a large PredictRequest or PredictResponse: protobuf would copy it, number by number into
+Python's objects.
 
 What a PredictRequest says is read by protobuf; only the data of its tensors is cut out before, as views of the body.
 A tensor's bytes and its floats are then arrays without a copy. Whatever is unusual about a message (fields in pieces,
@@ -185,8 +186,8 @@ class _Splitter:
             raise MustOffload
         body = self._body
         strings = [body[data:stop]]
-        most = self._strings_left
-        while stop + 1 < end and body[stop] == _STRING and len(strings) <= most:
+        max_strings = self._strings_left
+        while stop + 1 < end and body[stop] == _STRING and len(strings) <= max_strings:
             size, data = body[stop + 1], stop + 2
             if size > 0x7F:
                 size, data = read_varint(body, stop + 1, end, LENGTH_BYTES, KIND)

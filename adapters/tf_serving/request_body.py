@@ -1,4 +1,4 @@
-"""The body of a request: inflated, parsed, its top level an object."""
+"""HTTP bodies of TensorFlow Serving's REST API, gunzipped and parsed -> the top-level object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signature as TensorFlow describes it: the SignatureDef message, which metadata shows over both transports."""
+"""Signature -> tensorflow.SignatureDef, which TensorFlow Serving's metadata shows over both transports."""
 
 from __future__ import annotations
 

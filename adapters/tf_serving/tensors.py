@@ -1,4 +1,4 @@
-"""JSON values -> arrays of the dtype that a signature says.
+"""JSON values of TensorFlow Serving's REST API -> arrays of the dtype that a signature says.
 
 Two ways through the same values. The fast one hands whole arrays to `json_body.rectangle`, which takes digits straight
 into NumPy. Where it refuses, the exact one walks value by value in the order of the original, which gives base64 and

@@ -4,9 +4,9 @@
     |        '-------- computing, on the device ------------------'         |
     '-- requests' rows onto the device                        what they asked for back to the host
 
-Two crossings per batch, no more: the rows go in at once, and only outputs that somebody in the batch asked for come
-out, or their best classes where nothing else is wanted of them; see crossing for how, and for how two batches are on
-their way through one instance. On the host nothing crosses: a batch of one is neither joined nor split, and its arrays
+Two transfers per batch, no more: the rows go in at once, and only outputs that somebody in the batch asked for come
+out, or their best classes where nothing else is wanted of them; transfer.py has how, and how two batches are on their
+way through one instance. On the host nothing is transferred: a batch of one is neither joined nor split, and its arrays
 pass through as they are.
 
 Who asks for its outputs `on_device` gets them there, to be another model's inputs: complete, so that whoever is next
@@ -184,7 +184,6 @@ class Pipeline(Executor):
         return self._device.name
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
-        """See Executor."""
         if self._padder is not None:
             self._padded = self._padder.pad(requests)
         if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
@@ -215,7 +214,7 @@ class Pipeline(Executor):
         return (InferResponse(outputs),)
 
     def _run_together(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
-        """The same of several that want all outputs: their rows are joined and, when somebody looks, split."""
+        """The short way of several requests that want all outputs: rows are joined, and split when they are read."""
         begun = time.perf_counter()
         try:
             sizes, tensors = sizes_of(requests), join_rows(requests)
@@ -317,7 +316,7 @@ class Pipeline(Executor):
         return tensors
 
     def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> BatchResults:
-        """Of what the model gave, what somebody asked for, ready to leave the device."""
+        """The outputs that somebody asked for, ready to leave the device."""
         if self._postprocess:
             raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
         for op in self._postprocess:
@@ -414,8 +413,8 @@ class RequestPipeline(Pipeline):
         return [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
 
     def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
-        """Of what the model gave, what was asked for, in the model's order; such a model may leave some out. The best
-        classes of outputs, or outputs put where their caller wants them, if that was asked for.
+        """The outputs that were asked for, in the model's order; such a model may leave some out. Best classes, or
+        outputs in their caller's memory, if that was asked for.
         """
         if isinstance(outcome, GatewayError):
             return outcome
@@ -455,7 +454,7 @@ def _next(steps: Iterator[Tensors], model: str) -> Tensors | None:
 
 
 async def _anext(steps: AsyncIterator[Tensors], model: str) -> Tensors | None:
-    """The same of a model on the event loop."""
+    """`_next` for a model on the event loop."""
     try:
         return await anext(steps)
     except StopAsyncIteration:

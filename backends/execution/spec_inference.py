@@ -149,7 +149,7 @@ def _keeps_rows(op: Op, before: Specs, after: Specs) -> None:
 
 
 def _fits(key: tuple[str | int, ...], what: str, given: TensorSpec, wanted: TensorSpec) -> None:
-    """Raises Misfit unless both ends of a joint agree."""
+    """Raises Misfit unless both ends of an edge agree."""
     difference = disagreement(given, wanted)
     if given.dtype != wanted.dtype and BYTES not in (given.dtype, wanted.dtype):
         difference += f"; a cast {'in postprocess' if key[0] == 'outputs' else 'in preprocess'} would change it"
@@ -158,7 +158,7 @@ def _fits(key: tuple[str | int, ...], what: str, given: TensorSpec, wanted: Tens
 
 
 def disagreement(given: TensorSpec, wanted: TensorSpec) -> str:
-    """Empty if both ends of a joint agree in dtype, rank, and every dimension that neither leaves open."""
+    """Empty if both ends of an edge agree in dtype, rank, and every dimension that neither leaves open."""
     if given.dtype != wanted.dtype:
         return f"is {given.datatype} at one end and {wanted.datatype} at the other"
     if given.shape is None or wanted.shape is None:
@@ -170,5 +170,5 @@ def disagreement(given: TensorSpec, wanted: TensorSpec) -> str:
 
 
 def listed(specs: Specs) -> str:
-    """Their names, in texts."""
+    """The names of tensors, for an error's text."""
     return ", ".join(f"'{name}'" for name in specs) or "nothing"

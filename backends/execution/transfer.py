@@ -1,6 +1,6 @@
 """The way of a batch onto its device and back, as one executor goes it.
 
-On the host there is nothing to cross: rows of several requests are joined, and that is all. To a GPU each batch makes
+On the host nothing is transferred: rows of several requests are joined, and that is all. To a GPU each batch makes
 exactly two copies, whatever the number of its requests, inputs and outputs:
 
     requests' rows --> pinned memory --(one copy)--> device memory: the inputs are views of it
@@ -134,7 +134,7 @@ class HostTransfer:
         self._begun = now
 
     def finish(self) -> None:
-        pass  # it is
+        pass  # on the host, every step is finished when it returns
 
     def pack(self, arrays: Sequence[Array]) -> Any:
         return arrays
@@ -255,7 +255,7 @@ class CudaTransfer:
 
     def finish(self) -> None:
         self._computed.synchronize()
-        self._tell_times(self._computed)
+        self._report_times(self._computed)
         self._stages.clear()
 
     def pack(self, arrays: Sequence[Array]) -> Packed:
@@ -288,7 +288,7 @@ class CudaTransfer:
         self._left.synchronize()
         self._under_way = False
         self._leaving = []
-        self._tell_times(self._left)
+        self._report_times(self._left)
         arrays = packed.arrays
         for number, view in zip(packed.away, packed.layout.views(memory), strict=True):
             arrays[number] = view
@@ -332,7 +332,7 @@ class CudaTransfer:
         self._coming, self._leaving, self._incoming = [], [], {}
         self._observe = _ignore  # it knows its batch
 
-    def _tell_times(self, end: Any) -> None:
+    def _report_times(self, end: Any) -> None:
         """The stages by the device's clock. To the first belongs the way in, to the last all until `end`."""
         elapsed, stages = self._cuda.get_elapsed_time, self._stages
         laps = [*self._laps[: len(stages)], end]
@@ -374,7 +374,7 @@ def _fill(view: Array, arrays: Sequence[Array]) -> None:
 
 
 def _ignore(stage: str, seconds: float) -> None:
-    """Nobody watches yet."""
+    """No batch is under way: there is nobody to report to."""
 
 
 def transfer_of(device: Device) -> Transfer:

@@ -1,6 +1,6 @@
 """ONNX models by ONNX Runtime: on the host with its CPU provider, on a GPU with its CUDA provider.
 
-On a GPU, inputs and outputs are CuPy arrays, see cuda.py: nothing crosses to the host between preprocessing,
+On a GPU, inputs and outputs are CuPy arrays, see cuda.py: nothing goes to the host between preprocessing,
 inference and postprocessing. Strings cannot be bound, so a model that has any runs through `session.run`.
 """
 

@@ -66,7 +66,7 @@ def given(op: str, name: str, tensors: Tensors) -> Array:
 
 
 def dense(op: str, name: str, tensors: Tensors) -> Array:
-    """The same of a tensor of numbers."""
+    """The tensor that an op works on. Raises InvalidArgument where it was left out, and for BYTES."""
     array = given(op, name, tensors)
     if array.dtype == BYTES:
         raise InvalidArgument(f"{op} needs rows of one shape in '{name}'; resize or pad them before")

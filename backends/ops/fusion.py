@@ -38,8 +38,8 @@ class Fused(Op):
 
 
 def fuse(ops: Iterable[Op], specs: Specs) -> tuple[Op, ...]:
-    """The same steps in fewer passes, with the checks that they need; `specs` are those before the first, of which all
-    of them have approved.
+    """Steps in as few passes as give the same results, with the checks that they need. `specs` are those before the
+    first step, and all steps can work on them.
     """
     return tuple(_joined(_checked(ops, specs), specs))
 

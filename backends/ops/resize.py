@@ -179,7 +179,7 @@ class Resize(Op):
 
 
 def _pillow(images: Array, new: Size, options: ResizeOptions) -> Array | None:
-    """The same by Pillow, several images at a time, which is quicker on a host; None if it is not there, or cannot."""
+    """Resize by Pillow, several images at a time, which is quicker on a host; None if it is not there, or cannot."""
     pillow = _pillow_image()
     channels = images.shape[-1]
     if (

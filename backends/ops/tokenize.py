@@ -142,11 +142,12 @@ class Tokenize(Op):
     def _texts(self, name: str, array: Array) -> list[str]:
         if array.ndim == 0 or array.size != len(array):
             raise InvalidArgument(f"tokenize: '{name}' has shape {list(array.shape)}, expected [N] or [N, 1]")
-        texts = []
+        texts, max_bytes = [], self._options.max_text_bytes
         for row, text in enumerate(array.reshape(-1).tolist()):
-            if len(text) > self._options.max_text_bytes:
-                most = self._options.max_text_bytes
-                raise InvalidArgument(f"tokenize: text {row} of '{name}' has {len(text)} bytes, and {most} is the most")
+            if len(text) > max_bytes:
+                raise InvalidArgument(
+                    f"tokenize: text {row} of '{name}' has {len(text)} bytes, and {max_bytes} is the most"
+                )
             try:
                 texts.append(text.decode())
             except UnicodeDecodeError:

@@ -203,7 +203,7 @@ class PythonBackend(Backend):
         try:
             answer = self._model.infer(tensors, request)
         except Exception as error:
-            self._blame(error, tensors)
+            self._raise_mismatch(error, tensors)
             raise
         yield self._checked(answer, tensors)
 
@@ -216,7 +216,7 @@ class PythonBackend(Backend):
             try:
                 answer = await self._model.infer(tensors, request)
             except Exception as error:
-                self._blame(error, tensors)
+                self._raise_mismatch(error, tensors)
                 raise
             yield self._checked(answer, tensors)
             return
@@ -224,8 +224,8 @@ class PythonBackend(Backend):
             async for answer in answers:
                 yield self._checked(answer, tensors)
 
-    def _blame(self, error: Exception, tensors: Tensors) -> None:
-        """Of a class that fails on shapes which are not those declared, say that. Raises ShapeMismatch."""
+    def _raise_mismatch(self, error: Exception, tensors: Tensors) -> None:
+        """Raises ShapeMismatch if a class has failed on inputs of other shapes than are declared."""
         if isinstance(error, GatewayError):
             return
         odd = self._undeclared(tensors)
@@ -260,8 +260,8 @@ class PythonBackend(Backend):
                 raise
         return outputs
 
-    def _own(self, value: Any) -> Array:
-        """NumPy's, or of a model on a GPU also CuPy's: other libraries hand their memory over, in the right order."""
+    def _as_array(self, value: Any) -> Array:
+        """A result as an array of NumPy's, or of CuPy's for a model on a GPU. Others share their memory."""
         xp = self.device.xp
         if isinstance(value, (np.ndarray, xp.ndarray)):
             return value
@@ -270,7 +270,7 @@ class PythonBackend(Backend):
         return np.asarray(value)
 
     def _output(self, spec: TensorSpec, value: Any) -> Array:
-        array = self._own(value)
+        array = self._as_array(value)
         if spec.dtype == BYTES:
             return _as_bytes(spec.name, array)
         if array.dtype != spec.dtype:

@@ -36,7 +36,7 @@ from pydantic import create_model
 from pydantic.errors import PydanticUserError
 
 from tensorgate.backends.python.user_class import load_class
-from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, place_of, text_of
+from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, source_location, text_of
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
@@ -84,8 +84,8 @@ def _made(file: Path, make: Callable[[], Op]) -> Op:
 
 def _import_error(error: Exception, file: Path) -> str:
     """What an exception says for itself, and where in the user's files that was."""
-    place = "" if isinstance(error, SyntaxError) else place_of(error, file.parent)
-    return f"{place or file}: {_message(error)}"
+    location = "" if isinstance(error, SyntaxError) else source_location(error, file.parent)
+    return f"{location or file}: {_message(error)}"
 
 
 def _options(name: str, made: type[Any]) -> type[Options]:

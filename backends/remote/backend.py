@@ -23,7 +23,7 @@ from tensorgate.backends.remote.connection import HttpConnection, UpstreamConnec
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.options import RemoteOptions, UpstreamAccess, UpstreamOptions, access_of, remote_options
 from tensorgate.backends.remote.pool import Pool, collect
-from tensorgate.backends.remote.tensor_mapping import Names
+from tensorgate.backends.remote.tensor_mapping import TensorNames
 from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
@@ -49,7 +49,7 @@ class RemoteBackend(RequestBackend):
         self._client = client = _client(source.clients, upstream, source.name)
         self._on_loop = on_loop = cast("Await", source.on_loop)
         self._timeout_s = upstream.timeout_ms / 1000
-        self._in, self._out = Names("inputs", upstream.inputs), Names("outputs", upstream.outputs)
+        self._in, self._out = TensorNames("inputs", upstream.inputs), TensorNames("outputs", upstream.outputs)
         self._renames = bool(upstream.inputs or upstream.outputs)
         self._pool: Pool = on_loop(_open(client, upstream, access_of(upstream), source.name))
         try:
@@ -222,7 +222,7 @@ class RemoteBackend(RequestBackend):
         return self._part({name: answer[name] for name in self._specs if name in wanted})
 
     def _part(self, answer: Tensors) -> Tensors:
-        """Of a stream, an answer may have some of the outputs."""
+        """Outputs, checked; an answer of a stream may lack some. Raises ModelFailed."""
         for name, array in answer.items():
             if (name, array.dtype, array.shape) not in self._fitting:
                 self._check(name, array)

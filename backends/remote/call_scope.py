@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from tensorgate.gateway.contract.canonical import InferRequest, OutgoingSpan
 from tensorgate.gateway.contract.upstream import Ask
-from tensorgate.gateway.wire.eager_start import tell_task
+from tensorgate.gateway.wire.eager_start import on_task
 
 T = TypeVar("T")
 _UNTRACED: Final = nullcontext()
@@ -40,7 +40,7 @@ class _UpstreamSpan:
 
 
 class CallerLeft(Exception):
-    """Nobody waits any more."""
+    """All callers of a call have left."""
 
 
 class RemoteCancellation:
@@ -74,7 +74,7 @@ class RemoteCancellation:
 
     async def wait(self, work: Awaitable[T]) -> T:
         """What becomes of it. Raises CallerLeft as soon as nobody waits."""
-        tell_task(self._work_in)
+        on_task(self._work_in)
         try:
             return await work
         except asyncio.CancelledError:

@@ -23,7 +23,7 @@ _LABELS: Final = ["model", "address"]
 
 
 class AddressCounts:
-    """Of one address."""
+    """Calls to one address."""
 
     __slots__ = ("by_result", "seconds", "slots")
 

@@ -21,20 +21,20 @@ from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.eager_start import in_task
-from tensorgate.gateway.wire.grpc_messages import TooLarge, prefix
+from tensorgate.gateway.wire.grpc_messages import MessageTooLarge, message_prefix
 from tensorgate.gateway.wire.http2 import Http2
 from tensorgate.gateway.wire.http2_frames import (
     CANCEL,
     END_STREAM,
     ENHANCE_YOUR_CALM,
-    LARGEST_FRAME,
-    MAX_STREAMS,
-    MOST,
+    MAX_CONCURRENT_STREAMS,
+    MAX_FRAME_BYTES,
+    MAX_INT31,
     PREFACE,
     REFUSED_STREAM,
     RST_STREAM,
     STREAM_BYTES,
-    BadFrame,
+    Http2ConnectionError,
     short_frame,
 )
 
@@ -54,17 +54,17 @@ class CallRefused(Exception):
     """The server has not looked at the request, and will not."""
 
 
-class Http2Client(Http2[UpstreamCall]):
+class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
     """The client's end of a connection. `ready` is done once the server's settings have come, `usable` is whether calls
     may begin, `closed` whether all is over; answers have at most `max_bytes`.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        super().__init__(LARGEST_FRAME)
         self._loop = asyncio.get_running_loop()
+        super().__init__(MAX_FRAME_BYTES, self._loop.call_soon)
         self._max_bytes = max_bytes
         self._next = 1
-        self._max_calls = MOST
+        self._max_calls = MAX_INT31
         self._room = asyncio.Event()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.usable = False
@@ -92,14 +92,14 @@ class Http2Client(Http2[UpstreamCall]):
         if not self.usable:
             raise CallRefused
         number, self._next = self._next, self._next + 2
-        if self._next >= MOST:
+        if self._next >= MAX_INT31:
             self.usable = False
         call = UpstreamCall(self, number, self._max_bytes, streams=streams)
         if until is not None:
             call.timer = self._loop.call_at(until, self._expire, call)
         self._streams[number] = call
         size = sum(map(len, parts))
-        self._send(call, self.headers(number, block), parts, size, prefix(size))
+        self.send_message(call, self.headers_frame(number, block), parts, size, message_prefix(size))
         return call
 
     def _expire(self, call: UpstreamCall) -> None:
@@ -107,13 +107,13 @@ class Http2Client(Http2[UpstreamCall]):
         call.finish(failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
     def abandon(self, call: UpstreamCall) -> None:
-        """Nobody waits for the answer any more: the server may stop."""
+        """End a call whose answer is not wanted any more, so that the server can stop."""
         if call.number in self._streams:
-            self._write(short_frame(RST_STREAM, call.number, CANCEL))
-            self._forget(call.number)
+            self.write(short_frame(RST_STREAM, call.number, CANCEL))
+            self._close_stream(call.number)
 
-    def _forget(self, number: int) -> UpstreamCall | None:
-        call = super()._forget(number)
+    def _close_stream(self, number: int) -> UpstreamCall | None:
+        call = super()._close_stream(number)
         if call is not None and call.timer is not None:
             call.timer.cancel()
         self._room.set()
@@ -141,7 +141,7 @@ class Http2Client(Http2[UpstreamCall]):
         """Calls that are under way end."""
         self._end("closed")
 
-    def _break(self, error: BadFrame) -> None:
+    def on_connection_error(self, error: Http2ConnectionError) -> None:
         self._end(f"no HTTP/2 of gRPC: {error}")
 
     def _end(self, why: str) -> None:
@@ -151,24 +151,24 @@ class Http2Client(Http2[UpstreamCall]):
             self.ready.exception()  # it may be that nobody waits any more
         transport, self._transport = self._transport, None
         for call in [*self._streams.values()]:
-            self._forget(call.number)
+            self._close_stream(call.number)
             call.finish(ConnectionLost(why))
         self._room.set()
         if transport is not None:
             transport.abort()
 
-    def _take_settled(self, values: Mapping[int, int]) -> None:
-        self._max_calls = values.get(MAX_STREAMS, self._max_calls)
+    def on_settings(self, values: Mapping[int, int]) -> None:
+        self._max_calls = values.get(MAX_CONCURRENT_STREAMS, self._max_calls)
         self._room.set()
         if not self.ready.done():
             self.usable = True
             self.ready.set_result(None)
 
-    def _take_leave(self, last: int) -> None:
+    def on_goaway(self, last: int) -> None:
         """No new calls; those after the last that the server has looked at may be made again."""
         self.usable = False
         for call in [call for number, call in self._streams.items() if number > last]:
-            self._forget(call.number)
+            self._close_stream(call.number)
             call.finish(_refusal(call))
         self._room.set()
         if not self._streams:
@@ -176,7 +176,7 @@ class Http2Client(Http2[UpstreamCall]):
 
     # ---------------------------------------------------------------------------------------------------------- answers
 
-    def _take_block(self, number: int, flags: int, block: bytes) -> None:
+    def on_headers(self, number: int, flags: int, block: bytes) -> None:
         headers = hpack.decode(block)
         call = self._streams.get(number)
         if call is None:
@@ -189,7 +189,7 @@ class Http2Client(Http2[UpstreamCall]):
             call.headers = headers
             self._give_up(call, call.outcome({}))
 
-    def _take_messages(self, stream: UpstreamCall, messages: list[tuple[bytes, bool]]) -> None:
+    def on_messages(self, stream: UpstreamCall, messages: list[tuple[bytes, bool]]) -> None:
         for body, compressed in messages:
             if compressed:
                 self._give_up(stream, failed(Code.INTERNAL, "the answer is compressed, which was not offered"))
@@ -202,7 +202,7 @@ class Http2Client(Http2[UpstreamCall]):
                 continue
             return
 
-    def _take_end(self, stream: UpstreamCall) -> None:
+    def on_end(self, stream: UpstreamCall) -> None:
         self._take_last(stream, {})
 
     def _take_last(self, call: UpstreamCall, trailers: Mapping[str, str]) -> None:
@@ -211,18 +211,18 @@ class Http2Client(Http2[UpstreamCall]):
         if call.unsent:
             self.abandon(call)
         else:
-            self._forget(call.number)
+            self._close_stream(call.number)
 
-    def _take_reset(self, stream: UpstreamCall, code: int) -> None:
+    def on_reset(self, stream: UpstreamCall, code: int) -> None:
         if code == REFUSED_STREAM and stream.headers is None:
             stream.finish(CallRefused())
         else:
             text = f"the server ended the call with error {code}"
             stream.finish(failed(_RESET_CODES.get(code, Code.INTERNAL), text))
 
-    def _refuse(self, stream: UpstreamCall, error: Exception) -> None:
-        if isinstance(error, TooLarge):
-            text = TOO_LARGE.format(size=error.size, max_bytes=error.most)
+    def on_stream_error(self, stream: UpstreamCall, error: Exception) -> None:
+        if isinstance(error, MessageTooLarge):
+            text = TOO_LARGE.format(size=error.size, max_bytes=error.limit)
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, text))
         elif isinstance(error, MemoryError):
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, "there is no memory for the answer"))
@@ -237,13 +237,13 @@ class Http2Client(Http2[UpstreamCall]):
     def open_window(self, call: UpstreamCall) -> None:
         """The server may send as much of the answers as there is a place for."""
         number = call.number
-        lacking = call.incoming.lacking
-        coming = call.granted
-        if self._data is not None and self._data[0] == number:
-            coming += self._left
-        short = max(lacking, call.wanted()) - coming
-        if (short >= _MIN_GRANT_BYTES or lacking > coming) and number in self._streams:
-            self._grant(call, short)
+        missing = call.incoming.missing
+        coming = call.receive_window
+        if self._data_frame is not None and self._data_frame[0] == number:
+            coming += self._data_left
+        short = max(missing, call.wanted()) - coming
+        if (short >= _MIN_GRANT_BYTES or missing > coming) and number in self._streams:
+            self.grant(call, short)
 
 
 def _refusal(call: UpstreamCall) -> Exception:

@@ -198,7 +198,7 @@ def collect() -> Iterator[Metric]:
 
 
 def _left(seconds: float | None, started: float) -> float | None:
-    """Of the time for a call, for an address may have taken some of it that could not be reached."""
+    """The rest of a call's time: an address that could not be reached may have taken some of it."""
     return None if seconds is None else max(0.0, started + seconds - time.monotonic())
 
 

@@ -33,7 +33,7 @@ class Owner(Protocol):
     """What a call needs of its connection."""
 
     def abandon(self, call: UpstreamCall) -> None:
-        """Nobody waits for the answer any more: the server may stop."""
+        """End a call whose answer is not wanted any more, so that the server can stop."""
         ...
 
     def open_window(self, call: UpstreamCall) -> None:
@@ -50,7 +50,7 @@ class UpstreamCall(Stream):
 
     def __init__(self, owner: Owner, number: int, max_bytes: int, *, streams: bool) -> None:
         super().__init__(number, STREAM_BYTES, Incoming(max_bytes))
-        self.end = END_STREAM
+        self.end_flag = END_STREAM
         self.streams = streams
         self.headers: Mapping[str, str] | None = None
         self.held = 0
@@ -78,7 +78,7 @@ class UpstreamCall(Stream):
         return None if last is _OVER else last
 
     def leave(self) -> None:
-        """Nobody asks for what comes next."""
+        """The caller asks for no more answers."""
         self._owner.abandon(self)
 
     def wanted(self) -> int:
@@ -107,13 +107,13 @@ class UpstreamCall(Stream):
             self._waiter.set_result(None)
 
     def outcome(self, trailers: Mapping[str, str]) -> Reply:
-        """What the server's last word makes of the call."""
-        said = trailers.get("grpc-status", "")
-        if not said:
+        """What becomes of the call by the server's trailers."""
+        grpc_status = trailers.get("grpc-status", "")
+        if not grpc_status:
             status = (self.headers or trailers).get(":status", "")
             code = Code.UNKNOWN if status == "200" else _HTTP_CODES.get(status, Code.UNKNOWN)
             return failed(code, f"the answer is none of gRPC's: HTTP status {status}")
-        code = _CODES.get(said, Code.UNKNOWN)
+        code = _CODES.get(grpc_status, Code.UNKNOWN)
         if code is not Code.OK:
             return failed(code, unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace"))
         if self.is_full() and self.incoming.has_begun:

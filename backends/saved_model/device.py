@@ -1,7 +1,7 @@
 """The functions of a SavedModel on a GPU: CuPy arrays go in and come out by DLPack, which copies nothing.
 
 TensorFlow orders its work on streams of its own, so both hand-overs wait: for the instance's stream before the call,
-for the whole GPU after it. What cannot be handed over crosses by the host: text, which no GPU holds; bfloat16, which
+for the whole GPU after it. What cannot be handed over goes by the host: text, which no GPU holds; bfloat16, which
 CuPy does not have; and memory that begins where TensorFlow's may not, with which its kernels would end the process.
 """
 

@@ -98,7 +98,7 @@ class ExportedProgram(_Program):
         self.writes = frozenset(names[name] for name in written)
 
     def _argument_names(self, program: Any, count: int) -> list[str]:
-        """Of every leaf of its arguments: forward's own name for it, with the way to it where it is nested."""
+        """The name of every leaf of the arguments: forward's own, with the path to it where it is nested."""
         args, kwargs = self._unflatten(list(range(count)), self._tree)
         known = program.module_call_graph[0].signature.forward_arg_names or []
         named = dict(

@@ -1,7 +1,7 @@
 """Arrays <-> torch's tensors over the same memory: NumPy's on the host, CuPy's by DLPack on a GPU.
 
 DLPack orders both libraries' work on the stream that both of them run on, so nothing waits. What one of them does not
-know (BF16, unsigned integers, BOOL) crosses as integers of its size, which costs nothing.
+know (BF16, unsigned integers, BOOL) goes as integers of its size, which costs nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a model asks of other models: business logic scripting, in Triton's words.
 
-A model calls from its own threads; models are resolved and asked on the gateway's event loop, so every call crosses
-over and back. Who calls on behalf of requests that nobody waits for any more gets an error at once, and a call has no
+A model calls from its own threads; models are resolved and asked on the gateway's event loop, so every call goes
+there and back. Who calls on behalf of requests that nobody waits for any more gets an error at once, and a call has no
 more time than those requests have: so a ring of models that wait for each other breaks when their callers leave. A
 model that calls itself while all its instances wait for that is refused.
 """

@@ -159,7 +159,7 @@ class InferenceRequest:
         return self.calls.ask_all(self._question()) if decoupled else self.calls.ask(self._question())
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
-        """The same to be awaited; it is under way at once."""
+        """As `exec`, but gives a future at once."""
         return self.calls.aask_all(self._question()) if decoupled else self.calls.aask(self._question())
 
     def _question(self) -> Question:

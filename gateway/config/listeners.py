@@ -44,7 +44,7 @@ class Tls(Section):
         return self
 
     def files(self) -> TlsFiles:
-        """As the port needs it."""
+        """The same settings as absolute paths, for the port."""
         client_ca = self.client_ca.path if self.client_ca else None
         return TlsFiles(self.certificate.path, self.key.path, client_ca, self.client, self.min_version)
 
@@ -98,7 +98,7 @@ class Listener(MetricsListener):
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The name by which rules and logs refer to the port: `name`, or else `bind`."""
         return self.name or self.bind
 
 
@@ -118,8 +118,8 @@ class Listen(Section):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The PEM files of a port. With `client_ca` clients show a certificate, or may, that one of its authorities has
-    signed.
+    """The PEM files of a port. With `client_ca`, clients must or may show a certificate signed by one of its
+    authorities.
     """
 
     certificate: Path
@@ -129,14 +129,12 @@ class TlsFiles:
     min_version: str = "1.2"
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Differs once a file has been replaced or written. Raises OSError."""
+        """Changes when a file is replaced or written. Raises OSError."""
         files = (self.certificate, self.key, *((self.client_ca,) if self.client_ca else ()))
         return tuple((seen.st_mtime_ns, seen.st_size, seen.st_ino) for seen in (path.stat() for path in files))
 
     def context(self, protocol: str) -> ssl.SSLContext:
-        """For the server's side of a protocol, which has that name in ALPN. Raises ValueError that says what is wrong
-        with which file.
-        """
+        """A server's TLS context; `protocol` is its name in ALPN. Raises ValueError naming the file that is wrong."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = VERSIONS[self.min_version]
         context.set_alpn_protocols([protocol])
@@ -154,7 +152,7 @@ class TlsFiles:
         return context
 
     def check(self) -> None:
-        """Raises ValueError for files that no client would accept, or that cannot be used at all."""
+        """Handshake with a client that trusts the certificate. Raises ValueError for files that cannot be used."""
         context = self.context(HTTP1)
         context.verify_mode = ssl.CERT_NONE  # it is its own client here
         if (why := _refused_by_a_client(context, self.certificate)) is not None:
@@ -166,7 +164,7 @@ def _refuse_password() -> str:
 
 
 def _reason(error: OSError) -> str:
-    """In words, of Python's, or of OpenSSL's that Python passes on."""
+    """The text of an error of Python's, or of OpenSSL's."""
     if isinstance(error, ssl.SSLError):
         texts = {
             "KEY_VALUES_MISMATCH": "the key is not that of the certificate",
@@ -179,8 +177,8 @@ def _reason(error: OSError) -> str:
 
 
 def _refused_by_a_client(server: ssl.SSLContext, certificate: Path) -> str | None:
-    """Why a client that trusts just this certificate would not have it: it has expired, for example. They shake hands
-    in memory.
+    """Why a client that trusts only this certificate refuses it, for example because it has expired; None if it accepts
+    it. Both shake hands in memory.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False

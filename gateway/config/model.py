@@ -43,7 +43,7 @@ class CutConfig(Section):
     """The input and its axis, ids.1 for example."""
 
     def cut(self) -> Cut:
-        """As the pipeline takes it."""
+        """The cut as a backend takes it, with the input split from its axis."""
         name, _, axis = self.to.rpartition(".")
         return Cut(self.output, self.axis, name, int(axis))
 
@@ -70,7 +70,7 @@ class RaggedConfig(Section):
         return cuts
 
     def ragged(self) -> dict[str, RaggedInput]:
-        """As the pipeline takes it."""
+        """The ragged inputs as a backend takes them."""
         return {name: RaggedInput(one.axes, one.value, one.to_multiple_of) for name, one in self.inputs.items()}
 
 
@@ -300,24 +300,24 @@ class ModelConfig(Section):
         return labels
 
     def input_specs(self) -> tuple[TensorSpec, ...]:
-        """The declared inputs, and with them those that sequences add; none where the model's file says them."""
+        """The declared inputs and those that sequences add; empty if the model's file declares them."""
         if not self.inputs or self.sequences is None:
             return tuple(tensor.spec() for tensor in self.inputs)
         return (*(tensor.spec() for tensor in self.inputs), *self.sequences.input_specs())
 
     def output_specs(self) -> tuple[TensorSpec, ...]:
-        """The declared outputs, and with them the states of sequences; none where the model's file says them."""
+        """The declared outputs and the states of sequences; empty if the model's file declares them."""
         if not self.outputs or self.sequences is None:
             return tuple(tensor.spec() for tensor in self.outputs)
         return (*(tensor.spec() for tensor in self.outputs), *self.sequences.output_specs())
 
     def padding(self) -> Padding:
-        """What is added to batches."""
+        """How batches are padded, as the pipeline takes it."""
         ragged = self.ragged
         cuts = tuple(each.cut() for each in ragged.cut) if ragged else ()
         return Padding(self.pad_batches_to, ragged.ragged() if ragged else NOTHING, cuts)
 
     def mappings(self) -> dict[str, Options]:
-        """The sections that single dialects have in this model, by dialect name; only those that are written."""
+        """The sections of dialects in this model, by dialect name; only those that are set."""
         sections = {name: getattr(self, name) for name in self.dialect_names}
         return {name: section for name, section in sections.items() if section is not None}

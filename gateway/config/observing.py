@@ -1,4 +1,4 @@
-"""What the configuration says of being seen: the access log, Prometheus, traces."""
+"""Observability: the access log, Prometheus metrics, traces."""
 
 from __future__ import annotations
 

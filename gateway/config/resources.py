@@ -2,20 +2,19 @@
 
 How many threads compute on the host, all models together, is the section `cpu`: {threads: 8}.
 
-ONNX Runtime gives each session as many threads as the machine has cores, whatever the container may use and however
-many sessions there are; under load they take the cores from one another, and in a container with a quota all of them
-stand still until its next period. Here the budget is what the process may use, and a model's copies share it equally:
-each gets threads / copies, one at least. So one model never has more threads than cores, whatever its `instances`; of
-several models that are busy at once the operating system makes the best. What a model says itself
-(`intra_op_threads`) counts.
+ONNX Runtime gives each session as many threads as the machine has cores, regardless of the container's quota and of the
+number of sessions; under load they compete for cores, and in a container with a quota all of them are throttled until
+its next period. Here the budget is what the process may use, and a model's copies share it equally: each gets
+threads / copies, at least one. So one model never has more threads than cores, whatever its `instances`; several busy
+models are left to the operating system's scheduler. A model's own `intra_op_threads` takes precedence.
 
 Measured on two cores, two models with two copies each, all busy (16 rows through six layers of 1024, medians of five
 rounds): 5.0 ms of processor time per request by ONNX Runtime's defaults, 2.8 with two threads for each session, 2.5 by
 this rule; p99 62, 46 and 42 ms beside other work, 34, 13 and 11 in the quietest round. One pool for all sessions, which
 ONNX Runtime has as well, spins between runs whatever a session says, and fails sessions that do not ask for it.
 
-A python model computes with NumPy, whose OpenBLAS has a pool of its own for the whole process, as large as the machine:
-set OPENBLAS_NUM_THREADS (or OMP_NUM_THREADS, MKL_NUM_THREADS) in the environment where several such models are busy.
+A python model computes with NumPy, whose OpenBLAS has its own pool for the whole process, with a thread per core of the
+machine: set OPENBLAS_NUM_THREADS (or OMP_NUM_THREADS, MKL_NUM_THREADS) if several such models are busy.
 """
 
 from __future__ import annotations
@@ -103,18 +102,18 @@ class Cpu(Section):
     of its own: see OPENBLAS_NUM_THREADS."""
 
     def budget(self) -> int:
-        """The number of threads."""
+        """The number of threads for all models together."""
         return self.threads or usable_cores()
 
 
 def usable_cores(own: Path = _OWN, cgroups: Path = _CGROUPS) -> int:
-    """The cores that the process may run on, or fewer if a quota of its cgroup or of one around it allows less."""
+    """The number of cores that the process may run on, or the quota of its cgroup or of a parent if that is smaller."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([cores, *_quotas(own, cgroups)])))
 
 
 def _quotas(own: Path, cgroups: Path) -> Iterator[float]:
-    """In cores, as far as there are any. Source: Linux, control groups version 2 (cpu.max) and 1 (cpu.cfs_quota_us)."""
+    """All quotas, in cores. Source: Linux, control groups version 2 (cpu.max) and 1 (cpu.cfs_quota_us)."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -143,5 +142,5 @@ def _quota(file: Path) -> Iterator[float]:
             period = file.with_name("cpu.cfs_period_us").read_text(encoding="utf-8")
         if quota not in ("max", "-1"):
             yield int(quota) / int(period)
-    except (OSError, ValueError):  # no such group here, or none with a quota
+    except (OSError, ValueError):  # no such group, or no quota
         return

@@ -1,7 +1,5 @@
-"""Who may call, over what, and how often.
+"""Who may call, who may administrate, and how often.
 
-listen:
-  http: [{bind: "0.0.0.0:8443", tls: {certificate: tls.crt, key: tls.key, client_ca: ca.crt}}]
 auth:
   keys_file: keys.yaml
   jwt: {algorithms: [RS256], public_key_file: issuer.pem, issuer: "https://issuer.example"}
@@ -162,8 +160,8 @@ class Jwt(Section):
         return self
 
     def keys(self) -> Mapping[str | None, Any]:
-        """What tokens are verified with: by the id that a token says, or under None the only one. Each JWK serves its
-        own algorithm alone. Raises ValueError, OSError.
+        """Verification keys by the key id in tokens, or the only one under None. Each JWK is valid for its own
+        algorithm alone. Raises ValueError, OSError.
         """
         try:
             import jwt
@@ -186,12 +184,12 @@ class Jwt(Section):
             ) from None
 
     def file(self) -> Path | None:
-        """Where the keys are, if they are in a file."""
+        """The file of the keys; None if they come from the environment."""
         reference = self.secret_file or self.public_key_file or self.jwks_file
         return None if reference is None else reference.path
 
     def key_material(self) -> bytes:
-        """What the file or the variable holds; a secret without the white space around it. Raises OSError."""
+        """The content of the file or variable; white space around a secret is removed. Raises OSError."""
         path = self.file()
         if path is None:
             return os.environ.get(self.secret_env or "", "").strip().encode()
@@ -258,7 +256,7 @@ class Auth(Section):
         return self
 
     def all_keys(self) -> dict[str, ApiKey]:
-        """Those of the file, too, as they are now. Raises ValueError, OSError."""
+        """The configured keys and those in the file, which is read now. Raises ValueError, OSError."""
         return {**self.keys, **(read_keys(self.keys_file.path) if self.keys_file else {})}
 
 

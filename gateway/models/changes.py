@@ -82,7 +82,7 @@ class ModelChange:
     files: bool = False
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The change as lines of text."""
         more = f" ({self.kind})" if self.kind in ("reloaded", "adjusted") else ""
         yield f"{_SIGNS[self.kind]} {self.name}{more}"
         yield from (f"    {each}" for each in self.differences)
@@ -102,7 +102,7 @@ class RouteChange:
     differences: tuple[Difference, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The change as lines of text."""
         yield f"{_SIGNS[self.kind]} {self.name}"
         yield from (f"    {target}: weight {_weight(was)} -> {_weight(will)}" for target, was, will in self.shares)
         yield from (f"    {each}" for each in self.differences)
@@ -135,7 +135,7 @@ class Changes:
         return {each.name for each in self.models if each.kind == "added" or each.differences}
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """All changes as plain data, for JSON."""
         models: dict[str, Any] = {kind: {} for kind in ("added", "removed", "reloaded", "adjusted")}
         for model in self.models:
             models[model.kind][model.name] = {"keys": _plain(model.differences), "files_changed": model.files}
@@ -154,7 +154,7 @@ class Changes:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """All changes as lines of text."""
         if not self:
             yield "nothing changes"
             return
@@ -387,7 +387,7 @@ def catalog_diff(
         before = state.stored if state is not None and state.wanted else None
         try:
             config = catalog.read(name)
-            if before is not None and before.given and _data(catalog, name) == _data(own, name):
+            if before is not None and before.given and _model_data(catalog, name) == _model_data(own, name):
                 wanted[name] = before.config  # a caller's configuration stands until the file's is another
                 continue
             wanted[name] = config
@@ -410,11 +410,11 @@ def catalog_diff(
 def differs(catalog: Catalog, own: Catalog) -> bool:
     """Whether any model's configuration differs between two catalogs. Raises OSError."""
     names = catalog.names()
-    return set(names) != set(own.names()) or any(_data(catalog, name) != _data(own, name) for name in names)
+    return set(names) != set(own.names()) or any(_model_data(catalog, name) != _model_data(own, name) for name in names)
 
 
-def _data(catalog: Catalog, name: str) -> Any:
+def _model_data(catalog: Catalog, name: str) -> Any:
     try:
-        return catalog.read(name).model_dump(mode="json")
+        return model_data(catalog.read(name))
     except (ModelNotFound, ValueError, OSError) as error:
         return error_line(error)

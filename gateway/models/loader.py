@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tensorgate.gateway.config import ModelConfig
-from tensorgate.gateway.contract.errors import Code, GatewayError, Reason, place_of, text_of
+from tensorgate.gateway.contract.errors import Code, GatewayError, Reason, source_location, text_of
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
@@ -136,8 +136,8 @@ class ModelLoader:
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
             text = error_line(error)
-            if place := _place_of(error, stored.versions[version]):
-                text = f"{text} ({place})"
+            if location := _source_location(error, stored.versions[version]):
+                text = f"{text} ({location})"
             report(LoadReport(name, version, error=text))
             return Reason(without_folders(text), code_of(error))
         model.load_seconds = time.perf_counter() - started
@@ -177,11 +177,11 @@ def error_line(error: Exception) -> str:
     return text or type(error).__name__
 
 
-def _place_of(error: Exception, path: Path) -> str:
+def _source_location(error: Exception, path: Path) -> str:
     """The file and line in the model's own code that raised; empty for a SyntaxError, whose text has them already."""
     if isinstance(error, SyntaxError):
         return ""
-    return place_of(error, path if path.is_dir() else path.parent)
+    return source_location(error, path if path.is_dir() else path.parent)
 
 
 def public_error(error: Exception) -> str:

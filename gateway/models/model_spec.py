@@ -15,7 +15,7 @@ from tensorgate.gateway.engine.model import ModelSpec
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, State, frozen
 from tensorgate.gateway.models.signatures import signature
-from tensorgate.gateway.models.warmup_samples import read_example, read_samples
+from tensorgate.gateway.models.warmup_samples import read_example, read_warmup_samples
 
 
 def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
@@ -39,7 +39,7 @@ def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
         labels=labels,
         mappings=config.mappings(),
         example=example,
-        warmup=read_samples(config, computation, example),
+        warmup=read_warmup_samples(config, computation, example),
         sizes=config.pad_batches_to,
         configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
         cached=config.response_cache,

@@ -50,7 +50,7 @@ class ReloadOutcome:
     seconds: float = 0.0
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """The outcome as plain data, for JSON."""
         return {
             "result": self.result,
             "seconds": round(self.seconds, 3),

@@ -17,7 +17,7 @@ from tensorgate.gateway.engine.warmup import Sample
 _LENGTH_BYTES: Final = 4
 
 
-def read_samples(config: ModelConfig, computation: Computation, example: Tensors) -> tuple[Sample, ...]:
+def read_warmup_samples(config: ModelConfig, computation: Computation, example: Tensors) -> tuple[Sample, ...]:
     """The warm-up samples of a loaded model; inputs that a sample does not name are those of `example`, or ones.
 
     Raises ValueError naming what does not fit the model, or OSError.

@@ -83,7 +83,7 @@ class MirroredRequest:
         ):
             self._shadow.send(self, ModelOutcome(self.request.view, outcome, self.seconds))
         else:
-            self._shadow.give_back(self)
+            self._shadow.release(self)
 
     def target(self, chosen: RouteTarget) -> ModelView:
         """The version of a target. Raises ModelNotFound, LabelNotFound."""
@@ -140,14 +140,14 @@ class Shadow:
         nbytes = bytes_of(outcome.outputs) if isinstance(outcome, InferResponse) else 0
         if nbytes is None or self.held_bytes + nbytes > self._config.max_queued_bytes:
             self.results[DROPPED] += 1
-            self.give_back(copy)
+            self.release(copy)
             return
         self.held_bytes += nbytes
         copy.nbytes += nbytes
         self._waiting.append((copy, primary))
         self._start_waiting()
 
-    def give_back(self, copy: MirroredRequest) -> None:
+    def release(self, copy: MirroredRequest) -> None:
         """Release the memory of a copy."""
         self.held_bytes -= copy.nbytes
         copy.nbytes = 0
@@ -172,7 +172,7 @@ class Shadow:
             self.results[ERROR] += 1
             log.exception("route %s: a mirrored request failed unexpectedly", self._route)
         finally:
-            self.give_back(copy)
+            self.release(copy)
 
     async def _compare(self, copy: MirroredRequest, primary: ModelOutcome) -> None:
         shadow = await self._run_shadow(copy)

@@ -92,7 +92,7 @@ def diff_sample(
     return sample | ({"inputs": {name: _input(array) for name, array in inputs.items()}} if inputs is not None else {})
 
 
-def read_samples(path: Path) -> Iterator[Mapping[str, Any]]:
+def read_diff_samples(path: Path) -> Iterator[Mapping[str, Any]]:
     """The samples of FILE.1 and FILE, oldest first; lines that are no sample are skipped. Raises OSError if there is no
     such file.
     """

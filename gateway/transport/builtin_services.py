@@ -18,7 +18,7 @@ from tensorgate.gateway.contract.call import Caller, Reply
 from tensorgate.gateway.contract.errors import Code, Unauthenticated
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import Handler, Handlers, Rpc
-from tensorgate.gateway.transport.grpc_streams import Reader
+from tensorgate.gateway.transport.grpc_streams import MessageReader
 
 HEALTH: Final = "grpc.health.v1.Health"
 REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
@@ -28,7 +28,7 @@ WATCHED_EVERY_S: Final = 0.5
 class Health:
     """Whether a model is ready, by its name; any other name, and none, stands for the server."""
 
-    def __init__(self, service: Service, descriptors: Any, reader: Reader, auth: str = "") -> None:
+    def __init__(self, service: Service, descriptors: Any, reader: MessageReader, auth: str = "") -> None:
         self._service = service
         self._auth = auth
         self._reader = reader
@@ -71,7 +71,9 @@ class Health:
 class Reflection:
     """The names of the services, and the descriptors of those whose dialects have some: `pool` holds them."""
 
-    def __init__(self, services: Iterable[str], pool: Any, reader: Reader, service: Service, auth: str = "") -> None:
+    def __init__(
+        self, services: Iterable[str], pool: Any, reader: MessageReader, service: Service, auth: str = ""
+    ) -> None:
         self._service = service
         self._auth = auth
         self._names = sorted((*services, HEALTH, *REFLECTION))

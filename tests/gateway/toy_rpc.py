@@ -22,7 +22,7 @@ from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgume
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.monitoring.metrics import Metrics
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 
@@ -32,7 +32,7 @@ LIMIT = 6_000_000
 METADATA_BYTES = 16_384
 STREAMS = 100
 
-LANES = [True, False]
+OWN_SERVER = [True, False]
 """Everything holds with the gateway's own HTTP/2, and with that of grpc.aio, which is the oracle."""
 
 
@@ -149,7 +149,7 @@ class Toy:
     model: Model
     service: Service
     listener: GrpcListener
-    lane: bool
+    own_server: bool
     port: int = 0
 
     async def until(self, happened: Callable[[], object]) -> None:
@@ -160,7 +160,7 @@ class Toy:
 async def toy_port(
     view: ModelView,
     *,
-    lane: bool,
+    own_server: bool,
     metadata: int = METADATA_BYTES,
     streams: int | None = STREAMS,
     connections: int | None = None,
@@ -178,11 +178,11 @@ async def toy_port(
     )
     service = Service(config, engine, Metrics(lambda: ()), ServerDescription("t", "1"))
     service.started = True
-    bounds = Bounds(LIMIT, metadata, streams, connections)
+    limits = GrpcLimits(LIMIT, metadata, streams, connections)
     listener = GrpcListener(
-        service, [make_dialect()], bounds, pool(), speak=GrpcServer if lane else AioServer, **options
+        service, [make_dialect()], limits, pool(), make_port=GrpcServer if own_server else AioServer, **options
     )
-    toy = Toy(model, service, listener, lane)
+    toy = Toy(model, service, listener, own_server)
     toy.port = await listener.start("127.0.0.1", 0)
     try:
         yield toy

@@ -4,7 +4,7 @@ source.py    a text file -> a message that knows its lines     key_locations.py 
 document.py  the models that were read -> a YAML file of the gateway, for people
 """
 
-from tensorgate.adapters.importers.common.document import Imported, Server, document, flow, one_line
+from tensorgate.adapters.importers.common.document import Imported, ImportedServer, document, flow, one_line
 from tensorgate.adapters.importers.common.source import (
     NEEDS_TENSORFLOW,
     NO_BOUND,
@@ -17,6 +17,6 @@ from tensorgate.adapters.importers.common.source import (
 )
 
 __all__ = [
-    "NEEDS_TENSORFLOW", "NO_BOUND", "Imported", "Note", "Server", "Source", "document", "flow", "is_version",
+    "NEEDS_TENSORFLOW", "NO_BOUND", "Imported", "ImportedServer", "Note", "Source", "document", "flow", "is_version",
     "one_line", "parse_text", "printable", "read_text",
 ]  # fmt: skip

@@ -87,7 +87,7 @@ def parse_text(text: str, kind: str, file: str, *, lenient: bool = False, secret
     try:
         text_format.Parse(text, source.config, allow_unknown_field=lenient)
     except text_format.ParseError as error:
-        raise ValueError(_told(error, text, file, places, secret)) from None
+        raise ValueError(_error_text(error, text, file, places, secret)) from None
     except (ValueError, RecursionError) as error:  # an escape that is no text, for one
         raise ValueError(f"{file}: {'not readable' if secret else printable(str(error))}") from None
     if lenient:
@@ -108,7 +108,7 @@ def _unknown(places: KeyLocations, descriptor: Any) -> Iterator[tuple[str, list[
             yield path, [each.name for each in around.fields]
 
 
-def _told(error: text_format.ParseError, text: str, file: str, places: KeyLocations, secret: bool) -> str:
+def _error_text(error: text_format.ParseError, text: str, file: str, places: KeyLocations, secret: bool) -> str:
     line, column = error.GetLine() or 1, error.GetColumn() or 1
     lines = text.split("\n")
     shown = lines[line - 1] if line <= len(lines) else ""

@@ -1,4 +1,4 @@
-"""What lies where a model of grps is said to lie, and how it is served here."""
+"""The path of a grps model -> what lies there, and how it is served here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies below a model's base path, which decides how it is served."""
+"""The base path of a TensorFlow Serving model -> what lies there, which decides how it is served."""
 
 from __future__ import annotations
 

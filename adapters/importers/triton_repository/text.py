@@ -1,4 +1,6 @@
-"""config.pbtxt, or a configuration as JSON -> a ModelConfig message that knows where its keys stand."""
+"""config.pbtxt, or a configuration as JSON -> a ModelConfig message that knows where its keys stand; a message -> JSON
+data.
+"""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ async def test_closing_ends_streams_also_on_connections_that_were_left(upstream:
     _, connection = upstream
     old = connection.stream(ask("Flood", b"1"), None)
     await anext(old)
-    connection._clients[0]._take_leave(2**31 - 1)
+    connection._clients[0].on_goaway(2**31 - 1)
     new = connection.stream(ask("Flood", b"1"), None)
     await anext(new)
     assert len(connection._clients) == 2
@@ -479,7 +479,7 @@ async def test_what_waits_is_one_window_and_a_message(sizes: list[int]) -> None:
         (exchange,) = connection._clients[0]._streams.values()
         for _ in range(20):
             await steps()
-            assert exchange.held + exchange.granted <= STREAM_BYTES + max(sizes) + 5
+            assert exchange.held + exchange.receive_window <= STREAM_BYTES + max(sizes) + 5
             found.append(await anext(replies))
         found += [reply async for reply in replies]
     assert [len(reply.body) for reply in found] == sizes  # type: ignore[arg-type]

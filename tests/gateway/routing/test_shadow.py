@@ -20,7 +20,7 @@ from tensorgate.gateway.cli import shadow_report
 from tensorgate.gateway.cli.main import main
 from tensorgate.gateway.config import DifferenceSamples, load_config
 from tensorgate.gateway.contract.files import FileRef
-from tensorgate.gateway.routing.shadow_samples import DiffSampleFile, read_samples, rotated
+from tensorgate.gateway.routing.shadow_samples import DiffSampleFile, read_diff_samples, rotated
 
 MODELS = """
 import time
@@ -219,7 +219,7 @@ async def test_a_different_model_is_found_out(make: Make) -> None:
     assert await house.settled(2) == {"different": 2}
     text = await _metrics(house)
     assert 'tensorgate_shadow_beyond_total{output="y",route="r"} 100002.0' in text
-    first = next(read_samples(house.folder / "diffs.jsonl"))
+    first = next(read_diff_samples(house.folder / "diffs.jsonl"))
     assert (first["route"], first["id"], first["result"]) == ("r", "q7", "different")
     assert (first["primary"]["model"], first["shadow"]["model"]) == ("one", "two")
     y, n = first["outputs"]
@@ -319,7 +319,7 @@ def test_a_full_file_becomes_the_older_one(tmp_path: Path) -> None:
     for number in range(100):
         samples.write(lambda n: {"result": "different", "route": "r", "number": n, "text": "x" * 100}, number)
     assert path.stat().st_size + rotated(path).stat().st_size <= 4000
-    numbers = [sample["number"] for sample in read_samples(path)]
+    numbers = [sample["number"] for sample in read_diff_samples(path)]
     assert numbers == list(range(numbers[0], 100))
     assert len(numbers) > 10
 

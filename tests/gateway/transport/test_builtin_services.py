@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound
 from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
 from tensorgate.gateway.monitoring.metrics import Metrics
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 
@@ -81,7 +81,7 @@ class House:
         )
         self.service = Service(config, engine, Metrics(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True
-        self.listener = GrpcListener(self.service, [toy()], Bounds(LIMIT), toy_descriptors(), speak=speak)
+        self.listener = GrpcListener(self.service, [toy()], GrpcLimits(LIMIT), toy_descriptors(), make_port=speak)
         self.channel: Any = None
 
     def resolve(self, ref: ModelRef) -> Any:

@@ -24,7 +24,7 @@ from tensorgate.gateway.contract.errors import Code, DeadlineExceeded, GatewayEr
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.monitoring.metrics import Metrics
 from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 from tensorgate.gateway.transport.grpc_streams import IN_FLIGHT, MAX_DETAIL_BYTES
@@ -142,7 +142,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
         names=lambda: tuple(views),
     )
     service = Service(config, engine, Metrics(lambda: ()), ServerDescription("t", "1"))
-    listener = GrpcListener(service, [DIALECT], Bounds(LARGE_BODY_BYTES * 2), pool(), speak=request.param)
+    listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)
     async with grpc.aio.insecure_channel(

@@ -33,7 +33,7 @@ from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
 from tensorgate.gateway.monitoring.metrics import Metrics
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.http_server import (
     HttpLimits,
@@ -210,18 +210,18 @@ class House:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Everything about HTTP holds with the lane and without it."""
+    """Everything about HTTP holds with the fast path and without it."""
     if "house" in metafunc.fixturenames and "channel" not in metafunc.fixturenames:
-        metafunc.parametrize("fast_lane", [True, False], ids=["lane", "aiohttp"], indirect=True)
+        metafunc.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"], indirect=True)
 
 
 @pytest.fixture
-def fast_lane(request: pytest.FixtureRequest) -> bool:
+def fast_path(request: pytest.FixtureRequest) -> bool:
     return bool(getattr(request, "param", True))
 
 
 @pytest.fixture
-async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncIterator[House]:
+async def house(make_model: Callable[..., ModelView], fast_path: bool) -> AsyncIterator[House]:
     view = make_model("m", {"x": ("FP64", (-1,))}, {"y": ("FP64", (-1,))}, handle=Handle())
     house = House(view)
     other = make_dialect()
@@ -232,11 +232,11 @@ async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncI
         "/plain/metrics": tf_serving_metrics_page("/plain/metrics", lambda: b"# TYPE :a counter\n"),
     }
     limits = HttpLimits(LIMIT, BINARY_LIMIT, grace_seconds=0.1)
-    listener = HttpListener(house.service, dialects, pages, limits, fast_lane=fast_lane)
+    listener = HttpListener(house.service, dialects, pages, limits, fast_path=fast_path)
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     house.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    rpc = GrpcListener(house.service, dialects, Bounds(LIMIT), pool())
+    rpc = GrpcListener(house.service, dialects, GrpcLimits(LIMIT), pool())
     house.grpc_port = await rpc.start("127.0.0.1", 0)
     yield house
     await rpc.stop(0)

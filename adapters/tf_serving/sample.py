@@ -1,4 +1,4 @@
-"""A request that calls a model with inputs that came with it."""
+"""A sample request to POST /v1/models/{model}:predict in JSON, made of a model's example inputs."""
 
 from __future__ import annotations
 

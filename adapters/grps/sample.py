@@ -1,4 +1,4 @@
-"""A request that calls a model with inputs of its own."""
+"""A sample request to POST /grps/v1/infer/predict in JSON, made of a model's example inputs."""
 
 from __future__ import annotations
 
