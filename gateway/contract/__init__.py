@@ -5,6 +5,7 @@ tensor.py      datatypes, specifications, signatures; does an input fit?
 questions.py   what can be asked besides an inference: health, metadata, statistics, load and unload …
 errors/        everything that can go wrong, by chapter
 call.py        a message as a transport saw it, and one for it to send
+engine.py      what the front of the gateway knows of the models behind it
 dialect.py     for whoever writes a dialect              upstream.py   the same from the client's side
 backend.py     for whoever writes a backend              operator.py   … or an operator
 execution.py   what a scheduler drives                   memory.py     memory that callers share
