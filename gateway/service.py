@@ -228,9 +228,9 @@ class Service:
             else:
                 calls.took(seconds)
                 calls.ran(ran)
-            watch = self._metrics.watches.get(dialect)
-            if watch is not None and (code or calls.tell is None):
-                watch.ended(endpoint, call, question, told, seconds, ran)
+            counter = self._metrics.call_counters.get(dialect)
+            if counter is not None and (code or calls.tell is None):
+                counter.ended(endpoint, call, question, told, seconds, ran)
             if observer is not None:
                 observer.end(endpoint, call, question, code, kind, seconds)
 

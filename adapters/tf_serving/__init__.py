@@ -31,6 +31,7 @@
     proto_control.py     questions about models over gRPC
     proto_reload.py      another list of models in place of those that are served
     proto_errors.py      every kind of failure as a gRPC status
+    metrics.py           its names for what the gateway counts of its calls
     example.py           a request that calls a model
     client.py            the other side, over HTTP          proto_client.py     over gRPC
 
@@ -46,6 +47,7 @@ Examples at most; where a model takes features, an integer fits a narrower input
 from tensorgate.adapters.tf_serving.client import HttpClient
 from tensorgate.adapters.tf_serving.errors import html_page
 from tensorgate.adapters.tf_serving.example import sample
+from tensorgate.adapters.tf_serving.metrics import TfServingMetricsOptions, make_metrics
 from tensorgate.adapters.tf_serving.options import TfServingOptions
 from tensorgate.adapters.tf_serving.proto_client import GrpcClient
 from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
@@ -67,4 +69,11 @@ def _make(options: TfServingOptions) -> Dialect:
     )
 
 
-KIND = DialectKind(options=TfServingOptions, make=_make, http_client=HttpClient, grpc_client=GrpcClient)
+KIND = DialectKind(
+    options=TfServingOptions,
+    make=_make,
+    http_client=HttpClient,
+    grpc_client=GrpcClient,
+    metrics=make_metrics,
+    metrics_options=TfServingMetricsOptions,
+)

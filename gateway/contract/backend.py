@@ -52,28 +52,6 @@ NO_PADDING: Final = Padding()
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as it is now, whoever uses it: bytes of memory, the share of time in which it computed (0 to 1), watts,
-    joules since its driver was loaded. None: it does not tell.
-    """
-
-    device: str
-    uuid: str
-    name: str
-    total: int
-    used: int
-    utilization: float | None = None
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    energy_joules: float | None = None
-    temperature_celsius: float | None = None
-
-
-ReadGpu: TypeAlias = Callable[[str], Gpu | None]
-"""A model's device, "cuda:0" -> that GPU; None if it is none, or cannot be asked"""
-
-
-@dataclass(frozen=True, slots=True)
 class ModelSource:
     """Where a version comes from and how it is wanted: all that a backend needs to load it.
 

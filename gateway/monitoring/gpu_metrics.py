@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tensorgate.gateway.contract.backend import Gpu, ReadGpu
+from tensorgate.gateway.contract.metrics import Gpu, ReadGpu
 from tensorgate.gateway.engine.model import Model
 
 _LABELS: Final = ("device", "gpu_uuid", "gpu")

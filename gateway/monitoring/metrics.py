@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tensorgate.gateway.contract.call import Call
-from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code, GatewayError
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
+from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
-from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
 from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.telemetry.histogram import Gathered, Histogram
 from tensorgate.gateway.telemetry.rejection_reasons import REFUSALS, refusal_of
@@ -51,28 +49,6 @@ CallsKey = tuple[str, str, str, int | str, str]
 
 Tell = Callable[[Any, Any], None]
 """Takes arrays: how many seconds calls took, and for how many of these their model ran"""
-
-
-class Watch(Protocol):
-    """Counts the calls of one dialect once more, in that dialect's own way."""
-
-    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
-        """One call is over, after so many seconds, of which its model took `ran`. `question` is None if it could not
-        be read, `code` is what the caller was told.
-        """
-        ...
-
-    def teller(self, model: str, method: str, transport: str) -> Tell | None:
-        """What is told of such inferences that went well, many at a time, in place of `ended`; None: `ended` is."""
-        ...
-
-    def forget(self, model: str) -> None:
-        """A model has no loaded version any more."""
-        ...
-
-    def settle(self) -> None:
-        """See Gathered."""
-        ...
 
 
 class Stages:
@@ -163,33 +139,33 @@ class CallsTable(dict[CallsKey, Calls]):
 class Metrics(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
-    `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
-    `more` gives what models count themselves. `watches` are those of single dialects. `calls` finds those of a
-    kind. `cache` is what answers again, `routes` are those that lead to models; `restarts` is how
-    often this process was replaced, by reason, where somebody watches.
+    `tracing` says whose requests leave a trace; `more` gives what models count themselves, `end` the text that dialects
+    add. `call_counters` count the calls of a dialect once more, by its name. `calls` finds those of a kind. `cache` is
+    the response cache, `routes` are those that lead to models; `restarts` is how often this process was replaced, by
+    reason, where somebody watches.
     """
 
     def __init__(
         self,
         models: Callable[[], Iterable[Model]],
         tracing: Tracing | None = None,
-        triton: TritonMetrics | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
-        watches: Mapping[str, Watch] = NOTHING,
+        call_counters: Mapping[str, CallCounters] = NOTHING,
         cache: ResponseCache | None = None,
         routes: Callable[[], Iterable[Route]] = tuple,
         restarts: Mapping[str, int] = NOTHING,
+        end: Callable[[], str] = str,
     ) -> None:
-        self.watches = watches
+        self.call_counters = call_counters
         self.calls = CallsTable(self._calls)
         self._gone = 0
         self._models = models
         self._tracing = tracing or Tracing()
-        self._triton = triton
         self._more = tuple(more)
         self._cache = cache or ResponseCache()
         self._routes = routes
         self._restarts = restarts
+        self._end = end
         self._requests: dict[RequestKey, Calls] = {}
         self._refused = dict.fromkeys(REFUSALS, 0)
         self._stages: dict[ModelKey, Stages] = {}
@@ -212,8 +188,8 @@ class Metrics(Collector):
         calls = self._requests.get(key)
         if calls is None:
             dialect, transport, model, version, method = key
-            watch = self.watches.get(dialect) if model else None
-            tell = None if watch is None else watch.teller(model, method, transport)
+            counter = self.call_counters.get(dialect) if model else None
+            tell = None if counter is None else counter.teller(model, method, transport)
             stages = self.stages(model, version) if model else Stages()  # what reached no model has none to be shown
             calls = self._requests[key] = Calls(stages, tell)
         return calls
@@ -270,13 +246,16 @@ class Metrics(Collector):
             self._gone += sum(self._requests.pop(each).codes().values())
         self.calls.clear()
         if not any(name == model for name, _ in self._batches):
-            for watch in self.watches.values():
-                watch.forget(model)
+            for counter in self.call_counters.values():
+                counter.forget(model)
 
     def settle(self) -> None:
         """Sort what was noted of calls, on the loop: once a second, so that it does not grow, and before `render`."""
-        noted: list[Gathered | Stages | Calls | Watch | Counters] = [*self._batches.values(), *self._stages.values()]
-        for each in (*noted, *self._counters.values(), *self._requests.values(), *self.watches.values()):
+        noted: list[Gathered | Stages | Calls | CallCounters | Counters] = [
+            *self._batches.values(),
+            *self._stages.values(),
+        ]
+        for each in (*noted, *self._counters.values(), *self._requests.values(), *self.call_counters.values()):
             each.settle()
 
     def refused(self, error: GatewayError, *, draining: bool) -> None:
@@ -287,8 +266,7 @@ class Metrics(Collector):
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop, after `settle`."""
-        text = generate_latest(self._registry)
-        return text + self._triton.render() if self._triton else text
+        return generate_latest(self._registry) + self._end().encode()
 
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()

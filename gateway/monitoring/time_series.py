@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.gateway.contract.backend import Gpu
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
 from tensorgate.gateway.monitoring.metrics import Metrics, RequestKey
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tensorgate.gateway.contract.backend import Gpu
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.repository import Repository
