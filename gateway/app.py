@@ -63,7 +63,7 @@ from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.process_metrics import ProcessMetrics
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
@@ -182,7 +182,7 @@ def _repository(
     models: Catalog,
     validate: Validate,
     load: LoadComputation,
-    metrics: Metrics,
+    metrics: MetricsCollector,
     cache: ResponseCache | None = None,
 ) -> Repository:
     hooks = RepositoryDeps(
@@ -266,7 +266,7 @@ class App:
             if metrics and metrics.calls
         }
         self._cache = cache = ResponseCache()
-        self.metrics = Metrics(
+        self.metrics = MetricsCollector(
             lambda: self.repository.serving(),
             self.tracing,
             counting,
@@ -666,7 +666,7 @@ def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
         validate = model_validator(kinds)
         models = catalog(config, kinds, validate=validate)
         load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget())
-        repository = _repository(config, kinds, models, validate, load_model, Metrics(lambda: ()))
+        repository = _repository(config, kinds, models, validate, load_model, MetricsCollector(lambda: ()))
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()

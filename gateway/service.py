@@ -77,7 +77,7 @@ from tensorgate.gateway.engine.inline_dispatch import InlineCall
 from tensorgate.gateway.engine.pending_request import CompletedResponse
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.models.repository import Repository
-from tensorgate.gateway.monitoring.metrics import Calls, Metrics
+from tensorgate.gateway.monitoring.metrics import CallSeries, MetricsCollector
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.routing.route import Route
@@ -116,7 +116,7 @@ class Service:
         config: Config,
         repository: Repository,
         router: Router,
-        metrics: Metrics,
+        metrics: MetricsCollector,
         description: ServerDescription,
         tracing: Tracing | None = None,
         memory: SharedMemory | None = None,
@@ -276,7 +276,7 @@ class Service:
         call: Call,
         request: InferRequest,
         resolve: Resolve,
-        calls: Calls,
+        calls: CallSeries,
         send: Send,
         accepted: Accepted | None,
         copy: Copy | None = None,
@@ -320,7 +320,7 @@ class Service:
         call: Call,
         request: InferRequest,
         resolve: Any,
-        calls: Calls,
+        calls: CallSeries,
         send: Send,
         accepted: Accepted | None,
     ) -> float:
@@ -364,7 +364,7 @@ class Service:
         call: Call,
         request: InferRequest,
         resolve: Resolve,
-        calls: Calls,
+        calls: CallSeries,
         send: Send,
         accepted: Accepted | None,
     ) -> float:
@@ -382,7 +382,7 @@ class Service:
         call: Call,
         answer: InferResponse,
         request: InferRequest,
-        calls: Calls,
+        calls: CallSeries,
         send: Send,
     ) -> float:
         """-> when the model had given it."""

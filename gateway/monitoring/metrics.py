@@ -1,4 +1,4 @@
-"""Every Prometheus instrument. The rest of the house knows only `SchedulerMetrics` and `Metrics.request`.
+"""Every Prometheus instrument. Other rooms know only `SchedulerMetrics` and `MetricsCollector`.
 
 The request path only notes numbers, on the event loop: a labelled look-up in the client library would cost twenty times
 as much. They are sorted into histograms once a second, and the library renders those when Prometheus asks.
@@ -69,7 +69,7 @@ class Stages:
             gathered.settle()
 
 
-class Calls:
+class CallSeries:
     """Those of one kind. When a call is over, `took` is told how long it was and `ran` how long its model if it went
     well, and `failed` if not; `decoded` and `encoded` are told how long that took. All are for the event loop to call,
     and all but `failed` cost next to nothing. `tell`, where there is one, is told the same, many at a time.
@@ -124,19 +124,19 @@ class Calls:
 _ignored: Final = deque[float](maxlen=0).append
 
 
-class CallsTable(dict[CallsKey, Calls]):
+class CallSeriesTable(dict[CallsKey, CallSeries]):
     """Calls by their kind, of which the version may be a number. Found without a call of ours."""
 
-    def __init__(self, make: Callable[[RequestKey], Calls]) -> None:
+    def __init__(self, make: Callable[[RequestKey], CallSeries]) -> None:
         self._make = make
 
-    def __missing__(self, key: CallsKey) -> Calls:
+    def __missing__(self, key: CallsKey) -> CallSeries:
         dialect, transport, model, version, method = key
         calls = self[key] = self._make((dialect, transport, model, str(version), method))
         return calls
 
 
-class Metrics(Collector):
+class MetricsCollector(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
     `tracing` says whose requests leave a trace; `more` gives what models count themselves, `end` the text that dialects
@@ -157,7 +157,7 @@ class Metrics(Collector):
         end: Callable[[], str] = str,
     ) -> None:
         self.call_counters = call_counters
-        self.calls = CallsTable(self._calls)
+        self.calls = CallSeriesTable(self._calls)
         self._gone = 0
         self._models = models
         self._tracing = tracing or Tracing()
@@ -166,7 +166,7 @@ class Metrics(Collector):
         self._routes = routes
         self._restarts = restarts
         self._end = end
-        self._requests: dict[RequestKey, Calls] = {}
+        self._requests: dict[RequestKey, CallSeries] = {}
         self._refused = dict.fromkeys(REFUSALS, 0)
         self._stages: dict[ModelKey, Stages] = {}
         self._counters: dict[ModelKey, Counters] = {}
@@ -184,14 +184,14 @@ class Metrics(Collector):
         else:
             calls.took(seconds)
 
-    def _calls(self, key: RequestKey) -> Calls:
+    def _calls(self, key: RequestKey) -> CallSeries:
         calls = self._requests.get(key)
         if calls is None:
             dialect, transport, model, version, method = key
             counter = self.call_counters.get(dialect) if model else None
             tell = None if counter is None else counter.teller(model, method, transport)
             stages = self.stages(model, version) if model else Stages()  # what reached no model has none to be shown
-            calls = self._requests[key] = Calls(stages, tell)
+            calls = self._requests[key] = CallSeries(stages, tell)
         return calls
 
     @property
@@ -251,7 +251,7 @@ class Metrics(Collector):
 
     def settle(self) -> None:
         """Sort what was noted of calls, on the loop: once a second, so that it does not grow, and before `render`."""
-        noted: list[Gathered | Stages | Calls | CallCounters | Counters] = [
+        noted: list[Gathered | Stages | CallSeries | CallCounters | Counters] = [
             *self._batches.values(),
             *self._stages.values(),
         ]

@@ -15,7 +15,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.dialect import INLINE_ENCODE_MAX_TEXTS, Endpoint
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.questions import InferTogether, ServerDescription, ServerLive
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 
 
@@ -59,7 +59,7 @@ async def test_many_classes_are_written_in_a_thread(
             return None
 
     nobody: Any = Nobody()
-    service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
+    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
     replies: list[Reply] = []
 
     async def send(reply: Reply) -> None:
@@ -82,7 +82,7 @@ async def test_a_decode_that_needs_a_thread_gets_one() -> None:
         return ServerLive()
 
     nobody: Any = type("Nobody", (), {"resolve": None, "resolver": lambda self, call: None})()
-    service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
+    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
     answers: list[Any] = []
 
     def encode(answer: Any, question: Any) -> Reply:
@@ -149,7 +149,7 @@ async def ask_together(handle: Submitted, view: ModelView) -> tuple[Any, list[Re
         replies.append(reply)
 
     nobody: Any = type("Nobody", (), {"resolve": None, "resolver": lambda self, call: None})()
-    service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
+    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
     await service.handle("d", Endpoint("", "infer", decode, encode, encode_error), Call(b"", "", "", {}, "grpc"), send)
     return answered, replies
 
@@ -206,7 +206,7 @@ async def test_what_large_bodies_leave_is_given_back_once_they_are_over(
         pass
 
     nobody: Any = Nobody()
-    service = Service(nobody, nobody, nobody, Metrics(lambda: ()), ServerDescription("", ""))
+    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
     service.trim = trim
     endpoint = Endpoint("", "live", decode, lambda answer, question: Reply(b""), lambda error, call: Reply(b""))
     for expected in range(1, 3):

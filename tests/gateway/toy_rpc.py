@@ -19,7 +19,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.questions import ServerDescription
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import Bounds
 from tensorgate.gateway.transport.grpc_port import GrpcListener
@@ -165,7 +165,7 @@ async def toy_port(
 
     router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: ())
     repository: Any = SimpleNamespace(all_available=lambda: True)
-    service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     service.started = True
     bounds = Bounds(LIMIT, metadata, streams, connections)
     listener = GrpcListener(service, [make_dialect()], bounds, speak=GrpcServer if lane else AioServer, **options)

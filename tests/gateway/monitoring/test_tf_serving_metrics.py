@@ -13,7 +13,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
 from tensorgate.gateway.monitoring.call_counters import CallCounters
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 
 KINDS = {
     "request_count": "counter",
@@ -185,7 +185,7 @@ def test_a_parser_reads_it() -> None:
 
 def test_series_end_with_the_last_version_of_a_model() -> None:
     counted = Counted("a", "b")
-    metrics = Metrics(lambda: (), call_counters={"tf_serving": counted.counters})
+    metrics = MetricsCollector(lambda: (), call_counters={"tf_serving": counted.counters})
     for name, version in (("a", 1), ("a", 2), ("b", 1)):
         metrics.meter(name, version)
         counted.call("infer", infer(name))

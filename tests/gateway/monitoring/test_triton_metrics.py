@@ -11,7 +11,7 @@ from tensorgate.adapters.open_inference.metrics import render
 from tensorgate.gateway.contract.execution import Traffic
 from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.telemetry.statistics import Counters
 
@@ -145,15 +145,15 @@ def test_gpus_that_models_are_on() -> None:
 
 def test_models_come_and_go_and_the_names_can_be_left_out() -> None:
     models = [model("m")]
-    metrics = Metrics(lambda: models, end=lambda: render(ServerCounter(lambda: models).read()))
+    metrics = MetricsCollector(lambda: models, end=lambda: render(ServerCounter(lambda: models).read()))
     assert b'nv_inference_count{model="m"' in metrics.render()
     models.clear()
     assert b'model="m"' not in metrics.render()
-    assert b"nv_" not in Metrics(lambda: models).render()
+    assert b"nv_" not in MetricsCollector(lambda: models).render()
 
 
 def test_a_new_load_begins_at_nothing() -> None:
-    metrics = Metrics(lambda: ())
+    metrics = MetricsCollector(lambda: ())
     first = metrics.meter("m", 1)
     first.counters.ran(1, (0.0, 0.0, 0.0))
     assert metrics.meter("m", 1).counters.runs == 0
@@ -182,7 +182,7 @@ def test_gpus_under_our_own_names() -> None:
 
 def test_copies_between_host_and_device() -> None:
     models = [model("a", devices=("cuda:0",), traffic=Traffic(3, 300, 2, 20, 3)), model("b")]
-    text = Metrics(lambda: models).render().decode()
+    text = MetricsCollector(lambda: models).render().decode()
     lines = {line for line in text.splitlines() if line.startswith("tensorgate_device")}
     assert lines == {
         'tensorgate_device_copies_total{direction="in",model="a",version="1"} 3.0',

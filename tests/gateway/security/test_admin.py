@@ -14,7 +14,7 @@ from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import AdminRequired, Code
 from tensorgate.gateway.contract.questions import ServerDescription
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.security.admin import AdminKey
 from tensorgate.gateway.service import Service
 
@@ -80,7 +80,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     config: Any = SimpleNamespace(readiness="lenient", expose_model_errors=True, routes={})
     repository: Any = Asked()
     router: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple)
-    service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     service.admin = AdminKey(Admin(header="X-Admin-Key", value_env="TEST_ADMIN_KEY"))
     return service
 

@@ -15,7 +15,7 @@ from tensorgate.gateway.config import RouteConfig, RouteTarget
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelNotFound
 from tensorgate.gateway.contract.questions import LogSettings, ModelStatistics, ServerDescription, TraceSettings
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.logs import Logs
@@ -367,7 +367,7 @@ def service() -> Service:
             if model == "b":
                 loaded.counters.ran(version, (0.0, 0.0, 0.0))
     router = Router(config, repository)
-    return Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"), Tracing())
+    return Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"), Tracing())
 
 
 def asked(service: Service, question: Any) -> Any:

@@ -18,7 +18,7 @@ from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound
 from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import Bounds
 from tensorgate.gateway.transport.grpc_port import GrpcListener
@@ -68,7 +68,7 @@ class House:
             resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: tuple(self.ready_models)
         )
         repository: Any = SimpleNamespace(all_available=lambda: True)
-        self.service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
+        self.service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True
         self.listener = GrpcListener(self.service, [toy()], Bounds(LIMIT), toy_descriptors(), speak=speak)
         self.channel: Any = None

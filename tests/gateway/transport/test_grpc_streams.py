@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import Code, DeadlineExceeded, GatewayError, InvalidArgument, ModelFailed
 from tensorgate.gateway.contract.questions import ServerDescription
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 from tensorgate.gateway.transport.grpc_exchange import Bounds
 from tensorgate.gateway.transport.grpc_port import GrpcListener
@@ -131,7 +131,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
 
     router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: tuple(views))
     repository: Any = SimpleNamespace(all_available=lambda: True)
-    service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     listener = GrpcListener(service, [DIALECT], Bounds(LARGE_BODY_BYTES * 2), speak=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)

@@ -14,7 +14,7 @@ from tensorgate.adapters.tf_serving import KIND
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import DeadlineExceeded, LabelNotFound, ModelNotFound
 from tensorgate.gateway.contract.questions import ServerDescription, VersionStatus
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport import http_server
 from tensorgate.gateway.transport.http_server import HttpLimits, HttpListener
@@ -89,7 +89,7 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
     router: Any = SimpleNamespace(
         resolve=resolve, resolver=lambda call: resolve, names=lambda: ("m",), models_behind=lambda n: [n]
     )
-    service = Service(config, repository, router, Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     listeners = []
 
     async def start(fast_lane: bool, **options: Any) -> int:

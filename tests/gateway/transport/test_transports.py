@@ -29,7 +29,7 @@ from tensorgate.gateway.contract.errors import (
     RouteNotFound,
 )
 from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import Bounds
 from tensorgate.gateway.transport.grpc_port import GrpcListener
@@ -181,7 +181,7 @@ class House:
         router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: ("m",))
         self.watch = Watching()
         counters: Any = {"plain": self.watch}
-        self.metrics = Metrics(lambda: (), call_counters=counters)
+        self.metrics = MetricsCollector(lambda: (), call_counters=counters)
         self.service = Service(config, repository, router, self.metrics, ServerDescription("t", "1"))
         self.url = ""
         self.grpc_port = 0
