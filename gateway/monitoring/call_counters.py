@@ -101,7 +101,7 @@ class CallCounters:
             del self._calls[key]
 
     def settle(self) -> None:
-        """Sort what was observed; see Gathered."""
+        """Sort what was observed into histograms."""
         for calls in list(self._calls.values()):
             for gathered in (calls.latency, calls.runtime, calls.rows):
                 gathered.settle()

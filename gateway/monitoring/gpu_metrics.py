@@ -25,7 +25,7 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[Gpu], float | None]], ...]] = (
 
 
 def gpus_of(models: Iterable[Model], read_gpu: ReadGpu) -> list[Gpu]:
-    """Those that models are on, each once."""
+    """The GPUs that models are on, each once."""
     devices = sorted({device for model in models for device in model.devices})
     return [gpu for device in devices if (gpu := read_gpu(device)) is not None]
 

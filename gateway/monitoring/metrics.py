@@ -44,7 +44,7 @@ ModelKey = tuple[str, str]
 RequestKey = tuple[str, str, str, str, str]
 """(dialect, transport, model, version, method)"""
 CallsKey = tuple[str, str, str, int | str, str]
-"""The same, the version perhaps as a number"""
+"""A RequestKey whose version may be a number"""
 
 
 Tell = Callable[[Any, Any], None]
@@ -64,15 +64,15 @@ class Stages:
         self._observe[stage](seconds)
 
     def settle(self) -> None:
-        """See Gathered."""
+        """Sort what was observed into histograms."""
         for gathered in self.by_stage.values():
             gathered.settle()
 
 
 class CallSeries:
-    """Those of one kind. When a call is over, `took` is told how long it was and `ran` how long its model if it went
-    well, and `failed` if not; `decoded` and `encoded` are told how long that took. All are for the event loop to call,
-    and all but `failed` cost next to nothing. `tell`, where there is one, is told the same, many at a time.
+    """The calls of one RequestKey. `took` counts the seconds of a call that succeeded, `ran` those of its model,
+    `failed` a call that did not succeed; `decoded` and `encoded` count the seconds of these stages. All are for the
+    event loop, and all but `failed` only append a number. `tell` takes the same, many at a time.
     """
 
     __slots__ = ("_failed", "_failures", "_ran", "_recent", "_took", "decoded", "encoded", "ran", "tell", "took")
@@ -95,14 +95,14 @@ class CallSeries:
         self._recent.append(seconds)
 
     def settle(self) -> None:
-        """See Gathered."""
+        """Sort what was observed into histograms, and tell `tell`."""
         seconds = self._took.settle()
         self._recent.extend(seconds[-MAX_RECENT:].tolist())
         if self.tell is not None:
             self.tell(seconds, self._ran.settle())
 
     def seconds(self) -> Histogram:
-        """How long they took."""
+        """The seconds of all of them."""
         self.settle()
         both = Histogram(SECONDS)
         both.add(self._took.histogram)
@@ -110,13 +110,13 @@ class CallSeries:
         return both
 
     def codes(self) -> dict[Code, int]:
-        """How many ended with which."""
+        """Status code -> calls that ended with it."""
         self.settle()
         well = sum(self._took.histogram.counts)
         return {Code.OK: well, **self._failures} if well else dict(self._failures)
 
     def recent(self) -> list[float]:
-        """How long those took that ended since this was last asked, the last ones if that is long ago."""
+        """The seconds of calls that ended since the last reading, of the last MAX_RECENT."""
         self.settle()
         return [self._recent.popleft() for _ in range(len(self._recent))]
 
@@ -125,7 +125,7 @@ _ignored: Final = deque[float](maxlen=0).append
 
 
 class CallSeriesTable(dict[CallsKey, CallSeries]):
-    """Calls by their kind, of which the version may be a number. Found without a call of ours."""
+    """Series by key. A known key costs one dict lookup: the version may be a number, so nobody makes a text of it."""
 
     def __init__(self, make: Callable[[RequestKey], CallSeries]) -> None:
         self._make = make
@@ -177,7 +177,7 @@ class MetricsCollector(Collector):
         PlatformCollector(registry=self._registry)
 
     def request(self, key: RequestKey, code: Code, seconds: float) -> None:
-        """One call is over."""
+        """Count one call that is over."""
         calls = self.calls[key]
         if code:
             calls.failed(code, seconds)

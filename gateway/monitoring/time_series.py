@@ -27,7 +27,7 @@ PERCENTS: Final = (*range(10, 100, 10), *range(91, 100), 99.9, 99.99)
 REFUSED: Final = frozenset(
     ("infer", "stream_infer", "generate", "generate_stream", "classify", "regress", "multi_inference", "unknown")
 )
-"""What calls that reached no model may have asked for, if they count: not the health of the server."""
+"""The methods of calls that count although they reached no model: questions about the server's health do not."""
 _RINGS: Final = (60, 60, 24, 30)
 """Seconds, minutes, hours, days."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -81,7 +81,7 @@ class Second:
 
 @dataclass(slots=True)
 class CallHistory:
-    """What is known of one dialect's calls of one model."""
+    """One dialect's calls of one model."""
 
     history: deque[Second] = field(default_factory=lambda: deque(maxlen=RECENT_SECONDS))
     calls: int = 0
@@ -89,7 +89,7 @@ class CallHistory:
 
 
 class TimeSeries:
-    """Looks at the metrics once a second. `gpus` tells of those that are used."""
+    """Reads the metrics once a second. `gpus` gives those that models are on."""
 
     def __init__(self, metrics: MetricsCollector, gpus: Callable[[], Iterable[Gpu]] = tuple) -> None:
         self._metrics = metrics
@@ -111,7 +111,7 @@ class TimeSeries:
         }
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Take a sample a second until it is cancelled."""
         while True:
             await asyncio.sleep(1)
             self.sample()
@@ -120,7 +120,7 @@ class TimeSeries:
                 self._trend(f"gpu{index}_memory_mib").add(gpu.used / 2**20)
 
     def series(self, question: MonitorSeries) -> Points | None:
-        """The answer to that question."""
+        """Answer the question: None for a name that is unknown."""
         if question.name == "latency_percentiles_ms":
             places = (*range(10, 100, 10), *range(91, 102))
             return Points("cdf", tuple(zip(places, self.percentiles, strict=True)))
@@ -131,7 +131,7 @@ class TimeSeries:
         return self.trends.setdefault(name, Trend(_mean))
 
     def sample(self) -> None:
-        """The second that has passed."""
+        """Add the second that has passed to every series."""
         seconds = self._collect()
         for stream in self.streams.keys() | seconds.keys():
             calls, errors, times = seconds.get(stream, (0, 0, []))
@@ -149,7 +149,7 @@ class TimeSeries:
         self.trends["memory_percent"].add(100 * self.memory_bytes() / self._memory)
 
     def memory_bytes(self) -> int:
-        """What this process holds; 0 where the system does not tell."""
+        """The resident memory of this process; 0 where the system does not tell."""
         try:
             return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
         except OSError:
@@ -193,5 +193,5 @@ def _percentiles(times: list[float], percents: Sequence[float]) -> list[float]:
 
 
 def is_error(code: Code) -> bool:
-    """A caller who leaves is none."""
+    """Whether a call that ended so counts as an error: one whose caller left does not."""
     return code is not Code.OK and code is not Code.CANCELLED
