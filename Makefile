@@ -1,15 +1,3 @@
-# make run    serve the demo models        make test    everything that CI runs
-#                                         make test-quick  every test of adapters, backends and gateway, each with one of its cases: a minute
-# make coverage  make test without lint, and what it reached    make test-busy  make test again and again beside other load (TIMES=10 LOAD=2)
-# make bench  compare with a bare handler  make soak    a thousand clients for a minute, nothing may be lost; then an hour of worlds of models, each
-#                                                       served with and without shortcuts: the same bytes, and the models' truth
-#                                          make soak-long  the same for half an hour, while models come, go and fail
-# make test-system  what is too heavy for make test: every command of docs/, perf_analyzer, KServe's clients, a real Triton, TensorFlow, PyTorch, and the operator's
-#                   page in Chromium (apt-get install chromium), gRPC's clients of Node, nghttp2 and Go (apt-get install nodejs npm
-#                   nghttp2-client curl golang-go golang-google-grpc-dev), and deploy/ before a real Prometheus, nginx and HAProxy (apt-get install prometheus nginx-light
-#                   haproxy; kubectl and root for all of it); eight minutes with its downloads
-# make schema rewrite config/schema.json   make proto  rewrite adapters/protobuf/messages/descriptors.binpb   make clients the genuine clients that the tests run, in .venv-clients
-
 SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(if $(shell command -v $(name)),$(name))))
 VENV := .venv
@@ -23,13 +11,17 @@ HELPERS := $(wildcard adapters/_native/*.cpp adapters/_native/*.hpp)
 PYTEST := $(VENV)/bin/python -m pytest -p no:cacheprovider
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto clients clean
+# What `make help` prints is the text behind ## of each target.
+.PHONY: help run test test-quick test-busy coverage test-system lint bench soak soak-long demo schema proto clients clean
 
-run: $(VENV)/.run
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## serve the demo models on ports 8000 (HTTP) and 8001 (gRPC)
 	$(VENV)/bin/tensorgate serve config/demo.yaml
 
 # Whole servers and the gateway's own tests wait a lot, for sockets and clocks; everything else takes what they leave.
-test: $(VENV)/.test
+test: $(VENV)/.test ## everything that CI runs: lint, and all tests but the heavy ones; four minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint $(CLIENTS)/.installed
 	@echo "testing whole servers, the gateway's parts, and meanwhile everything else (three minutes)"
 	@$(PYTEST) tests/system > .tests-system.log 2>&1 & system=$$!; \
@@ -42,7 +34,7 @@ test: $(VENV)/.test
 # More processes than cores: tests of the gateway wait, for sockets and for what must not come.
 ROOMS := tests/gateway/transport tests/gateway/models tests/gateway/cli tests/gateway/engine tests/gateway/config
 QUICK := tests/gateway/transport "tests/gateway/models tests/gateway/cli" "tests/gateway/engine tests/gateway/config" "tests/gateway $(ROOMS:%=--ignore=%)" tests/adapters
-test-quick: $(VENV)/.test
+test-quick: $(VENV)/.test ## every test of adapters, backends and gateway, each with one of its cases; a minute
 	@part=0; running=; for tests in $(QUICK); do \
 	$(PYTEST) --quick $$tests > .tests-quick-$$part.log 2>&1 & running="$$running $$!"; part=$$((part + 1)); done; \
 	$(PYTEST) --quick tests/backends tests/test_project.py; status=$$?; \
@@ -51,7 +43,7 @@ test-quick: $(VENV)/.test
 # Nothing may depend on how long something takes: all is green each time, beside busy loops that end with it.
 test-busy: TIMES = 10
 test-busy: LOAD = 2
-test-busy: $(VENV)/.test $(CLIENTS)/.installed
+test-busy: $(VENV)/.test $(CLIENTS)/.installed ## the tests again and again beside other load (TIMES=10 LOAD=2)
 	@trap 'kill $$(jobs -p) 2> /dev/null' EXIT; \
 	for _ in $$(seq $(LOAD)); do timeout 6h sh -c 'while :; do :; done' & done; \
 	for round in $$(seq $(TIMES)); do \
@@ -59,45 +51,47 @@ test-busy: $(VENV)/.test $(CLIENTS)/.installed
 		echo "round $$round of $(TIMES): $$(tail -1 .tests-busy.log)"; \
 	done
 
-coverage: $(VENV)/.test $(CLIENTS)/.installed
+coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and what they reach
 	@rm -f .coverage .coverage.*
 	$(VENV)/bin/coverage run -m pytest -p no:cacheprovider; status=$$?; \
 	$(VENV)/bin/coverage combine --quiet && $(VENV)/bin/coverage report; exit $$status
 
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed $(NODE)/.installed
+# More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
+# prometheus nginx-light haproxy; kubectl, and root for all of deploy/.
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, Chromium, other clients, deploy/; eight minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 
-lint: $(VENV)/.test
+lint: $(VENV)/.test ## ruff, mypy and the contract of imports
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check --quiet .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
-bench: $(VENV)/.run
+bench: $(VENV)/.run ## compare with a bare handler
 	$(VENV)/bin/python -m benchmarks.json_http
 	$(VENV)/bin/python -m benchmarks.binary_http
 
-soak: $(VENV)/.test
+soak: $(VENV)/.test ## a thousand clients for a minute, then an hour of generated worlds of models; nothing may be lost or differ
 	$(VENV)/bin/python tests/system/soak.py --big
 	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/engine/test_row_isolation.py
 	$(VENV)/bin/python tests/equivalence/soak_worlds.py --minutes 60
 
-soak-long: $(VENV)/.test
+soak-long: $(VENV)/.test ## half an hour of clients while models come, go and fail
 	$(VENV)/bin/python tests/system/soak_long.py --minutes 30
 
-demo: $(VENV)/.test
+demo: $(VENV)/.test ## make the demo's models anew
 	$(PIP) install -e '.[demo]'
 	$(VENV)/bin/python config/demo/make_models.py
 
-schema: $(VENV)/.run
+schema: $(VENV)/.run ## rewrite config/schema.json from the classes of the configuration
 	$(VENV)/bin/tensorgate schema > config/schema.json
 
-proto: $(VENV)/.test
+proto: $(VENV)/.test ## rewrite the descriptor set from proto/
 	$(VENV)/bin/python -m grpc_tools.protoc -Iproto --include_imports --descriptor_set_out=adapters/protobuf/messages/descriptors.binpb proto/*.proto
 
-clients: $(CLIENTS)/.installed
+clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
-clean:
+clean: ## remove all that was built and installed
 	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(TOOLS) $(NODE) build *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:

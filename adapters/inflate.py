@@ -1,4 +1,4 @@
-"""Compressed bodies of requests, inflated a piece at a time.
+"""gzip and zlib bodies of requests -> plain ones, inflated a piece at a time.
 
 A thousand bytes come out of one, so what comes out is counted as it does, and nobody goes on once there is too much of
 it. It lies in memory of its own, which the system has back as soon as nobody looks at it any more; the allocator would

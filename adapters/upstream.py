@@ -1,4 +1,4 @@
-"""What the client sides of the dialects have in common: the kinds that another server's failures are."""
+"""Replies of other servers, HTTP or gRPC -> kinds of failure and parsed messages, as all clients read them."""
 
 from __future__ import annotations
 

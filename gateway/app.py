@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import importlib.metadata
 import platform
 import socket
 import sys
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from tensorgate import __version__
 from tensorgate.adapters import DIALECTS
 from tensorgate.adapters.importers.triton_repository import read_model
 from tensorgate.adapters.open_inference.model_override import translate
@@ -54,11 +54,18 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import Await
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
-from tensorgate.gateway.models.catalog import Catalog, Catalogs, FolderCatalog, ReadFolder, Validate, YamlCatalog
+from tensorgate.gateway.models.catalog import (
+    Catalog,
+    Catalogs,
+    FolderCatalog,
+    ReadFolder,
+    Validate,
+    YamlCatalog,
+    folder_reader,
+)
 from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
-from tensorgate.gateway.models.model_folder import folder_reader
-from tensorgate.gateway.models.reload import ReloadActions, Reloads
+from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.call_counters import CallCounters
@@ -73,13 +80,13 @@ from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.routing.router import Router
-from tensorgate.gateway.security.admin import AdminKey
-from tensorgate.gateway.security.authorizer import gate_of
+from tensorgate.gateway.security.auth import AdminKey
+from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.tracing import TraceFile, Tracing
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
-from tensorgate.gateway.transport.http_exchange import Exchange
+from tensorgate.gateway.transport.http_exchange import HttpExchange
 from tensorgate.gateway.transport.http_server import (
     HttpLimits,
     HttpListener,
@@ -96,13 +103,6 @@ from tensorgate.gateway.transport.timeouts import ClientTimeouts
 NAME: Final = "tensorgate"
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
-
-
-def version() -> str:
-    try:
-        return importlib.metadata.version(NAME)
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"
 
 
 def registries() -> Registries:
@@ -190,7 +190,7 @@ def _repository(
         metrics.meter,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         runs_code=lambda model: kinds.backends[model.backend].runs_code,
-        forget=metrics.forget,
+        forget_metrics=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
         cache=cache or ResponseCache(),
@@ -256,7 +256,7 @@ class App:
         self._sockets = sockets
         self.tracing = _tracing(config)
         self.observer = _observer(config)
-        self.vitals = ProcessMetrics(version(), lambda: self.service.ready, self.observer)
+        self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, lambda: self.reloads.collect()]
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
@@ -282,14 +282,14 @@ class App:
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
         )
-        self.reloads = Reloads(config, models, self.repository, steps)
+        self.reloads = Reloader(config, models, self.repository, steps)
         options = config.dialects()
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         spoken = self.dialects.values()
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self.router = Router(config, self.repository, default_model, lambda view: _alias(spoken, view))
         memory = _shared_memory(config)
-        description = ServerDescription(NAME, version(), _told_to_callers(config), memory.works)
+        description = ServerDescription(NAME, __version__, _told_to_callers(config), memory.works)
         self.monitor = TimeSeries(self.metrics, self._gpus)
         self.service = Service(
             config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
@@ -298,7 +298,7 @@ class App:
         self.service.trim = trim_memory
         self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
-        about = (NAME, version())
+        about = (NAME, __version__)
         self.overview = Status(self.service, self.repository, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._following: asyncio.Future[None] | None = None
@@ -347,7 +347,7 @@ class App:
         gated = (config.auth, config.rate_limits, config.limits.max_elements)
         if gated != self._gated:  # else what was counted of callers goes on
             self._gated = gated
-            self.service.gate, self.router.access = gate_of(config, self.router.models_behind)
+            self.service.gate, self.router.access = authorizer_of(config, self.router.models_behind)
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
@@ -359,7 +359,7 @@ class App:
         outcome = await asyncio.shield(self.reloads.request("POST /admin/reload"))
         return _RELOAD_STATUS.get(outcome.result, 200), outcome.plain()
 
-    def _check_admin(self, exchange: Exchange) -> bool:
+    def _check_admin(self, exchange: HttpExchange) -> bool:
         """Let an administrator pass; False where there are none. Raises Unauthenticated, Forbidden, AdminRequired."""
         gate, key = self.service.gate, self.service.admin
         if gate is not None and gate.knows_callers:
@@ -407,7 +407,7 @@ class App:
         self.reloads.loaded.set()
         if self.config.reload.watch:
             self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
-        self._trying = asyncio.ensure_future(self.repository.keep_trying(report))
+        self._trying = asyncio.ensure_future(self.repository.keep_retrying(report))
         if self.config.model_control.mode == "poll":
             self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
 
@@ -445,7 +445,7 @@ class App:
             if work is not None:
                 work.cancel()
         for http in self._http:
-            http.part()
+            http.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.unready_seconds):
                 await (hurried or asyncio.Event()).wait()
@@ -559,7 +559,7 @@ class App:
         server = GrpcListener(
             self.service,
             self._speaking(listener),
-            Bounds(
+            GrpcLimits(
                 limits.max_binary_bytes, limits.max_header_bytes, limits.max_concurrent_streams, limits.max_connections
             ),
             descriptors.pool(),
@@ -620,7 +620,7 @@ def _observer(config: Config) -> Observer | None:
     file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None
     if wanted is not None and file is not None:
         log = AccessLog(wanted, file)
-    spans = Spans(config.opentelemetry, version()) if config.opentelemetry is not None else None
+    spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None
     return Observer(log, file, spans) if log is not None or spans is not None else None
 
 

@@ -82,9 +82,9 @@ from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.routing.router import Resolution, Router
-from tensorgate.gateway.routing.shadow import Copy, Shadow
-from tensorgate.gateway.security.admin import AdminKey
-from tensorgate.gateway.security.authorizer import Gate
+from tensorgate.gateway.routing.shadow import MirroredRequest, Shadow
+from tensorgate.gateway.security.auth import AdminKey
+from tensorgate.gateway.security.authorizer import Authorizer
 from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.logs import Logs
 from tensorgate.gateway.telemetry.tracing import Tracing
@@ -134,7 +134,7 @@ class Service:
         self._logs = Logs()
         self._codecs = ThreadPoolExecutor(_CODECS, "codec")
         self.admin: AdminKey | None = None
-        self.gate: Gate | None = None
+        self.gate: Authorizer | None = None
         self.observer: Observer | None = None
         self.trim: Callable[[], None] | None = None
         self._trimming: asyncio.TimerHandle | None = None
@@ -279,7 +279,7 @@ class Service:
         calls: CallSeries,
         send: Send,
         accepted: Accepted | None,
-        copy: Copy | None = None,
+        copy: MirroredRequest | None = None,
     ) -> float:
         """Submit a request, and send a reply for each of its answers. -> seconds until the model's last. `copy` hears
         what has been sent.
@@ -301,13 +301,13 @@ class Service:
         if answer is not None:
             answered = await self._send_answer(endpoint, call, answer, request, calls, send)
             if copy is not None:
-                copy.heard(answer)
+                copy.on_answer(answer)
         else:
             try:
                 async for answer in answers:
                     answered = await self._send_answer(endpoint, call, answer, request, calls, send)
                     if copy is not None:
-                        copy.heard(answer)
+                        copy.on_answer(answer)
             finally:
                 answers.abandon()
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
@@ -409,7 +409,7 @@ class Service:
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
         if len(call.body) >= LARGE_BODY_BYTES or "content-encoding" in call.headers:
-            call.ending += (self._trim_later,)
+            call.on_end(self._trim_later)
         return await self._in_thread(endpoint.decode, call, resolve)
 
     def _trim_later(self) -> None:

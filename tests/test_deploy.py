@@ -9,7 +9,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from deployment import CONFIG, DASHBOARDS, DEPLOY, burst, documents, on_free_por
 from serving import HOST, ROOT, Gateway, Series, running, started
 from waiting import wait_until
 
+from tensorgate import __version__
 from tensorgate.gateway.cli.main import main
 
 IMAGES = ("Dockerfile", "Dockerfile.cuda")
 KUBERNETES = DEPLOY / "kubernetes"
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 CONFIGURATIONS = (CONFIG, CONFIG.with_name("compare.yaml"), KUBERNETES / "gateway.yaml")
 NEEDS_A_GPU = {"nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"}
 OF_PROMETHEUS = {"up"}
@@ -150,7 +149,7 @@ def test_an_image_runs_as_nobody_in_particular_from_a_pinned_base(name: str) -> 
     assert {rest.split()[0] for rest in image.of("FROM")} == {"python:${PYTHON}"}
     assert image.last_stage("USER") == ["10001:10001"]
     assert {int(number) for rest in image.last_stage("EXPOSE") for number in rest.split()} == set(listeners())
-    assert f'org.opencontainers.image.version="{VERSION}"' in " ".join(image.last_stage("LABEL"))
+    assert f'org.opencontainers.image.version="{__version__}"' in " ".join(image.last_stage("LABEL"))
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -238,7 +237,7 @@ def test_the_gateway_is_published_where_it_listens(name: str) -> None:
     assert published == {(number, number) for number in listeners()}
     assert service["command"] == json.loads(Dockerfile("Dockerfile").last_stage("CMD")[0])
     assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
-    assert plain(service["image"]).startswith(f"tensorgate:{VERSION}")
+    assert plain(service["image"]).startswith(f"tensorgate:{__version__}")
     drain = yaml.safe_load(CONFIG.read_text())["drain_seconds"]
     assert drain < int(service["stop_grace_period"].removesuffix("s")) <= drain + 10
 
@@ -363,7 +362,7 @@ def test_kustomizations_name_files_that_exist_and_no_file_is_left_out() -> None:
         (told,) = documents(file)
         generated = [each for generator in told.get("configMapGenerator", ()) for each in generator["files"]]
         named |= {file.parent / each for each in (*told["resources"], *generated)}
-        assert all(image["newTag"] == VERSION for image in told.get("images", ()))
+        assert all(image["newTag"] == __version__ for image in told.get("images", ()))
     there = {file for file in KUBERNETES.rglob("*.yaml") if file.name != "kustomization.yaml"}
     assert there - named == {KUBERNETES / "autoscaling/prometheus-adapter-values.yaml"}
     assert named <= there

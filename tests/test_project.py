@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import yaml
 from setuptools import find_packages
 
 from tensorgate.gateway.app import registries
@@ -41,10 +43,62 @@ def test_every_package_is_installed() -> None:
 
 
 def test_heavy_libraries_are_imported_only_when_a_model_asks_for_them() -> None:
-    heavy = "{'onnxruntime', 'cupy', 'onnx', 'tensorflow'}"
+    heavy = "{'onnxruntime', 'cupy', 'onnx', 'tensorflow', 'torch', 'grpc'}"
     code = f"import sys, tensorgate.gateway.app as a; a.registries(); print(sorted({heavy} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+def test_every_file_that_is_read_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    told = project["tool"]["setuptools"]["package-data"]
+    named = {f"{package.replace('.', '/')}/{name}" for package, names in told.items() for name in names}
+    code = {".py", ".pyi", ".cpp", ".hpp", ".so", ".pyc"}
+    found = {
+        f"{'' if top == 'tensorgate' else 'tensorgate/'}{path.relative_to(ROOT)}"
+        for top in ("gateway", "adapters", "backends", "tensorgate")
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix not in code
+    }
+    assert found == named
+
+
+# ----------------------------------------------------------------------------------------------------------- the papers
+
+PAPERS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / ".github").rglob("*.md")]
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=[paper.name for paper in PAPERS])
+def test_links_and_named_files_are_there(paper: Path) -> None:
+    text = paper.read_text(encoding="utf-8")
+    links = {link.split("#")[0] for link in re.findall(r"\]\(([^):]+)\)", text)}
+    assert [link for link in links if link and not (paper.parent / link).exists()] == []
+    named = re.findall(
+        r"`((?:gateway|adapters|backends|proto|tests|tensorgate|config|deploy|benchmarks)/[\w./-]*)`", text
+    )
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_target_is_explained() -> None:
+    told = subprocess.run(["make", "--silent", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.findall(r"^make (\S+) +\S", told, re.MULTILINE) == phony.split()
+    for paper in PAPERS:
+        for target in re.findall(r"^\$ make ([\w-]+)|`make ([\w-]+)`", paper.read_text(encoding="utf-8"), re.MULTILINE):
+            assert "".join(target) in phony.split(), paper.name
+
+
+def test_github_reads_its_files() -> None:
+    files = [*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"]
+    read = {file.name: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+    matrix = read["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert [f"Programming Language :: Python :: {each}" for each in matrix["python"]] == [
+        each for each in project["classifiers"] if re.search(r"3\.\d", each)
+    ]
+    assert {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}} in read["ci.yml"]["jobs"]["test"][
+        "steps"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------ the clock

@@ -1,7 +1,11 @@
-"""The client of a grps server over HTTP, and what it shares with that over gRPC."""
+"""GrpsMessage in JSON from the client's side, POST /grps/v1/infer/predict: InferRequest -> body, body -> InferResponse.
+Contract: grps v1.1.0; the gRPC client shares what is not JSON.
+"""
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -9,8 +13,8 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
-from tensorgate.adapters.grps.documents import Documents
-from tensorgate.adapters.grps.tensors import BY_FIELD, NUMBERS, Tensor, array_of, row_of
+from tensorgate.adapters.grps.tensors import BY_FIELD, NUMBERS, GrpsTensor, array_of, row_of
+from tensorgate.adapters.json import texts
 from tensorgate.adapters.upstream import broken, failure, http_failure, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -29,12 +33,30 @@ _CODES: Final = {
 """The protocol's own; it says 500 of whatever else goes wrong."""
 
 
-class HttpClient:
-    """See Client."""
+class GrpsClient(ABC):
+    """What the `Client` of grps servers is over both transports: the protocol does not describe a model's tensors."""
 
-    transport: Final = "http"
     streams: Final = "server"
     platform: Final = "grps"
+
+    def questions(self) -> Sequence[Ask]:
+        return ()
+
+    def description(self, replies: Sequence[Reply]) -> Description:
+        return Description()
+
+    @abstractmethod
+    def decode(self, reply: Reply, description: Description) -> InferResponse: ...
+
+    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
+        """An answer of a stream, whose end is the only word after its last answer."""
+        return InferResponse(self.decode(reply, description).outputs, final=False)
+
+
+class GrpsHttpClient(GrpsClient):
+    """The `Client` of grps servers over HTTP."""
+
+    transport: Final = "http"
 
     def __init__(self, model: UpstreamModel) -> None:
         self._path = f"{_ROOT}/infer/predict?model={quote(model_name(model), safe='')}"
@@ -44,12 +66,6 @@ class HttpClient:
 
     def is_ready(self, reply: Reply) -> bool:
         return reply.http_status == 200
-
-    def questions(self) -> Sequence[Ask]:
-        return ()
-
-    def description(self, replies: Sequence[Reply]) -> Description:
-        return Description()
 
     def encode(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
@@ -77,18 +93,10 @@ class HttpClient:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise broken("grps message with tensors") from None
 
-    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return not_last(self.decode(reply, description))
-
 
 def model_name(model: UpstreamModel) -> str:
     """As grps names it: name and version as one word."""
     return model.name if model.version is None else f"{model.name}-{model.version}"
-
-
-def not_last(answer: InferResponse) -> InferResponse:
-    """The same as a part of a stream, whose end is the only word after its last answer."""
-    return InferResponse(answer.outputs, final=False)
 
 
 def failed(code: int, text: str) -> GatewayError:
@@ -96,7 +104,7 @@ def failed(code: int, text: str) -> GatewayError:
     return failure(_CODES.get(code, Code.INTERNAL), text or f"status {code}")
 
 
-def named(tensors: Sequence[Tensor] | None, description: Description) -> InferResponse:
+def named(tensors: Sequence[GrpsTensor] | None, description: Description) -> InferResponse:
     """Tensors of an answer by name; those without names in the model's order. Raises ModelFailed."""
     if tensors is None:
         raise broken("grps message with tensors")
@@ -110,7 +118,7 @@ def named(tensors: Sequence[Tensor] | None, description: Description) -> InferRe
     return InferResponse({tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)})
 
 
-def _array(tensor: Tensor) -> Array:
+def _array(tensor: GrpsTensor) -> Array:
     """An empty tensor has no elements to be checked."""
     if 0 in tensor.shape and tensor.dtype:
         row = next(row for row in BY_FIELD.values() if row.number == tensor.dtype)
@@ -139,7 +147,7 @@ def _words(value: float) -> str:
     return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _read(item: Any) -> Tensor:
+def _read(item: Any) -> GrpsTensor:
     """Numbers may come as texts: large integers do, and what is not finite."""
     data: dict[str, Array] = {}
     for field, row in BY_FIELD.items():
@@ -147,15 +155,14 @@ def _read(item: Any) -> Tensor:
             continue
         values = item[field]
         if row.datatype == "BYTES":
-            data[field] = np.empty(len(values), object)
-            data[field][:] = [text.encode() for text in values]
+            data[field] = texts.array_of([text.encode() for text in values])
         elif row.datatype.startswith("FP"):
             data[field] = np.array([float(value) for value in values], DTYPES[row.datatype])
         else:
             data[field] = np.array([_whole(value) for value in values], DTYPES[row.datatype])
     dtype = item.get("dtype", 0)
     number = dtype if isinstance(dtype, int) else NUMBERS[dtype]
-    return Tensor(item.get("name", ""), number, tuple(int(size) for size in item.get("shape", ())), data)
+    return GrpsTensor(item.get("name", ""), number, tuple(int(size) for size in item.get("shape", ())), data)
 
 
 def _whole(value: Any) -> int:
@@ -163,3 +170,64 @@ def _whole(value: Any) -> int:
     if isinstance(value, float) and not (value.is_integer() and abs(value) <= _EXACT):
         raise ValueError(value)
     return int(value)
+
+
+# -------------------------------------------------------------------------------------- the ends of a stream's messages
+
+_OUTSIDE: Final = re.compile(rb'["{}]')
+_INSIDE: Final = re.compile(rb'["\\]')
+_BEGIN: Final = re.compile(rb"[^ \t\r\n]")
+
+
+class Documents:
+    """The `Cutter` of a grps server's stream: JSON documents that follow one another without anything between them. A
+    message is one object; what is no object is a message as it is, which nobody takes for one.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._depth = 0
+        self._in_text = False
+        self._skips = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        found: list[bytes] = []
+        begin = at = 0
+        while True:
+            if not self._depth and not self._pieces:
+                first = _BEGIN.search(data, at)
+                if first is None:
+                    return found
+                begin = at = first.start()
+                if first[0] != b"{":
+                    return [*found, data[at:]]
+            if self._skips and at < len(data):
+                self._skips, at = False, at + 1
+            mark = (_INSIDE if self._in_text else _OUTSIDE).search(data, at)
+            if mark is None:
+                break
+            at = mark.end()
+            if self._took(mark[0]):
+                self._pieces.append(data[begin:at])
+                found += self.end()
+        if begin < len(data):
+            self._pieces.append(data[begin:])
+        return found
+
+    def end(self) -> list[bytes]:
+        """What has begun."""
+        pieces, self._pieces = self._pieces, []
+        return [b"".join(pieces)] if pieces else []
+
+    def _took(self, mark: bytes) -> bool:
+        """Whether a document ends with this."""
+        if mark == b'"':
+            self._in_text = not self._in_text
+        elif mark == b"\\":
+            self._skips = True
+        elif mark == b"{":
+            self._depth += 1
+        else:
+            self._depth -= 1
+            return self._depth <= 0
+        return False

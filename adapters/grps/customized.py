@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from tensorgate.adapters.grps.errors import TABLE, row_of, text_of
 from tensorgate.adapters.grps.options import GrpsReply, mapping_of
-from tensorgate.adapters.grps.request import from_bytes
-from tensorgate.adapters.grps.streaming import Asks
+from tensorgate.adapters.grps.request import Asks, from_bytes
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
@@ -41,7 +40,7 @@ class RawForm:
 def decode_raw(call: Call, resolve: Resolve, asks: Asks, stream_type: str) -> InferRequest:
     """Whatever was sent -> the request. The model is the query's, or the default. Raises GatewayError."""
     stream = asks(call)
-    call.notes["stream"] = stream
+    call.notes["stream"] = "true" if stream else ""
     view = resolve(ModelRef(qualified=call.args.get("model", "")))
     path, _, query = call.raw_target.partition("?")
     return InferRequest(

@@ -36,21 +36,18 @@ class UnsupportedMediaType(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """`retry`: the same request may succeed in a second."""
+class GrpsFailure:
+    """What one kind of failure is called; `words` is a format of the error, {0}, or makes the text; `retry`: the same
+    request may succeed in a second.
+    """
 
     code: int
     grpc: Code
-    text: Callable[[Any], str]
+    words: str | Callable[[Any], str]
     retry: bool = False
 
-
-def _text(error: Any) -> str:
-    return str(error.text)
-
-
-def _fixed(text: str) -> Callable[[Any], str]:
-    return lambda error: text
+    def text(self, error: GatewayError) -> str:
+        return self.words.format(error) if isinstance(self.words, str) else self.words(error)
 
 
 def _malformed(error: kind.MalformedJson) -> str:
@@ -87,71 +84,71 @@ def _reload_failed(error: kind.ReloadFailed) -> str:
     return f"Models failed to load: {reasons}."
 
 
-_NO_MEMORY: Final = Row(500, Code.OK, _fixed("This protocol has no shared memory."))
+_NO_MEMORY: Final = GrpsFailure(500, Code.OK, "This protocol has no shared memory.")
 
-TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
+TABLE: Final[Mapping[type[GatewayError], GrpsFailure]] = MappingProxyType(
     {
-        BadRequest: Row(400, Code.OK, _text),
-        Undecodable: Row(400, Code.INTERNAL, _text),
-        UnsupportedMediaType: Row(415, Code.OK, _text),
-        kind.InvalidArgument: Row(500, Code.OK, _text),
-        kind.Unsupported: Row(500, Code.OK, _text),
-        kind.NotFound: Row(500, Code.OK, _text),
-        kind.MalformedJson: Row(500, Code.OK, _malformed),
-        kind.BodyTooLarge: Row(413, Code.RESOURCE_EXHAUSTED, lambda e: f"The body exceeds {e.limit} bytes."),
-        kind.RouteNotFound: Row(404, Code.UNIMPLEMENTED, _fixed("Not Found")),
-        kind.MethodNotAllowed: Row(405, Code.UNIMPLEMENTED, _fixed("Method Not Allowed")),
-        kind.ModelNotFound: Row(500, Code.OK, _model_not_found),
-        kind.LabelNotFound: Row(500, Code.OK, lambda e: f"Model {e.name} has no label {e.label}."),
-        kind.SignatureNotFound: Row(500, Code.OK, lambda e: f"Model {e.model} has no signature {e.signature}."),
-        kind.ModelDecoupled: Row(500, Code.OK, lambda e: f"Model {e.model} answers in a stream."),
-        kind.NotOneAnswer: Row(500, Code.OK, lambda e: f"Model {e.model} did not give exactly one answer."),
-        kind.AdminRequired: Row(
-            403, Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header {e.header}."
+        BadRequest: GrpsFailure(400, Code.OK, "{0.text}"),
+        Undecodable: GrpsFailure(400, Code.INTERNAL, "{0.text}"),
+        UnsupportedMediaType: GrpsFailure(415, Code.OK, "{0.text}"),
+        kind.InvalidArgument: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.Unsupported: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.NotFound: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.MalformedJson: GrpsFailure(500, Code.OK, _malformed),
+        kind.BodyTooLarge: GrpsFailure(413, Code.RESOURCE_EXHAUSTED, "The body exceeds {0.limit} bytes."),
+        kind.RouteNotFound: GrpsFailure(404, Code.UNIMPLEMENTED, "Not Found"),
+        kind.MethodNotAllowed: GrpsFailure(405, Code.UNIMPLEMENTED, "Method Not Allowed"),
+        kind.ModelNotFound: GrpsFailure(500, Code.OK, _model_not_found),
+        kind.LabelNotFound: GrpsFailure(500, Code.OK, "Model {0.name} has no label {0.label}."),
+        kind.SignatureNotFound: GrpsFailure(500, Code.OK, "Model {0.model} has no signature {0.signature}."),
+        kind.ModelDecoupled: GrpsFailure(500, Code.OK, "Model {0.model} answers in a stream."),
+        kind.NotOneAnswer: GrpsFailure(500, Code.OK, "Model {0.model} did not give exactly one answer."),
+        kind.AdminRequired: GrpsFailure(
+            403, Code.PERMISSION_DENIED, "This API is restricted, expecting header {0.header}."
         ),
-        kind.Unauthenticated: Row(
+        kind.Unauthenticated: GrpsFailure(
             401,
             Code.UNAUTHENTICATED,
             lambda e: "The credentials are not valid." if e.given else "Credentials are required.",
         ),
-        kind.Forbidden: Row(
+        kind.Forbidden: GrpsFailure(
             403,
             Code.PERMISSION_DENIED,
             lambda e: f"Use of model {e.model} is not allowed." if e.model else "Administration is not allowed.",
         ),
-        kind.CrossOriginRefused: Row(
-            403, Code.PERMISSION_DENIED, lambda e: f"This changes the server, which is not for pages of {e.origin}."
+        kind.CrossOriginRefused: GrpsFailure(
+            403, Code.PERMISSION_DENIED, "This changes the server, which is not for pages of {0.origin}."
         ),
-        kind.RateLimited: Row(
-            429, Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s."
+        kind.RateLimited: GrpsFailure(
+            429, Code.RESOURCE_EXHAUSTED, "Too many {0.what}, retry after {0.retry_after} s."
         ),
-        kind.ModelControlOff: Row(500, Code.OK, _fixed("Models are not loaded and unloaded by callers here.")),
-        kind.ModelNotStored: Row(500, Code.OK, lambda e: f"Model {e.model} not found."),
-        kind.LoadRefused: Row(500, Code.OK, lambda e: f"Model {e.model} cannot be loaded: {e.reason}."),
-        kind.LoadFailed: Row(500, Code.OK, _load_failed),
-        kind.PlatformRefused: Row(
-            500, Code.OK, lambda e: f"Model {e.model} cannot be loaded: unknown platform {e.platform}."
+        kind.ModelControlOff: GrpsFailure(500, Code.OK, "Models are not loaded and unloaded by callers here."),
+        kind.ModelNotStored: GrpsFailure(500, Code.OK, "Model {0.model} not found."),
+        kind.LoadRefused: GrpsFailure(500, Code.OK, "Model {0.model} cannot be loaded: {0.reason}."),
+        kind.LoadFailed: GrpsFailure(500, Code.OK, _load_failed),
+        kind.PlatformRefused: GrpsFailure(
+            500, Code.OK, "Model {0.model} cannot be loaded: unknown platform {0.platform}."
         ),
-        kind.LabelRefused: Row(500, Code.OK, lambda e: f"Model {e.model} does not serve version {e.version}."),
-        kind.ReloadFailed: Row(500, Code.OK, _reload_failed),
-        kind.UnknownOutput: Row(500, Code.OK, lambda e: f"Model {e.model} has no output {e.output}."),
-        kind.InputCount: Row(500, Code.OK, _text),
-        kind.UnknownInput: Row(500, Code.OK, lambda e: f"Model {e.model} has no input {e.input}."),
-        kind.BatchMissing: Row(500, Code.OK, lambda e: f"Tensor {e.input} has no first dimension."),
-        kind.BatchMismatch: Row(
-            500, Code.OK, lambda e: f"Tensor {e.input} differs from the others in its first dimension."
+        kind.LabelRefused: GrpsFailure(500, Code.OK, "Model {0.model} does not serve version {0.version}."),
+        kind.ReloadFailed: GrpsFailure(500, Code.OK, _reload_failed),
+        kind.UnknownOutput: GrpsFailure(500, Code.OK, "Model {0.model} has no output {0.output}."),
+        kind.InputCount: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.UnknownInput: GrpsFailure(500, Code.OK, "Model {0.model} has no input {0.input}."),
+        kind.BatchMissing: GrpsFailure(500, Code.OK, "Tensor {0.input} has no first dimension."),
+        kind.BatchMismatch: GrpsFailure(
+            500, Code.OK, "Tensor {0.input} differs from the others in its first dimension."
         ),
-        kind.BatchTooLarge: Row(500, Code.OK, _batch_too_large),
-        kind.DtypeMismatch: Row(500, Code.OK, _dtype_mismatch),
-        kind.ShapeMismatch: Row(500, Code.OK, _shape_mismatch),
-        kind.SequenceIdMissing: Row(
-            500, Code.OK, lambda e: f"Model {e.model} takes requests of sequences only, which grps cannot name."
+        kind.BatchTooLarge: GrpsFailure(500, Code.OK, _batch_too_large),
+        kind.DtypeMismatch: GrpsFailure(500, Code.OK, _dtype_mismatch),
+        kind.ShapeMismatch: GrpsFailure(500, Code.OK, _shape_mismatch),
+        kind.SequenceIdMissing: GrpsFailure(
+            500, Code.OK, "Model {0.model} takes requests of sequences only, which grps cannot name."
         ),
-        kind.SequenceNotStarted: Row(500, Code.OK, _text),
-        kind.SequenceBatch: Row(500, Code.OK, _text),
-        kind.SequenceIdMismatch: Row(500, Code.OK, _text),
-        kind.ClassesUnsupported: Row(500, Code.OK, _text),
-        kind.ClassesTooMany: Row(500, Code.OK, _text),
+        kind.SequenceNotStarted: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.SequenceBatch: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.SequenceIdMismatch: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.ClassesUnsupported: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.ClassesTooMany: GrpsFailure(500, Code.OK, "{0.text}"),
         kind.SharedMemoryDisabled: _NO_MEMORY,
         kind.RegionNotFound: _NO_MEMORY,
         kind.RegionExists: _NO_MEMORY,
@@ -162,36 +159,36 @@ TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
         kind.CudaMemoryUnavailable: _NO_MEMORY,
         kind.RegionRange: _NO_MEMORY,
         kind.OutputTooLarge: _NO_MEMORY,
-        kind.QueueFull: Row(503, Code.OK, lambda e: f"Model {e.model} is busy.", retry=True),
-        kind.QueueTimeout: Row(503, Code.OK, lambda e: f"Model {e.model} is busy, the wait timed out.", retry=True),
-        kind.DeadlineExceeded: Row(
-            503, Code.DEADLINE_EXCEEDED, lambda e: f"Model {e.model} did not answer in time.", retry=True
+        kind.QueueFull: GrpsFailure(503, Code.OK, "Model {0.model} is busy.", retry=True),
+        kind.QueueTimeout: GrpsFailure(503, Code.OK, "Model {0.model} is busy, the wait timed out.", retry=True),
+        kind.DeadlineExceeded: GrpsFailure(
+            503, Code.DEADLINE_EXCEEDED, "Model {0.model} did not answer in time.", retry=True
         ),
-        kind.ModelUnavailable: Row(503, Code.OK, lambda e: f"Model {e.model} is unavailable.", retry=True),
-        kind.OutOfMemory: Row(503, Code.OK, lambda e: f"Model {e.model} is out of memory.", retry=True),
-        kind.DeviceLost: Row(
-            503, Code.OK, lambda e: f"Model {e.model} has lost its device, the server restarts.", retry=True
+        kind.ModelUnavailable: GrpsFailure(503, Code.OK, "Model {0.model} is unavailable.", retry=True),
+        kind.OutOfMemory: GrpsFailure(503, Code.OK, "Model {0.model} is out of memory.", retry=True),
+        kind.DeviceLost: GrpsFailure(
+            503, Code.OK, "Model {0.model} has lost its device, the server restarts.", retry=True
         ),
-        kind.ModelFailed: Row(500, Code.OK, _text),
-        kind.OutputRows: Row(500, Code.OK, _text),
-        kind.Unknown: Row(500, Code.OK, _text),
-        kind.Unavailable: Row(503, Code.OK, _text, retry=True),
-        kind.Exhausted: Row(503, Code.OK, _text, retry=True),
-        kind.TimedOut: Row(503, Code.DEADLINE_EXCEEDED, _text, retry=True),
-        kind.PreconditionFailed: Row(500, Code.OK, _text),
-        kind.AlreadyExists: Row(500, Code.OK, _text),
-        kind.Cancelled: Row(500, Code.OK, _text),
-        kind.EncodingFailed: Row(500, Code.OK, _text),
-        kind.Internal: Row(500, Code.OK, _fixed("Internal error.")),
+        kind.ModelFailed: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.OutputRows: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.Unknown: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.Unavailable: GrpsFailure(503, Code.OK, "{0.text}", retry=True),
+        kind.Exhausted: GrpsFailure(503, Code.OK, "{0.text}", retry=True),
+        kind.TimedOut: GrpsFailure(503, Code.DEADLINE_EXCEEDED, "{0.text}", retry=True),
+        kind.PreconditionFailed: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.AlreadyExists: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.Cancelled: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.EncodingFailed: GrpsFailure(500, Code.OK, "{0.text}"),
+        kind.Internal: GrpsFailure(500, Code.OK, "Internal error."),
     }
 )
 
 
-METADATA_TABLE: Final[Mapping[type[GatewayError], Row]] = MappingProxyType(
+METADATA_TABLE: Final[Mapping[type[GatewayError], GrpsFailure]] = MappingProxyType(
     {
         **TABLE,
-        kind.MalformedJson: Row(400, Code.OK, _malformed),
-        kind.ModelNotFound: Row(404, Code.OK, _fixed("Model not found.")),
+        kind.MalformedJson: GrpsFailure(400, Code.OK, _malformed),
+        kind.ModelNotFound: GrpsFailure(404, Code.OK, "Model not found."),
     }
 )
 """What metadata/model answers: another framework's checks stand in front of it."""
@@ -207,12 +204,12 @@ _KEEP_STATUS: Final = (
 )
 
 
-def row_of(error: GatewayError, table: Mapping[type[GatewayError], Row] = TABLE) -> Row:
+def row_of(error: GatewayError, table: Mapping[type[GatewayError], GrpsFailure] = TABLE) -> GrpsFailure:
     """The row of the error's kind, or of the nearest kind above it."""
     return next((table[each] for each in type(error).__mro__ if each in table), table[kind.Internal])
 
 
-def text_of(error: GatewayError, row: Row, control: str) -> str:
+def text_of(error: GatewayError, row: GrpsFailure, control: str) -> str:
     """What a caller of predict is told; `control` is how a stream is asked for where the call came in."""
     text = row.text(error)
     return f"{text[:-1]}: ask with {control}." if control and isinstance(error, _WANTS_STREAM) else text
@@ -222,7 +219,7 @@ def encode_error(
     error: GatewayError,
     call: Call,
     *,
-    table: Mapping[type[GatewayError], Row] = TABLE,
+    table: Mapping[type[GatewayError], GrpsFailure] = TABLE,
     always_200: bool = False,
     control: str = "",
 ) -> Reply:

@@ -36,7 +36,7 @@ class Unfit(Exception):
         return ".".join(self.path).replace(".[", "[")
 
     def below(self, name: str) -> Unfit:
-        """The same, seen from one level further out."""
+        """Itself, with the way from one level further out."""
         self.path.insert(0, name)
         return self
 
@@ -134,13 +134,13 @@ def array(value: Any) -> Any:
     return value if isinstance(value, ARRAY) else refuse("expected an array")
 
 
-def list_of(read_item: Read, most: int | None = None) -> Read:
-    """Every element read by itself. `most` bounds lists of which none that makes sense is long."""
+def list_of(read_item: Read, max_items: int | None = None) -> Read:
+    """Every element read by itself. `max_items` bounds lists of which none that makes sense is long."""
 
     def read(value: Any) -> list[Any]:
         items = []
-        if most is not None and len(array(value)) > most:
-            refuse(f"more than {most} elements")
+        if max_items is not None and len(array(value)) > max_items:
+            refuse(f"more than {max_items} elements")
         for index, item in enumerate(array(value)):
             try:
                 items.append(read_item(item))

@@ -1,14 +1,22 @@
-"""The flat fields of tensors in JSON: arrays of numbers or strings -> arrays."""
+"""The flat fields of tensors in grps' JSON: arrays of numbers or strings -> arrays.
+
+Long arrays of numbers are cut out of the body before the rest is read as a document (see `json.cuts`). What is not
+plain numbers that fit stays where it is; reading the document words what is wrong with it. Source: the JSON mapping of
+protobuf as the Python server of grps v1.1.0 applies it.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import numpy as np
 
 from tensorgate.adapters.grps.fields import FLOAT_MAX, floating, integer_within, list_of, refuse, shown
-from tensorgate.adapters.grps.tensors import Array
-from tensorgate.adapters.json.body import Ragged, WrongLeaf, rectangle
+from tensorgate.adapters.grps.tensors import BY_FIELD, Array
+from tensorgate.adapters.json.body import Ragged, WrongLeaf, rectangle, scan
+from tensorgate.adapters.json.cuts import without
+from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
 _FLOAT32: Final = DTYPES["FP32"]
@@ -72,3 +80,50 @@ def _are_integers(wide: Array, dtype: np.dtype[Any]) -> bool:
     limits = np.iinfo(dtype)
     low, high = max(limits.min, -_EXACT), min(limits.max, _EXACT)
     return bool(wide.min() >= low and wide.max() <= high and (wide == np.rint(wide)).all())
+
+
+# --------------------------------------------------------------------------------------------- arrays cut out of a body
+
+MIN_BYTES: Final = 4 << 10
+"""Smaller bodies are read as quickly as they are."""
+
+_DTYPES: Final[dict[bytes, np.dtype[Any]]] = {
+    row.field.removeprefix("flat_").encode(): DTYPES[row.datatype]
+    for row in BY_FIELD.values()
+    if row.datatype not in ("BYTES", "FP16")
+} | {b"double": DTYPES["FP64"]}
+_KEY: Final = re.compile(
+    rb'"flat(?:_(' + b"|".join(_DTYPES) + rb")|(" + b"|".join(name.capitalize() for name in _DTYPES) + rb'))"'
+    rb"[ \t\n\r]*:[ \t\n\r]*(?=\[)"
+)
+"""Only where a member's key ends: inside a text its closing quote would have a backslash before it."""
+
+
+def cut(body: Buffer) -> tuple[bytes, list[Array]]:
+    """-> the body with marks in the place of its long arrays, and these, by the numbers of their marks."""
+    places: list[tuple[int, int]] = []
+    arrays: list[Array] = []
+    key = _KEY.search(body)
+    while key is not None:
+        end = key.end()
+        found = _numbers(body, end, _DTYPES[(key[1] or key[2]).lower()])
+        if found is not None:
+            array, after = found
+            arrays.append(array)
+            places.append((end, after))
+            end = after
+        key = _KEY.search(body, end)
+    return without(body, places), arrays
+
+
+def _numbers(body: Buffer, start: int, dtype: np.dtype[Any]) -> tuple[Array, int] | None:
+    """A flat array of numbers that fit, and the offset behind it; None for what has to be looked at closely."""
+    scanned = scan(body, start, dtype)
+    if scanned is None:
+        return None
+    array, end = scanned
+    if array.ndim != 1 or not array.size:
+        return None
+    if dtype.kind == "f" and not (array.min() > -FLOAT_MAX[dtype] and array.max() < FLOAT_MAX[dtype]):
+        return None  # what rounds to the largest number may be beyond it, and NaN is in no such array
+    return array, end

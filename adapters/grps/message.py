@@ -6,10 +6,9 @@ are known, so that its text can clear them of nesting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tensorgate.adapters.grps.cut import mark_of
 from tensorgate.adapters.grps.fields import (
     FLOAT_MAX,
     Read,
@@ -27,9 +26,10 @@ from tensorgate.adapters.grps.fields import (
     string,
 )
 from tensorgate.adapters.grps.flat import flat_array
-from tensorgate.adapters.grps.tensors import BY_FIELD, MAX_DIMENSIONS, NUMBERS, Array, Tensor
+from tensorgate.adapters.grps.tensors import BY_FIELD, MAX_DIMENSIONS, NUMBERS, Array, GrpsTensor
+from tensorgate.adapters.json.cuts import marked
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.tensor import DTYPES, NOTHING
+from tensorgate.gateway.contract.tensor import DTYPES
 
 DATA_FIELDS: Final = frozenset(("bin_data", "str_data", "gtensors", "ndarray", "gmap"))
 """The arms of the message's oneof."""
@@ -74,7 +74,7 @@ MESSAGE: Final[Schema] = {name: (name, read) for name, read in _READERS.items()}
 """The whole message; no camel case here, at the top."""
 
 
-def message(members: Mapping[str, Any], body: bytes, arrays: Mapping[str, Array] = NOTHING) -> dict[str, Any]:
+def message(members: Mapping[str, Any], body: bytes, arrays: Sequence[Array] = ()) -> dict[str, Any]:
     """The members of a JSON object -> the message's fields that are set; `gtensors` is a list of Tensor. `arrays` are
     those that were cut out of the body.
 
@@ -92,18 +92,19 @@ def message(members: Mapping[str, Any], body: bytes, arrays: Mapping[str, Array]
     return fields
 
 
-def _tensors(raw: list[dict[str, Any]], body: bytes, arrays: Mapping[str, Array]) -> list[Tensor]:
+def _tensors(raw: list[dict[str, Any]], body: bytes, arrays: Sequence[Array]) -> list[GrpsTensor]:
     return [_tensor(fields, f"tensors.[{index}]", body, arrays) for index, fields in enumerate(raw)]
 
 
-def _tensor(fields: dict[str, Any], place: str, body: bytes, arrays: Mapping[str, Array]) -> Tensor:
+def _tensor(fields: dict[str, Any], place: str, body: bytes, arrays: Sequence[Array]) -> GrpsTensor:
     flat: dict[str, Array] = {}
     for name, value in fields.items():
         if name not in BY_FIELD:
             continue
         try:
-            array = mark_of(value, arrays)
-            flat[name] = flat_array(value, DTYPES[BY_FIELD[name].datatype], body) if array is None else array
+            number = marked(value) if arrays else None
+            dtype = DTYPES[BY_FIELD[name].datatype]
+            flat[name] = flat_array(value, dtype, body) if number is None else arrays[number]
         except Unfit as unfit:
             raise unfit.below(name).below(place).below("gtensors") from None
-    return Tensor(fields.get("name", ""), fields.get("dtype", 0), tuple(fields.get("shape", ())), flat)
+    return GrpsTensor(fields.get("name", ""), fields.get("dtype", 0), tuple(fields.get("shape", ())), flat)

@@ -1,4 +1,4 @@
-"""One number of the monitor, as the page that grps serves asks for it."""
+"""GET of one series of the monitor page of grps v1.1.0: query -> MonitorSeries, Points -> JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the YAML may say about grps: of the dialect as a whole, and of single models."""
+"""The YAML options of the grps dialect, and of a model's section `grps`."""
 
 from __future__ import annotations
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
-
-import numpy as np
+from typing import Final, TypeAlias
 
 from tensorgate.adapters.grps.number_text import joined
+from tensorgate.adapters.grps.tensors import Array
 from tensorgate.adapters.json.texts import PIECE
 from tensorgate.gateway.contract.call import Buffer
 
@@ -22,8 +21,6 @@ BYTES_TYPE: Final = "application/octet-stream"
 
 Printed: TypeAlias = list[Buffer]
 """Buffers that make one JSON value when joined."""
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 _DEEPEST_KEPT: Final = 16
 _NEWLINES: Final = {

@@ -1,5 +1,6 @@
-"""The client of a grps server over gRPC. The protocol has no word for a model's tensors, and one status for most that
-can go wrong.
+"""GrpsMessage in protobuf from the client's side, GrpsService/Predict: InferRequest -> message, message ->
+InferResponse. Contract: grps v1.1.0, which has no word for a model's tensors, and one status for most that can go
+wrong.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from tensorgate.adapters.grps.client import failed, model_name, named, not_last
+from tensorgate.adapters.grps.client import GrpsClient, failed, model_name, named
 from tensorgate.adapters.grps.errors import Undecodable
 from tensorgate.adapters.grps.proto_message import GrpsMessage, gtensors, read_message
 from tensorgate.adapters.upstream import broken, failure, whole
@@ -23,12 +24,10 @@ _SERVICE: Final = "/grps.protos.v1.GrpsService/"
 _SUCCESS: Final = 200
 
 
-class GrpcClient:
-    """See Client."""
+class GrpsGrpcClient(GrpsClient):
+    """The `Client` of grps servers over gRPC."""
 
     transport: Final = "grpc"
-    streams: Final = "server"
-    platform: Final = "grps"
 
     def __init__(self, model: UpstreamModel) -> None:
         self._head: bytes = GrpsMessage(model=model_name(model)).SerializeToString()
@@ -38,12 +37,6 @@ class GrpcClient:
 
     def is_ready(self, reply: Reply) -> bool:
         return not reply.grpc_code and _status(reply).code == _SUCCESS
-
-    def questions(self) -> Sequence[Ask]:
-        return ()
-
-    def description(self, replies: Sequence[Reply]) -> Description:
-        return Description()
 
     def encode(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, description: Description, *, stream: bool
@@ -62,9 +55,6 @@ class GrpcClient:
         except (Undecodable, InvalidArgument):
             raise broken("GrpsMessage") from None
         return named(found, description)
-
-    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return not_last(self.decode(reply, description))
 
 
 def _status(reply: Reply) -> Any:

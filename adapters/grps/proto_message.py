@@ -1,4 +1,6 @@
-"""GrpsMessage in protobuf <-> the fields of a message as `message` reads them from JSON, and replies."""
+"""grps.protos.v1.GrpsMessage in protobuf <-> the fields that `message` reads from JSON, and replies. Contract: grps
+v1.1.0.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from google.protobuf.message import DecodeError
 
 from tensorgate.adapters.grps.errors import Undecodable
 from tensorgate.adapters.grps.options import MapName
-from tensorgate.adapters.grps.tensors import BY_FIELD, Array, Tensor, row_of
+from tensorgate.adapters.grps.tensors import BY_FIELD, Array, GrpsTensor, row_of
+from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.varints import encode
 from tensorgate.adapters.protobuf.wire_format import fields, varint
@@ -44,7 +47,7 @@ _WALKED_BYTES: Final = 4 << 10 if is_taken("message_cuts") else 1 << 62
 
 
 def read_message(body: Buffer) -> dict[str, Any]:
-    """Bytes -> the fields that are set, `gtensors` as a list of Tensor, `gmap` as maps by name.
+    """Bytes -> the fields that are set, `gtensors` as a list of GrpsTensor, `gmap` as maps by name.
 
     Raises Undecodable, or InvalidArgument for a tensor with numbers that its dtype lacks.
     """
@@ -86,7 +89,7 @@ def _only(body: Buffer, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         raise _Surprise
 
 
-def _walk_tensor(view: memoryview, at: int, end: int) -> Tensor:
+def _walk_tensor(view: memoryview, at: int, end: int) -> GrpsTensor:
     data: dict[str, Array] = {}
     rest: list[Buffer] = []
     for tag, begin, first, last in fields(view, at, end, _KIND):
@@ -116,20 +119,18 @@ def _read(parsed: Any) -> dict[str, Any]:
     return found
 
 
-def _tensor(parsed: Any, data: dict[str, Array]) -> Tensor:
+def _tensor(parsed: Any, data: dict[str, Array]) -> GrpsTensor:
     """`data` has the flat fields that were read already."""
     for field, values in parsed.ListFields():
         if field.name in BY_FIELD:
             data[field.name] = _as_sent(field.name, _array(values, field.name))
-    return Tensor(parsed.name, parsed.dtype, tuple(parsed.shape), data)
+    return GrpsTensor(parsed.name, parsed.dtype, tuple(parsed.shape), data)
 
 
 def _array(values: Any, name: str) -> Array:
     if name != "flat_string":
         return np.array(values, np.int64 if name.startswith(("flat_int", "flat_uint")) else np.float64)
-    strings = np.empty(len(values), np.object_)
-    strings[:] = [value.encode() for value in values]
-    return strings
+    return array_of([value.encode() for value in values])
 
 
 def _as_sent(name: str, values: Array) -> Array:
@@ -149,8 +150,8 @@ def _as_sent(name: str, values: Array) -> Array:
 def status(code: int, text: str) -> bytes:
     """A message that is its status and nothing more; 200 is success."""
     flag = _SUCCESS if code == 200 else _FAILURE
-    written: bytes = GrpsMessage(status={"code": code, "msg": text, "status": flag}).SerializeToString()
-    return written
+    serialized: bytes = GrpsMessage(status={"code": code, "msg": text, "status": flag}).SerializeToString()
+    return serialized
 
 
 OK: Final = status(200, "OK")
@@ -169,14 +170,14 @@ def bytes_message(data: bytes) -> list[Buffer]:
 
 def maps_message(maps: Mapping[MapName, Mapping[str, Any]]) -> list[Buffer]:
     """Success with gmap, even an empty one."""
-    told = GrpsMessage()
-    told.gmap.SetInParent()
+    written = GrpsMessage()
+    written.gmap.SetInParent()
     for name, entries in maps.items():
-        field = getattr(told.gmap, name)
+        field = getattr(written.gmap, name)
         for key, value in entries.items():
             plain = value if isinstance(value, bytes) else value[0].item()
             field[key] = plain.decode() if name == "s_s" else plain
-    return [OK, told.SerializeToString()]
+    return [OK, written.SerializeToString()]
 
 
 def tensors_message(outputs: Tensors) -> list[Buffer]:

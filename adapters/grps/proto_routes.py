@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tensorgate.adapters.grps import proto_message
-from tensorgate.adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, Row, row_of, text_of
+from tensorgate.adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, GrpsFailure, row_of, text_of
 from tensorgate.adapters.grps.metadata import model_text, server_text
 from tensorgate.adapters.grps.options import GrpsOptions
 from tensorgate.adapters.grps.proto_message import read_message, status
@@ -123,7 +123,7 @@ def _failure(code: int, text: str, grpc: Code = Code.OK) -> Reply:
 
 
 def encode_error(
-    error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], Row] = TABLE, control: str = ""
+    error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], GrpsFailure] = TABLE, control: str = ""
 ) -> Reply:
     """A failure -> a message that says so; only what never was a message fails the call itself."""
     row = row_of(error, table)

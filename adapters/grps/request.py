@@ -1,4 +1,4 @@
-"""predict: a body -> InferRequest.
+"""Bodies of POST /grps/v1/infer/predict, JSON or raw bytes -> InferRequest; and how a caller asks for a stream.
 
 The order of objections is the contract's: content type, streaming against return-ndarray (both before a stream would
 start), empty body, JSON, payload, and the model last, since the body may name it.
@@ -10,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from tensorgate.adapters.grps.cut import MIN_BYTES, cut
 from tensorgate.adapters.grps.errors import BadHead, BadRequest
 from tensorgate.adapters.grps.fields import known_members, shown
+from tensorgate.adapters.grps.flat import MIN_BYTES, cut
 from tensorgate.adapters.grps.message import MESSAGE, message
-from tensorgate.adapters.grps.options import MAP_DATATYPES, MapName, mapping_of
+from tensorgate.adapters.grps.options import MAP_DATATYPES, MapName, StreamingControl, mapping_of
 from tensorgate.adapters.grps.printing import BYTES_TYPE
-from tensorgate.adapters.grps.response import Kind, reply_form
-from tensorgate.adapters.grps.streaming import Asks
-from tensorgate.adapters.grps.tensors import Array, Tensor, array_of
+from tensorgate.adapters.grps.response import Form, reply_form
+from tensorgate.adapters.grps.tensors import Array, GrpsTensor, array_of
 from tensorgate.adapters.json.body import (
     ARRAY,
     MAX_DIMENSIONS,
@@ -35,7 +34,7 @@ from tensorgate.adapters.json.body import (
     read,
     rectangle,
 )
-from tensorgate.adapters.json.envelope import Envelope, lone_array
+from tensorgate.adapters.json.cuts import Envelope, lone_array
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
@@ -59,7 +58,7 @@ def decode_predict(call: Call, resolve: Resolve, asks: Asks) -> InferRequest:
     stream = asks(call)
     if stream and "return_ndarray" in call.args:
         raise BadHead("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
-    call.notes["stream"] = stream
+    call.notes["stream"] = "true" if stream else ""
     if not len(call.body):
         raise BadRequest("The http body is empty.")
     if content == BYTES_TYPE:
@@ -96,7 +95,7 @@ def _decode_document(call: Call, resolve: Resolve, stream: bool) -> InferRequest
     return of_message(call, resolve, message(members, body, arrays), stream)
 
 
-def _document(call: Call) -> tuple[dict[str, Any], bytes, Mapping[str, Array]]:
+def _document(call: Call) -> tuple[dict[str, Any], bytes, Sequence[Array]]:
     """The members of the body's object, the text that they were read from, and the arrays that were cut out of it."""
     if len(call.body) >= MIN_BYTES:
         body, arrays = cut(call.body)
@@ -109,7 +108,7 @@ def _document(call: Call) -> tuple[dict[str, Any], bytes, Mapping[str, Array]]:
     encoding = json.detect_encoding(body[:4])
     if not encoding.startswith("utf-8"):  # UTF-16, UTF-32, as Python's parser tells them
         body = body.decode(encoding, "replace").encode()
-    return json_object(body, call), body, NOTHING
+    return json_object(body, call), body, ()
 
 
 def of_message(call: Call, resolve: Resolve, fields: Mapping[str, Any], stream: bool) -> InferRequest:
@@ -159,7 +158,7 @@ def _resolve(call: Call, resolve: Resolve, in_body: str) -> ModelView:
     return resolve(ModelRef(qualified=in_body or call.args.get("model", "")))
 
 
-def _request(call: Call, view: ModelView, kind: Kind, inputs: Tensors, stream: bool) -> InferRequest:
+def _request(call: Call, view: ModelView, kind: Form, inputs: Tensors, stream: bool) -> InferRequest:
     form, outputs = reply_form(view, kind, "return_ndarray" in call.args, stream)
     return InferRequest(view, inputs, outputs=outputs, deadline=call.deadline, stream=stream, wire=form)
 
@@ -187,7 +186,7 @@ def _ndarray(value: Any, body: bytes) -> Array:
 
 
 def _with_booleans(nested: Any, leaf: Any) -> Array:
-    """The same where `leaf` is no number: rare enough for a Python object per element."""
+    """The FP32 array of lists where `leaf` is no number: rare enough for a Python object per element."""
     values = np.array(as_list(nested), np.object_)
     leaves = values.reshape(-1)
     types = {type(value) for value in leaves}
@@ -211,7 +210,7 @@ def _only_input(view: ModelView) -> str:
     return names[0]
 
 
-def _from_tensors(view: ModelView, tensors: list[Tensor]) -> Tensors:
+def _from_tensors(view: ModelView, tensors: list[GrpsTensor]) -> Tensors:
     """All named: by name. None named: in the model's order."""
     names = [tensor.name for tensor in tensors]
     if not any(names):
@@ -272,3 +271,30 @@ def _element(view: ModelView, name: str, value: Any, dtype: np.dtype[Any]) -> Ar
     with np.errstate(over="ignore"):
         array.fill(value)
     return array
+
+
+# --------------------------------------------------------------------------------------------------- who wants a stream
+
+STREAMING = "streaming"
+"""The argument of an address whose query asks for a stream."""
+
+Asks = Callable[[Call], bool]
+
+
+def asks_for_stream(control: StreamingControl) -> Asks:
+    """What looks at a call; the mode replaces the others entirely."""
+    if control.ctrl_mode == "query_param":
+        return lambda call: STREAMING in call.args
+    if control.ctrl_mode == "header_param":
+        name = control.ctrl_key.lower()
+        return lambda call: call.headers.get(name, "").lower() == "true"
+    return lambda call: _member(call, control.ctrl_key) is True
+
+
+def _member(call: Call, key: str) -> Any:
+    """A member of a body that is a JSON object; None of any other body."""
+    try:
+        value = read(bytes(call.body), call.max_json_depth or 100)
+    except GatewayError:
+        return None
+    return value.get(key) if isinstance(value, OBJECT) else None

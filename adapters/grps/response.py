@@ -1,4 +1,4 @@
-"""Answers -> replies.
+"""InferResponse -> bodies of grps' predict: JSON, raw bytes, or documents of a stream.
 
 A predict reply is one of five things: gtensors, the first output as nested lists (return-ndarray), the one element of a
 BYTES output as text or as raw bytes, or such elements in gmap. Which one is settled with the request, so that only the
@@ -39,7 +39,6 @@ from tensorgate.gateway.contract.errors import EncodingFailed, UnknownOutput
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Tensors, datatype_of
 
 Form: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]
-Kind: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]
 
 HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": JSON})
 BYTES_HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": BYTES_TYPE})
@@ -65,7 +64,7 @@ class ReplyForm:
 
 
 def reply_form(
-    view: ModelView, kind: Kind, as_ndarray: bool, stream: bool
+    view: ModelView, kind: Form, as_ndarray: bool, stream: bool
 ) -> tuple[ReplyForm, tuple[OutputRequest, ...]]:
     """The form of the reply to a request of this kind, and the outputs to ask the model for (empty: all).
 

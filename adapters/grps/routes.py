@@ -1,4 +1,6 @@
-"""Request line -> endpoint. The table is `endpoints`; everything else here is looking it up quickly."""
+"""HTTP request lines below /grps/v1 -> endpoints. The table is `endpoints`; everything else here is looking it up
+quickly. Contract: grps v1.1.0.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,13 @@ from urllib.parse import parse_qsl, unquote
 
 from tensorgate.adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
 from tensorgate.adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error, encode_unreadable
-from tensorgate.adapters.grps.example import sample
 from tensorgate.adapters.grps.metadata import decode_model, model_text, server_text
 from tensorgate.adapters.grps.monitor import decode_series, encode_series
 from tensorgate.adapters.grps.options import PREFIX, CustomizedHttp, GrpsOptions, StreamingControl, mapping_of
 from tensorgate.adapters.grps.proto_routes import grpc_endpoints
-from tensorgate.adapters.grps.request import decode_predict
+from tensorgate.adapters.grps.request import STREAMING, asks_for_stream, decode_predict
 from tensorgate.adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
-from tensorgate.adapters.grps.streaming import STREAMING, asks_for_stream
+from tensorgate.adapters.grps.sample import sample
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound

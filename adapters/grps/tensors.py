@@ -1,4 +1,4 @@
-"""grps tensors, however they were encoded, and the arrays they stand for.
+"""grps.protos.v1.GenericTensor, from JSON or protobuf <-> arrays.
 
 A tensor names its dtype and puts its elements, row by row, into the flat field of that dtype. Nothing in the protocol
 keeps the two, or the shape, in agreement; the old servers' converters check it, and so does `array_of`.
@@ -57,7 +57,7 @@ def dtype_name(datatype: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class GrpsTensor:
     """One tensor as it came. `data` has the flat fields that were sent, each a flat array of its field's datatype."""
 
     name: str
@@ -70,7 +70,7 @@ class Tensor:
         return f"Tensor {self.name}" if self.name else "Tensor"
 
 
-def array_of(tensor: Tensor) -> Array:
+def array_of(tensor: GrpsTensor) -> Array:
     """The array that a tensor stands for, on the host: dtype as sent, no shape is a scalar.
 
     Raises InvalidArgument if the dtype is none of the table's, its field has no elements, or the shape wants another

@@ -1,4 +1,5 @@
-"""JSON bodies: control values as Python has them, number arrays straight into NumPy.
+"""JSON documents -> values: control values as Python has them, number arrays straight into NumPy. Contract: RapidJSON,
+which both TensorFlow Serving and Triton parse with.
 
 A tensor in JSON is a megabyte of digits around a few bytes of structure, and building a Python object per number
 costs more than the model does. So bodies are parsed by simdjson, whose arrays stay where they are until a caller
@@ -522,9 +523,9 @@ def _is_regular(array: Any, shape: tuple[int, ...], text: bytes) -> bool:
         return False
     plain = bool(text) and arrays <= _WALK_LIMIT and not _opens_more_than(text, arrays, b"[")
     if text and not plain and max(arrays, shape[-1]) > _WALK_LIMIT:
-        told = _told_by_brackets(text, shape, arrays)
-        if told is not None:
-            return told
+        regular = _is_regular_by_brackets(text, shape, arrays)
+        if regular is not None:
+            return regular
     level: list[Any] = [array]
     for depth, size in enumerate(shape):
         if not all(isinstance(item, ARRAY) and length(item) == size for item in level):
@@ -535,7 +536,7 @@ def _is_regular(array: Any, shape: tuple[int, ...], text: bytes) -> bool:
     return True
 
 
-def _told_by_brackets(text: bytes, shape: tuple[int, ...], arrays: int) -> bool | None:
+def _is_regular_by_brackets(text: bytes, shape: tuple[int, ...], arrays: int) -> bool | None:
     """Whether an array of this first branch and number of leaves is regular, as far as all brackets of the document
     tell: None if they do not.
 

@@ -1,4 +1,4 @@
-"""BYTES tensors: very many small objects, in pieces.
+"""BYTES tensors <-> JSON strings, and length-prefixed raw bytes, in pieces: they are very many small objects.
 
 What Python does to all elements of an array in one step (to list them, to join them, to write them as JSON) keeps the
 interpreter for milliseconds where they are a hundred thousand, and nobody else is served meanwhile. So they are read
@@ -54,7 +54,7 @@ def array_of(texts: Sequence[bytes]) -> Texts:
 
 
 def joined(parts: list[bytes]) -> Buffer:
-    """The same as bytes.join, which keeps the interpreter to itself; NumPy gives it away while it copies."""
+    """The parts as one: bytes.join keeps the interpreter to itself, NumPy gives it away while it copies."""
     if len(parts) == 1:
         return parts[0]
     whole = np.empty(sum(map(len, parts)), np.uint8)
@@ -78,23 +78,23 @@ def _with_lengths(texts: list[bytes]) -> bytes:
     return b"".join([part for text in texts for part in (LENGTH.pack(len(text)), text)])
 
 
-def read_lengths(data: memoryview, most: int) -> tuple[list[bytes], int]:
-    """Up to `most` elements that stand behind their lengths, as far as they are whole, and where they end."""
+def read_lengths(data: memoryview, max_count: int) -> tuple[list[bytes], int]:
+    """Up to `max_count` elements that stand behind their lengths, as far as they are whole, and where they end."""
     texts: list[bytes] = []
     at = 0
     read = _native_read_lengths or _read_lengths
-    while most > len(texts):
-        some, at = read(data, at, min(most - len(texts), PIECE))
+    while max_count > len(texts):
+        some, at = read(data, at, min(max_count - len(texts), PIECE))
         texts += some
         if len(some) < PIECE:
             break
     return texts, at
 
 
-def _read_lengths(data: Buffer, at: int, most: int) -> tuple[list[bytes], int]:
+def _read_lengths(data: Buffer, at: int, max_count: int) -> tuple[list[bytes], int]:
     texts: list[bytes] = []
     end = len(data)
-    while len(texts) < most and end - at >= LENGTH.size:
+    while len(texts) < max_count and end - at >= LENGTH.size:
         stop = at + LENGTH.size + LENGTH.unpack_from(data, at)[0]
         if stop > end:
             break

@@ -10,15 +10,15 @@ it is silent, Triton.
 
 from __future__ import annotations
 
-from tensorgate.adapters.open_inference.client import HttpClient
-from tensorgate.adapters.open_inference.example import sample
+from tensorgate.adapters.open_inference.client import V2HttpClient
 from tensorgate.adapters.open_inference.metrics import TritonMetricsOptions, make_metrics
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
-from tensorgate.adapters.open_inference.proto_client import GrpcClient
+from tensorgate.adapters.open_inference.proto_client import V2GrpcClient
 from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
 from tensorgate.adapters.open_inference.routes import match
-from tensorgate.adapters.open_inference.wire import HEADER_LENGTH
+from tensorgate.adapters.open_inference.sample import sample
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 from tensorgate.gateway.contract.options import Options
 
@@ -45,8 +45,8 @@ KIND = DialectKind(
     make=make,
     model_options=OpenInferenceModelOptions,
     uploads=True,
-    http_client=HttpClient,
-    grpc_client=GrpcClient,
+    http_client=V2HttpClient,
+    grpc_client=V2GrpcClient,
     metrics=make_metrics,
     metrics_options=TritonMetricsOptions,
 )

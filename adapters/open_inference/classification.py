@@ -1,4 +1,5 @@
-"""The best classes of an output as what clients read: a BYTES tensor of `VALUE:INDEX` or `VALUE:INDEX:LABEL`.
+"""BYTES tensors of Triton's classification extension: the best classes of an output as `VALUE:INDEX` or
+`VALUE:INDEX:LABEL`.
 
 Integers are decimal; floats have exactly six decimals, as C's %f writes them. The answer's shape is [rows, n], or [n]
 of a model without batch dimension; with no element at all it is [0]. Source: Triton's classification extension.

@@ -1,4 +1,5 @@
-"""The client of a V2 server over HTTP, and what it shares with that over gRPC: a dialect from the other side.
+"""Open Inference V2 over HTTP from the client's side: InferRequest -> JSON and binary tensors, reply -> InferResponse;
+the gRPC client shares what is not JSON.
 
 Tensors go both ways as binary data; a server that has no such extension is understood, too. Source: the Open Inference
 Protocol; Triton's extensions.
@@ -15,10 +16,11 @@ import numpy as np
 import orjson
 
 from tensorgate.adapters.json import body as json_body
+from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.generate_client import decode_event, encode_generate
 from tensorgate.adapters.open_inference.inputs import elements_of
-from tensorgate.adapters.open_inference.wire import HEADER_LENGTH
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.upstream import broken, http_failure, whole
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -31,8 +33,8 @@ _ANSWER: Final = "inference response"
 _MISSING: Final = frozenset({404, 405, 501})
 
 
-class HttpClient:
-    """See Client."""
+class V2HttpClient:
+    """The `Client` of V2 servers over HTTP."""
 
     transport: Final = "http"
     streams: Final = "server"
@@ -191,10 +193,7 @@ def _from_json(data: Any, datatype: str, shape: tuple[int, ...]) -> Array:
     """Integers are held to their range; a floating number may be null, as servers without a word for NaN write it."""
     dtype = DTYPES[datatype]
     if datatype == "BYTES":
-        texts = [text.encode() for text in _flat(data)]
-        array = np.empty(len(texts), object)
-        array[:] = texts
-        return array.reshape(shape)
+        return array_of([text.encode() for text in _flat(data)]).reshape(shape)
     if dtype.kind in "biu":
         return json_body.numbers(data, dtype).reshape(shape)
     return np.array(data, dtype).reshape(shape)

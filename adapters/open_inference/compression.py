@@ -1,4 +1,5 @@
-"""Compressed bodies of infer: what comes in, inflated to a bound; what goes out, in the coding that the client prefers.
+"""gzip and deflate bodies of Open Inference V2's infer: what comes in, inflated to a bound; what goes out, in the
+coding that the client prefers.
 
 `deflate` is a zlib stream (RFC 1950), as HTTP has it.
 """

@@ -1,4 +1,5 @@
-"""Generate: a flat JSON object in, a flat JSON object out for each answer, alone or as server-sent events.
+"""JSON bodies of POST /v2/models/{model}/generate and generate_stream <-> InferRequest and InferResponse: a flat object
+in, and out for each answer, alone or as server-sent events.
 
 A key that is the name of an input is that tensor, any other key is a parameter for the model; the object under
 `parameters` is read the same way. Values are a scalar or a flat array, and the shape that the model declares is filled
@@ -19,8 +20,7 @@ from tensorgate.adapters.json.body import ARRAY, OBJECT
 from tensorgate.adapters.open_inference.compression import plain_body
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
 from tensorgate.adapters.open_inference.inputs import Declared, Inputs
-from tensorgate.adapters.open_inference.members import text
-from tensorgate.adapters.open_inference.parameters import custom_parameter
+from tensorgate.adapters.open_inference.parameters import custom_parameter, text
 from tensorgate.adapters.open_inference.request import check_against, max_depth, ref_of
 from tensorgate.adapters.open_inference.response import dumps, json_text
 from tensorgate.gateway.contract.call import Call, Reply
@@ -55,7 +55,7 @@ def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> In
         raise InvalidArgument("attempt to get members for non-object")
     request_id = text(document[_ID], "Unable to parse 'id'") if _ID in document else ""
     call.notes["id"] = request_id
-    reader = _Reader(call, view)
+    reader = _GenerateReader(call, view)
     reader.read(document)
     check_against(reader.inputs, view)
     return InferRequest(
@@ -63,7 +63,7 @@ def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> In
     )
 
 
-class _Reader:
+class _GenerateReader:
     """Takes the members of a request apart: `inputs` are tensors of the model, `parameters` all else."""
 
     def __init__(self, call: Call, view: ModelView) -> None:

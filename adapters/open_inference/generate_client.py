@@ -1,4 +1,5 @@
-"""The client side of the generate extension, which is V2's only stream over HTTP: events -> answers.
+"""JSON and server-sent events of generate_stream from the client's side, V2's only stream over HTTP: InferRequest ->
+body, events -> answers.
 
 It carries values without shapes: a server fills what its model declares. So a request whose shape would become another
 one is refused here, and an answer has the shape that its declaration leaves: the innermost variable dimension is as
@@ -8,6 +9,7 @@ long as needed, any other one is 1. Source: Triton's generate extension.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -16,7 +18,6 @@ import numpy as np
 import orjson
 
 from tensorgate.adapters.json import body as json_body
-from tensorgate.adapters.open_inference.events import Events
 from tensorgate.adapters.open_inference.generate import filled_shape
 from tensorgate.adapters.open_inference.response import dumps, json_text
 from tensorgate.adapters.upstream import broken, http_failure, whole
@@ -126,3 +127,55 @@ def _array(value: Any, spec: TensorSpec) -> Array:
         return json_body.numbers(values, spec.dtype).reshape(shape)
     except (InvalidArgument, AttributeError, ValueError, json_body.WrongLeaf):
         raise broken(_EVENT) from None
+
+
+# --------------------------------------------------------------------------------------------------- server-sent events
+
+_END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r")
+_MARK: Final = b"\xef\xbb\xbf"
+
+
+class Events:
+    """The `Cutter` of server-sent events: a message is the data of one event.
+
+    Lines end as CR LF, LF or CR; the data of an event may have several. Names and numbers of events, and comments, say
+    nothing of a tensor. Source: the HTML standard, "server-sent events".
+    """
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []
+        self._data: list[bytes] = []
+        self._is_first = True
+
+    def feed(self, data: bytes) -> list[bytes]:
+        self._line.append(data)
+        if b"\n" not in data and b"\r" not in data:
+            return []
+        text = b"".join(self._line)
+        if text.endswith(b"\r"):  # half of a line's end, perhaps
+            text, kept = text[:-1], b"\r"
+        else:
+            kept = b""
+        *lines, rest = _END_OF_LINE.split(text)
+        self._line = [rest + kept]
+        return self._events(lines)
+
+    def end(self) -> list[bytes]:
+        """What is left: an event that nothing ends is not whole, but may be all that is lacking is its end."""
+        events = self._events(_END_OF_LINE.split(b"".join(self._line)))
+        return [*events, *self._events([b""])]
+
+    def _events(self, lines: list[bytes]) -> list[bytes]:
+        events: list[bytes] = []
+        for line in lines:
+            if self._is_first:
+                line, self._is_first = line.removeprefix(_MARK), False
+            if not line:
+                if self._data:
+                    events.append(b"\n".join(self._data))
+                    self._data = []
+                continue
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+        return events

@@ -1,4 +1,5 @@
-"""The inputs of a request: what each declares, and its data as an array on the host.
+"""The `inputs` of Open Inference V2's infer, in JSON and as raw bytes -> arrays on the host: what each declares, and
+its data.
 
 What a message can only get wrong against the model's own declarations is told after everything else has been looked
 at: such complaints wait in `Inputs.late`, and a stand-in array of the declared dtype and shape takes the data's place.
@@ -16,7 +17,7 @@ from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.cuts import Cuts
 from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.errors import shape_text, with_id
-from tensorgate.adapters.open_inference.members import array, fields_of, member, text, unsigned
+from tensorgate.adapters.open_inference.parameters import array, fields_of, member, text, unsigned
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
 from tensorgate.gateway.contract.memory import Memory

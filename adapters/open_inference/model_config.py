@@ -1,4 +1,5 @@
-"""The model configuration extension: a model as Triton's clients read it, the ModelConfig message in JSON.
+"""JSON of GET /v2/models/{model}/config, Triton's model configuration extension: ModelView -> the ModelConfig message
+in JSON.
 
 What the gateway knows of a model says most of it. A model that came from Triton shows what its own configuration says,
 key by key: that stands in the model's section `open_inference: {model_config: …}`. Dims leave the batch dimension out;

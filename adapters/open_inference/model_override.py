@@ -1,4 +1,4 @@
-"""A model's configuration as a caller sends it with a load: Triton's ModelConfig as JSON, in the YAML's terms.
+"""JSON of Triton's ModelConfig, as a caller sends it with a load -> the model's entry in the YAML's terms.
 
 Numbers may stand in quotes, as protobuf writes them. What has no equivalent here is passed over, so that a client may
 send back the whole configuration that it read.

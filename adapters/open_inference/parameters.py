@@ -1,18 +1,69 @@
-"""Request parameters: those that the server consumes, and the custom ones, which go to the model."""
+"""Members of Open Inference V2's JSON bodies, each of the type that it must have, or Triton's words for what is wrong
+with it; and a request's parameters: those that the server consumes, and the custom ones, which go to the model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tensorgate.adapters.json.body import OBJECT
-from tensorgate.adapters.open_inference.members import boolean, text, unsigned
+from tensorgate.adapters.json.body import ARRAY, OBJECT, as_double
 from tensorgate.gateway.contract.canonical import Sequence
 from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
 from tensorgate.gateway.contract.tensor import ParameterValue
 
 _INT64_MAX: Final = 2**63 - 1
 _MAX_SEQUENCE_ID: Final = 128
+_MAX_TENSORS: Final = 4096
+
+
+def fields_of(value: Any) -> list[str]:
+    """The keys of an object; none, if the value is no object."""
+    return [*value] if isinstance(value, OBJECT) else []
+
+
+def member(value: Any, fields: list[str], key: str) -> Any:
+    """A required member.
+
+    `fields` are the object's keys: to ask simdjson for one that is absent costs an error.
+    """
+    if key not in fields:
+        raise InvalidArgument(f"Unable to parse '{key}': attempt to access non-existing object member '{key}'")
+    return value[key]
+
+
+def text(value: Any, what: str) -> str:
+    if type(value) is str:
+        return value
+    raise InvalidArgument(f"{what}: attempt to access JSON non-string as string")
+
+
+def boolean(value: Any, what: str) -> bool:
+    if type(value) is bool:
+        return value
+    raise InvalidArgument(f"{what}: attempt to access JSON non-boolean as boolean")
+
+
+def unsigned(value: Any, what: str) -> int:
+    if type(value) is int and 0 <= value < 2**64:
+        return value
+    raise InvalidArgument(f"{what}: attempt to access JSON non-unsigned-integer as unsigned-integer")
+
+
+def array(value: Any, what: str) -> Any:
+    if isinstance(value, ARRAY):
+        return value
+    raise InvalidArgument(f"{what}: attempt to access JSON non-array as array")
+
+
+def short_array(value: Any, what: str) -> Any:
+    """An array whose elements are read one by one, each for microseconds; no model has as many tensors as the bound."""
+    if len(array(value, what)) > _MAX_TENSORS:
+        raise InvalidArgument(f"{what}: more than {_MAX_TENSORS} elements")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------- parameters
 
 
 def read_parameters(value: Any) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
@@ -39,17 +90,10 @@ def custom_parameter(key: str, value: Any) -> ParameterValue:
     Raises InvalidArgument.
     """
     if type(value) is int:
-        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else _double(value)
+        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else as_double(value)
     if type(value) is str or type(value) is bool or type(value) is float:
         return value
     raise InvalidArgument(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
-
-
-def _double(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def _sequence_id(value: Any, what: str) -> int | str:

@@ -1,4 +1,5 @@
-"""The client of a V2 server over gRPC: tensors go out as raw contents, answers are read as views of what came.
+"""Open Inference V2 over gRPC from the client's side: InferRequest -> ModelInferRequest with raw contents,
+ModelInferResponse -> InferResponse, whose arrays are views of what came.
 
 What does not change from request to request is kept as serialized fields. A stream asks for errors as statuses, so that
 their kind is not lost, and for a word after the last answer. Source: the Open Inference Protocol; Triton's extensions.
@@ -14,11 +15,11 @@ import numpy as np
 
 from tensorgate.adapters.open_inference.client import parameters_of, spec_of, tensor_of
 from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
-from tensorgate.adapters.open_inference.proto_response import ERROR_METADATA
-from tensorgate.adapters.open_inference.proto_wire import RAW_INPUTS, RAW_OUTPUTS, cut_out
+from tensorgate.adapters.open_inference.proto_response import ERROR_METADATA, RAW_OUTPUTS
+from tensorgate.adapters.open_inference.proto_templates import RAW_INPUTS
 from tensorgate.adapters.open_inference.raw import raw_of
 from tensorgate.adapters.protobuf.messages import message
-from tensorgate.adapters.protobuf.wire_format import parse, varint
+from tensorgate.adapters.protobuf.wire_format import cut_out, parse, varint
 from tensorgate.adapters.upstream import broken, failure, parsed, whole
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -51,8 +52,8 @@ _FIELDS: Final[Mapping[str, str]] = {
 _UNKNOWN: Final = frozenset({Code.UNIMPLEMENTED, Code.NOT_FOUND})
 
 
-class GrpcClient:
-    """See Client."""
+class V2GrpcClient:
+    """The `Client` of V2 servers over gRPC."""
 
     transport: Final = "grpc"
     streams: Final = "bidi"
@@ -156,7 +157,7 @@ def _read(body: Buffer) -> tuple[Any, Sequence[memoryview]]:
         if len(body) < _LARGE_BYTES:
             answer = parse(_RESPONSE, body)
             return answer, [memoryview(data) for data in answer.raw_output_contents]
-        head, raw = cut_out(body, _RESPONSE, RAW_OUTPUTS)
+        head, raw = cut_out(body, RAW_OUTPUTS, _RESPONSE)
         return parse(_RESPONSE, head), raw
     except InvalidArgument:
         raise broken("ModelInferResponse") from None

@@ -1,5 +1,5 @@
-"""Every other question over gRPC, with its answer: health, metadata, configuration, statistics, the repository, trace
-and log settings, shared memory.
+"""Messages of inference.GRPCInferenceService but for infer <-> questions and answers: health, metadata, configuration,
+statistics, the repository, trace and log settings, shared memory.
 
 Each method is a pair of functions. Source: the field tables of the protocol; the texts are Triton's own.
 """
@@ -14,7 +14,9 @@ from google.protobuf.json_format import ParseDict
 
 from tensorgate.adapters.open_inference.model_config import triton_config
 from tensorgate.adapters.open_inference.proto_request import version_ref
-from tensorgate.adapters.open_inference.response import extensions
+from tensorgate.adapters.open_inference.repository import plain_entry
+from tensorgate.adapters.open_inference.response import extensions, plain_specs
+from tensorgate.adapters.open_inference.shared_memory import plain_region
 from tensorgate.adapters.open_inference.statistics import plain_statistics
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
@@ -43,7 +45,6 @@ from tensorgate.gateway.contract.questions import (
     UnloadModel,
     UnregisterRegion,
 )
-from tensorgate.gateway.contract.tensor import TensorSpec
 
 _REPOSITORY_NAME: Final = "'repository_name' specification is not supported"
 _LOG_TYPES: Final[Mapping[str, tuple[str, str]]] = {
@@ -134,13 +135,9 @@ def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
         name=view.name,
         versions=map(str, view.versions),
         platform=view.platform,
-        inputs=map(_spec, view.inputs.values()),
-        outputs=map(_spec, view.outputs.values()),
+        inputs=plain_specs(view.inputs),
+        outputs=plain_specs(view.outputs),
     )
-
-
-def _spec(spec: TensorSpec) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": (-1,) if spec.shape is None else spec.shape}
 
 
 def decode_config(call: Call, resolve: Resolve) -> ModelMetadata:
@@ -175,12 +172,7 @@ def decode_index(call: Call, resolve: Resolve) -> RepositoryIndex:
 
 
 def encode_index(entries: tuple[IndexEntry, ...], question: Any) -> Reply:
-    return _reply("RepositoryIndexResponse", models=map(_index_entry, entries))
-
-
-def _index_entry(entry: IndexEntry) -> dict[str, str]:
-    version = "" if entry.version is None else str(entry.version)
-    return {"name": entry.name, "version": version, "state": entry.state, "reason": entry.reason}
+    return _reply("RepositoryIndexResponse", models=map(plain_entry, entries))
 
 
 def decode_load(call: Call, resolve: Resolve) -> LoadModel:
@@ -254,19 +246,8 @@ def decode_region_status(kind: MemoryKind) -> Decode:
 
 
 def encode_region_status(regions: tuple[Region, ...], question: RegionStatus) -> Reply:
-    describe = _system_region if question.kind == "system" else _cuda_region
-    return _reply(
-        f"{question.kind.capitalize()}SharedMemoryStatusResponse",
-        regions={region.name: describe(region) for region in regions},
-    )
-
-
-def _system_region(region: Region) -> dict[str, Any]:
-    return {"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
-
-
-def _cuda_region(region: Region) -> dict[str, Any]:
-    return {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}
+    described = {region.name: plain_region(region, question.kind) for region in regions}
+    return _reply(f"{question.kind.capitalize()}SharedMemoryStatusResponse", regions=described)
 
 
 def decode_register_system(call: Call, resolve: Resolve) -> RegisterRegion:

@@ -1,4 +1,5 @@
-"""The inputs of a gRPC request: raw contents, typed contents, or shared memory -> arrays on the host.
+"""inference.ModelInferRequest.inputs and raw_input_contents -> arrays on the host: raw contents, typed contents, or
+shared memory.
 
 Source: Triton's gRPC server; the texts are its own. Triton takes each integer datatype from one field only; the
 protocol's own examples use others, so any integer field will do if its values fit.

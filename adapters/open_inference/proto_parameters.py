@@ -1,4 +1,5 @@
-"""Parameters of gRPC messages: a map of values of five types, of which each key has its own.
+"""inference.InferParameter -> values: a map of five types, of which each key has its own. Contract: Open Inference V2
+over gRPC, with Triton's extensions.
 
 Source: Triton's gRPC server; the texts are its own.
 """
@@ -6,6 +7,7 @@ Source: Triton's gRPC server; the texts are its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from tensorgate.adapters.open_inference.parameters import sequence_id_text
@@ -35,6 +37,16 @@ _RESERVED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Parameters that the server consumes, and the types that each may have."""
 _NOT_NEGATIVE: Final = ("priority", "timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class V2StreamForm:
+    """What a request of a stream says of its replies: `ends` asks for a message after a decoupled model's last answer,
+    which names the version as the request did.
+    """
+
+    ends: bool
+    version: str
 
 
 def read_parameters(items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, ParameterValue]]:

@@ -1,4 +1,8 @@
-"""Infer requests over gRPC: messages -> canonical requests.
+"""Open Inference V2 over gRPC: ModelInferRequest -> InferRequest.
+
+A large tensor on its way in: the transport joins what it received to one `bytes`, and that is the last copy before the
+batch's, or the device's. `split` cuts the tensor out as a view of it, and the array is a view of that view; only BOOL,
+BYTES and typed contents are copied once more.
 
 The checks come in the order of HTTP's: version, model, decoupled, parameters, each input, each output, and only then
 the request against what the model declares. Source: Triton's gRPC server; the texts are its own.
@@ -12,13 +16,17 @@ from typing import Any, Final
 
 from tensorgate.adapters.open_inference.parameters import sequence_of
 from tensorgate.adapters.open_inference.proto_inputs import MessageInputs
-from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, read_parameters, region_of, top_k_of
-from tensorgate.adapters.open_inference.proto_template import Templates
-from tensorgate.adapters.open_inference.proto_wire import split
+from tensorgate.adapters.open_inference.proto_parameters import (
+    EMPTY_FINAL,
+    V2StreamForm,
+    read_parameters,
+    region_of,
+    top_k_of,
+)
+from tensorgate.adapters.open_inference.proto_templates import RAW_INPUTS, ProtoTemplates
 from tensorgate.adapters.open_inference.request import LONGEST_REMEMBERED, check_against, model_ref
 from tensorgate.adapters.open_inference.shared_memory import destination
-from tensorgate.adapters.open_inference.wire import StreamWire
-from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse
+from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTES, cut_out, fields, parse, too_large
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import Destination, InferRequest, ModelRef, OutputRequest
 from tensorgate.gateway.contract.dialect import Resolve
@@ -28,12 +36,15 @@ from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING
 
 KIND: Final = "inference.ModelInferRequest"
+_INPUTS: Final = 5 << 3 | 2
+_CONTENTS: Final = 5 << 3 | 2
+"""The tags of ModelInferRequest.inputs and InferInputTensor.contents."""
 WALKED_BYTES: Final = 4 << 10 if is_taken("message_cuts") else MAX_HEAD_BYTES
 """Smaller messages are cheaper to copy than to walk."""
 _NO_VERSION: Final = ("", "-1")
 _HAS_TEMPLATES: Final = is_taken("v2_grpc_templates")
-_unary: Final = Templates()
-_streamed: Final = Templates()
+_unary: Final = ProtoTemplates()
+_streamed: Final = ProtoTemplates()
 _wanted: Final = lru_cache(maxsize=1024)(OutputRequest)  # never stale: made of nothing but its arguments
 
 
@@ -83,7 +94,7 @@ def _request(call: Call, resolve: Resolve, *, stream: bool) -> InferRequest:
         deadline=call.deadline,
         queue_timeout_us=reserved.get("timeout", 0),
         stream=stream,
-        wire=StreamWire(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None,
+        wire=V2StreamForm(reserved.get(EMPTY_FINAL, False), message.model_version) if stream else None,
         into=_destinations(outputs) if inputs.in_memory else None,
     )
     if _HAS_TEMPLATES and raw and not (message.id or message.parameters) and _has_plain_tensors(message):
@@ -101,8 +112,37 @@ def _read(body: Buffer) -> tuple[Any, Sequence[Buffer]]:
     if len(body) < WALKED_BYTES:
         message = parse(KIND, body)
         return message, message.raw_input_contents[:]
-    head, raw = split(body, KIND)
+    head, raw = split(body)
     return parse(KIND, head), raw
+
+
+def split(body: Buffer) -> tuple[bytes, list[memoryview]]:
+    """A ModelInferRequest -> the same without raw_input_contents, and these, as views of it: protobuf would copy them.
+
+    Raises InvalidArgument for what upb refuses, as far as it can be seen from outside (the fields are left to it), and
+    for a message that has much of what no tensor is made of.
+    """
+    head, raw = cut_out(body, RAW_INPUTS, KIND)
+    if len(head) > MAX_HEAD_BYTES:
+        _check_head(head)
+    return head, raw
+
+
+def _check_head(body: bytes) -> None:
+    """Refuse a message in which something other than packed numbers is large: parameters, dimensions and single
+    elements cost upb so much time, in which nobody else is served, and more memory than they have bytes.
+    """
+    contents = 0
+    room = MAX_ELEMENTS
+    for tag, _, data, end in fields(body, 0, len(body), KIND):
+        if tag != _INPUTS:
+            continue
+        for inside, _, first, last in fields(body, data, end, KIND):
+            if inside == _CONTENTS:
+                contents += last - first
+                room -= sum([1 for _ in fields(body, first, last, KIND, room)])
+    if len(body) - contents > MAX_HEAD_BYTES:
+        raise too_large()
 
 
 def _destinations(outputs: Mapping[str, tuple[int, Memory | None]]) -> Mapping[str, Destination]:

@@ -1,4 +1,5 @@
-"""Infer replies over gRPC: answers of the gateway -> messages.
+"""InferResponse -> inference.ModelInferResponse and ModelStreamInferResponse. Contract: Open Inference V2 over gRPC,
+with Triton's streams.
 
 Outputs are always raw contents, whatever the request used. What does not change from answer to answer is kept as
 serialized fields; a reply is those and views of the answer's arrays, which the transport joins. Fields stand in the
@@ -15,11 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.adapters.open_inference.errors import encode_error
-from tensorgate.adapters.open_inference.proto_parameters import FIELD_OF, FINAL
-from tensorgate.adapters.open_inference.proto_wire import RAW_OUTPUTS
+from tensorgate.adapters.open_inference.proto_parameters import FIELD_OF, FINAL, V2StreamForm
 from tensorgate.adapters.open_inference.raw import raw_of
 from tensorgate.adapters.open_inference.response import wire_outputs
-from tensorgate.adapters.open_inference.wire import StreamWire
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
 from tensorgate.gateway.contract.call import Buffer, Call, Reply
@@ -30,6 +29,8 @@ from tensorgate.gateway.contract.tensor import BYTES, NOTHING, ParameterValue, d
 ERROR_METADATA: Final = "triton_grpc_error"
 """Metadata of a caller that wants a model's error to end its stream, as a status."""
 
+RAW_OUTPUTS: Final = 6 << 3 | 2
+"""The tag of ModelInferResponse.raw_output_contents."""
 _INFER_RESPONSE: Final = message("inference.ModelInferResponse")
 _STREAM_RESPONSE: Final = message("inference.ModelStreamInferResponse")
 _ID: Final = b"\x1a"
@@ -44,14 +45,14 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
 
 
 def encode_stream(answer: InferResponse, request: InferRequest) -> Reply:
-    """The same as a message of a stream, which says whether it is the last one to its request."""
+    """Host arrays -> a message of a stream, which says whether it is the last one to its request."""
     parts = _response(answer, request, _parameters(answer.parameters) + _final(answer.final))
     return Reply([_IN_STREAM, varint(sum(map(len, parts))), *parts], streamed=True)
 
 
 def encode_end(last: InferResponse | None, request: InferRequest) -> Reply | None:
     """After a decoupled model's last answer: one more message, if the caller wants to be told and has not been."""
-    wire: StreamWire = request.wire
+    wire: V2StreamForm = request.wire
     if not wire.ends or not request.view.decoupled or (last is not None and last.final):
         return None
     response = _INFER_RESPONSE(model_name=request.view.name, model_version=wire.version, id=request.id)

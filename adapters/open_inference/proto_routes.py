@@ -1,4 +1,4 @@
-"""Which gRPC method is which question: the twenty of inference.GRPCInferenceService."""
+"""Methods of inference.GRPCInferenceService -> endpoints: all twenty, as Triton has them."""
 
 from __future__ import annotations
 

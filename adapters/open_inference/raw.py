@@ -1,5 +1,5 @@
-"""Tensors as raw bytes: little-endian, row-major, packed. BOOL is one byte, true unless 0; BYTES is each element's
-length as a uint32, then the element.
+"""Binary tensor data of Open Inference V2 <-> arrays: little-endian, row-major, packed. BOOL is one byte, true unless
+0; BYTES is each element's length as a uint32, then the element.
 
 The same form serves binary tensor data over HTTP and raw contents over gRPC. Numbers are views of the message in both
 directions, never copies, but for small ones on their way out.
@@ -7,6 +7,7 @@ directions, never copies, but for small ones on their way out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +35,7 @@ class WrongSize(GatewayError):
 
 
 class WrongCount(GatewayError):
-    """The same for strings, of which `got` are there, or that many at least."""
+    """A tensor of strings has `got` of them, or that many at least, and declares another number."""
 
     def __init__(self, got: int) -> None:
         super().__init__(f"{got} strings given")
@@ -89,3 +90,20 @@ def raw_of(array: Array) -> Buffer:
         return raw
     view: memoryview = array.ravel().view(np.uint8).data
     return view
+
+
+HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+"""How many bytes of a body are JSON; binary tensors follow them. Counted before any compression."""
+
+
+@dataclass(frozen=True, slots=True)
+class V2ReplyForm:
+    """`binary` names the outputs that go out as bytes behind the JSON, `coding` is the compression of the whole: gzip,
+    deflate or "".
+    """
+
+    binary: frozenset[str] = frozenset()
+    coding: str = ""
+
+
+PLAIN: Final = V2ReplyForm()

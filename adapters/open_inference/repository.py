@@ -1,4 +1,6 @@
-"""The model repository extension: what there is, and loading and unloading it. Source: Triton's HTTP server."""
+"""JSON bodies of /v2/repository, Triton's model repository extension: the index, loading and unloading. The texts are
+those of Triton's HTTP server.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pybase64
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.body import OBJECT
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS
-from tensorgate.adapters.open_inference.members import boolean, fields_of, text
+from tensorgate.adapters.open_inference.parameters import boolean, fields_of, text
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
@@ -30,10 +32,11 @@ def decode_index(call: Call, resolve: Resolve) -> RepositoryIndex:
 
 def encode_index(entries: tuple[IndexEntry, ...], question: RepositoryIndex) -> Reply:
     """A bare array; of a model that was never loaded the name alone."""
-    return Reply(orjson.dumps([_entry(entry) for entry in entries]), 200, JSON_HEADERS)
+    return Reply(orjson.dumps([plain_entry(entry) for entry in entries]), 200, JSON_HEADERS)
 
 
-def _entry(entry: IndexEntry) -> dict[str, str]:
+def plain_entry(entry: IndexEntry) -> dict[str, str]:
+    """The JSON form of RepositoryIndexResponse.ModelIndex, without what is empty."""
     version = "" if entry.version is None else str(entry.version)
     members = {"name": entry.name, "version": version, "state": entry.state, "reason": entry.reason}
     return {key: value for key, value in members.items() if value}

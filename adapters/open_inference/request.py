@@ -1,4 +1,4 @@
-"""Requests: bodies -> questions of the gateway.
+"""HTTP bodies of Open Inference V2 -> questions of the gateway: infer in JSON, with binary tensors, or raw.
 
 The order of the checks is part of the contract: the first failure wins. Version text, model, decoupled, content
 encoding, JSON, id, parameters, each input, each output, and only then the request against what the model declares.
@@ -20,11 +20,19 @@ from tensorgate.adapters.json.cuts import Cuts, NotAsNumbers, cut
 from tensorgate.adapters.open_inference.compression import best_coding, plain_body
 from tensorgate.adapters.open_inference.errors import with_id
 from tensorgate.adapters.open_inference.inputs import Declared, Inputs
-from tensorgate.adapters.open_inference.members import boolean, fields_of, member, short_array, text, unsigned
-from tensorgate.adapters.open_inference.parameters import read_parameters, sequence_of
+from tensorgate.adapters.open_inference.json_templates import BinaryHeads, JsonTemplates
+from tensorgate.adapters.open_inference.parameters import (
+    boolean,
+    fields_of,
+    member,
+    read_parameters,
+    sequence_of,
+    short_array,
+    text,
+    unsigned,
+)
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH, PLAIN, V2ReplyForm
 from tensorgate.adapters.open_inference.shared_memory import destination
-from tensorgate.adapters.open_inference.template import Heads, Templates
-from tensorgate.adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import Destination, InferRequest, ModelRef, ModelView, OutputRequest
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
@@ -55,13 +63,13 @@ _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
 LONGEST_REMEMBERED: Final = 256
 """Longer names are some caller's own: to remember them would let it fill our memory."""
-_templates: Final = Templates()
-_heads: Final = Heads()
+_templates: Final = JsonTemplates()
+_heads: Final = BinaryHeads()
 _HAS_TEMPLATES: Final = is_taken("v2_json_templates")
 _HAS_HEADS: Final = is_taken("v2_binary_heads")
 
 
-class _Wanted(NamedTuple):
+class _WantedOutput(NamedTuple):
     """How an output is wanted: `binary` behind the JSON, or in the caller's own `memory`."""
 
     request: OutputRequest
@@ -69,14 +77,14 @@ class _Wanted(NamedTuple):
     memory: Memory | None = None
 
 
-def _wanted(name: str, binary: bool, top_k: int = 0) -> _Wanted:
-    return _Wanted(OutputRequest(name, top_k), binary)
+def _wanted(name: str, binary: bool, top_k: int = 0) -> _WantedOutput:
+    return _WantedOutput(OutputRequest(name, top_k), binary)
 
 
 _remembered_wanted: Final = lru_cache(maxsize=1024)(_wanted)  # never stale: made of nothing but its arguments
 
 
-def _usual(name: str, binary: bool, top_k: int = 0) -> _Wanted:
+def _usual(name: str, binary: bool, top_k: int = 0) -> _WantedOutput:
     """Models have few outputs, and requests name them over and over."""
     return (_remembered_wanted if len(name) <= LONGEST_REMEMBERED else _wanted)(name, binary, top_k)
 
@@ -261,21 +269,21 @@ def check_against(inputs: Inputs, view: ModelView) -> None:
         raise inputs.late[0]
 
 
-def _wire(call: Call, binary: Collection[str]) -> Wire:
+def _wire(call: Call, binary: Collection[str]) -> V2ReplyForm:
     """How to answer, with these outputs as binary."""
     accepted = call.headers.get("accept-encoding")
     coding = best_coding(accepted) if accepted else ""
-    return Wire(frozenset(binary), coding) if coding or binary else PLAIN
+    return V2ReplyForm(frozenset(binary), coding) if coding or binary else PLAIN
 
 
-def _destinations(outputs: Mapping[str, _Wanted]) -> Mapping[str, Destination]:
+def _destinations(outputs: Mapping[str, _WantedOutput]) -> Mapping[str, Destination]:
     """Where outputs go that are wanted in shared memory."""
     return {name: destination(wanted.memory) for name, wanted in outputs.items() if wanted.memory is not None}
 
 
-def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _Wanted]:
+def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _WantedOutput]:
     """The requested outputs. One that is named twice is refused, as Triton does from 26.05 on."""
-    outputs: dict[str, _Wanted] = {}
+    outputs: dict[str, _WantedOutput] = {}
     for item in short_array(items, "Unable to parse 'outputs'"):
         name, wanted = _output(item, binary, inputs)
         inputs.check_new_output(name, outputs)
@@ -283,7 +291,7 @@ def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _Wanted]:
     return outputs
 
 
-def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _Wanted]:
+def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _WantedOutput]:
     fields = fields_of(item)
     name = text(member(item, fields, "name"), "Unable to parse 'name'")
     if "parameters" not in fields:
@@ -299,7 +307,7 @@ def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _Wanted]:
     for key, other in (("classification", top_k), ("binary_data", "binary_data" in given and binary)):
         if other:
             raise InvalidArgument(f"Output can't set both 'shared_memory_region' and '{key}'")
-    return name, _Wanted(OutputRequest(name), memory=inputs.memory_named(parameters, given, writable=True))
+    return name, _WantedOutput(OutputRequest(name), memory=inputs.memory_named(parameters, given, writable=True))
 
 
 # ------------------------------------------------------------------------------------------------- raw binary requests

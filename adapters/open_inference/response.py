@@ -1,4 +1,4 @@
-"""Replies: answers of the gateway -> bodies.
+"""Answers of the gateway -> HTTP bodies of Open Inference V2: JSON, and binary tensors behind it.
 
 Arrays go to orjson as they are, flat and in C order, so a tensor's digits are written without a Python object per
 number. JSON has no word for NaN and Infinity, Triton writes the bare tokens, orjson `null`: where a tensor holds any,
@@ -19,8 +19,7 @@ from tensorgate.adapters.json.texts import json_strings, pieces
 from tensorgate.adapters.open_inference.classification import class_texts
 from tensorgate.adapters.open_inference.compression import deflated
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS
-from tensorgate.adapters.open_inference.raw import raw_of
-from tensorgate.adapters.open_inference.wire import HEADER_LENGTH, PLAIN, Wire
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH, PLAIN, V2ReplyForm, raw_of
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.dialect import is_long_as_bytes, is_long_as_text
@@ -94,13 +93,13 @@ def _metadata(view: ModelView, versions: tuple[int, ...]) -> Reply:
             "name": view.name,
             "versions": [str(version) for version in versions],
             "platform": view.platform,
-            "inputs": _specs(view.inputs),
-            "outputs": _specs(view.outputs),
+            "inputs": plain_specs(view.inputs),
+            "outputs": plain_specs(view.outputs),
         }
     )
 
 
-def _specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
+def plain_specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
     """A tensor of any rank is described as a vector of any length: the protocol has no word for it."""
     return [
         {"name": spec.name, "datatype": spec.datatype, "shape": (-1,) if spec.shape is None else spec.shape}
@@ -122,7 +121,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     What does not change from answer to answer is kept as text, so that little is left to write but the numbers.
     Raises EncodingFailed for a tensor that JSON cannot carry.
     """
-    wire: Wire = request.wire or PLAIN
+    wire: V2ReplyForm = request.wire or PLAIN
     view = request.view
     head = [_opening(view.name, view.version, request.id) if request.id else _usual_opening(view.name, view.version)]
     if answer.parameters:
@@ -150,7 +149,7 @@ def is_long(answer: InferResponse, request: InferRequest) -> bool:
     """Whether a reply is much work: numbers as text are, and so is all that is compressed, but not what goes out as
     binary.
     """
-    wire: Wire = request.wire or PLAIN
+    wire: V2ReplyForm = request.wire or PLAIN
     if wire.coding and _array_bytes(answer.outputs.items()) > _QUICK_COMPRESSED_BYTES:
         return True
     if answer.outputs.keys() <= wire.binary:
@@ -171,7 +170,7 @@ def wire_outputs(answer: InferResponse, request: InferRequest) -> Collection[tup
     ]
 
 
-def _binary_or_compressed(head: bytes, tail: list[Buffer], wire: Wire) -> Reply:
+def _binary_or_compressed(head: bytes, tail: list[Buffer], wire: V2ReplyForm) -> Reply:
     headers = {"Content-Type": _OCTETS, HEADER_LENGTH: str(len(head))} if tail else dict(JSON_HEADERS)
     body = [head, *tail]
     if wire.coding:

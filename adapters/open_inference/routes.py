@@ -1,5 +1,5 @@
-"""Which address is which question. Paths are matched as they came (Triton decodes none of them), except that a model's
-name may be percent-encoded, as its own client writes it.
+"""HTTP request lines below /v2 -> endpoints, as Triton has them. Paths are matched as they came (Triton decodes none of
+them), except that a model's name may be percent-encoded, as its own client writes it.
 
 A match is looked up once per request line and remembered.
 """

@@ -1,4 +1,5 @@
-"""The trace and logging extensions: settings that are read, and changed by the keys that a body has.
+"""JSON bodies of Triton's trace and logging extensions <-> settings: they are read, and changed by the keys that a body
+has.
 
 Of the values, types are checked here; what they may be, the gateway knows. Unknown keys are ignored. Source: Triton's
 HTTP server; the texts are its own.

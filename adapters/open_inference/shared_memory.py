@@ -1,4 +1,4 @@
-"""Shared memory: regions registered, listed and forgotten.
+"""JSON bodies of Triton's shared memory extensions <-> regions: registered, listed and forgotten.
 
 The two kinds, system and CUDA, have the same calls at different addresses; the questions are the same for HTTP and
 gRPC. Source: Triton's shared memory extensions; the texts are its own.
@@ -13,7 +13,7 @@ import pybase64
 
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS
-from tensorgate.adapters.open_inference.members import fields_of, text, unsigned
+from tensorgate.adapters.open_inference.parameters import fields_of, text, unsigned
 from tensorgate.adapters.open_inference.raw import raw_of
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import Destination
@@ -74,10 +74,10 @@ def _required(document: Any, fields: list[str], key: str) -> Any:
 
 
 def encode_status(regions: tuple[Region, ...], question: RegionStatus) -> Reply:
-    return Reply(orjson.dumps([_described(region, question.kind) for region in regions]), 200, JSON_HEADERS)
+    return Reply(orjson.dumps([plain_region(region, question.kind) for region in regions]), 200, JSON_HEADERS)
 
 
-def _described(region: Region, kind: MemoryKind) -> dict[str, Any]:
+def plain_region(region: Region, kind: MemoryKind) -> dict[str, Any]:
     if kind == "system":
         return {"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
     return {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}

@@ -1,4 +1,6 @@
-"""The statistics extension: what models have done, as perf_analyzer reads it. Every key is always there."""
+"""JSON of GET /v2/models/stats, Triton's statistics extension: what models have done, as perf_analyzer reads it. Every
+key is always there.
+"""
 
 from __future__ import annotations
 

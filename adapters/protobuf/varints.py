@@ -1,4 +1,4 @@
-"""Protobuf's variable-length integers, many at once: what a packed field of integers is made of.
+"""Protobuf's packed fields of integers <-> arrays: variable-length integers, many at once.
 
 Each number stands in the fewest bytes that hold it, seven bits to a byte, lowest first; all bytes but its last have the
 eighth bit set. A negative one is taken as 64 bits, and so has ten bytes. The compiled helper `_varints` does the same
@@ -46,11 +46,11 @@ def encode(numbers: Integers) -> Buffer:
 def _encode(numbers: Integers) -> Buffer:
     if not numbers.size:
         return b""
-    least, most = numbers.min(), numbers.max()
-    if least >= 0 and most <= _DIGIT:
+    smallest, largest = numbers.min(), numbers.max()
+    if smallest >= 0 and largest <= _DIGIT:
         return _plain(numbers.astype(np.uint8))
     wide = numbers.astype(np.int64).view(np.uint64) if numbers.dtype.kind == "i" else numbers.astype(np.uint64)
-    width = _MAX_BYTES if least < 0 else -(-int(most).bit_length() // 7)
+    width = _MAX_BYTES if smallest < 0 else -(-int(largest).bit_length() // 7)
     return b"".join([_encode_chunk(wide[at : at + _CHUNK], width) for at in range(0, wide.size, _CHUNK)])
 
 

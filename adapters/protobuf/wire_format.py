@@ -1,4 +1,4 @@
-"""Protobuf's wire format, as far as dialects walk it by hand.
+"""Protobuf messages, walked by hand: fields, varints, and what a message is without one of its fields.
 
 Source: the protobuf encoding specification; where it is silent (how long a varint may be, how deep groups may nest),
 upb, protobuf's own parser, with which this agrees on every message.
@@ -47,13 +47,15 @@ def parse(kind: str, body: Buffer) -> Any:
         raise malformed(kind) from None
 
 
-def fields(body: Buffer, at: int, end: int, kind: str, most: int = MAX_FIELDS) -> Iterator[tuple[int, int, int, int]]:
+def fields(
+    body: Buffer, at: int, end: int, kind: str, max_fields: int = MAX_FIELDS
+) -> Iterator[tuple[int, int, int, int]]:
     """The fields that have a length, and stand in no group: tag, where they begin, where their data begins, and ends.
 
     Raises InvalidArgument.
     """
     groups: list[int] = []
-    for _ in range(most):
+    for _ in range(max_fields):
         if at >= end:
             break
         begin = at
@@ -70,9 +72,27 @@ def fields(body: Buffer, at: int, end: int, kind: str, most: int = MAX_FIELDS) -
         if not groups:
             yield tag, begin, data, at
     if at < end:
-        raise InvalidArgument(f"failed to parse the request: it has more than {most} fields")
+        raise InvalidArgument(f"failed to parse the request: it has more than {max_fields} fields")
     if groups:
         raise malformed(kind)
+
+
+def cut_out(body: Buffer, wanted: int, kind: str) -> tuple[bytes, list[memoryview]]:
+    """A message -> the same without the fields of the tag `wanted`, and the data of these, as views of it.
+
+    Raises InvalidArgument.
+    """
+    view = memoryview(body)
+    rest: list[memoryview] = []
+    found: list[memoryview] = []
+    kept = 0
+    for tag, begin, data, end in fields(body, 0, len(body), kind):
+        if tag == wanted:
+            rest.append(view[kept:begin])
+            found.append(view[data:end])
+            kept = end
+    rest.append(view[kept:])
+    return b"".join(rest), found
 
 
 def _skip(body: Buffer, at: int, end: int, tag: int, groups: list[int], kind: str) -> int:
@@ -93,10 +113,10 @@ def _skip(body: Buffer, at: int, end: int, tag: int, groups: list[int], kind: st
     return at
 
 
-def read_varint(body: Buffer, at: int, end: int, most: int, kind: str) -> tuple[int, int]:
+def read_varint(body: Buffer, at: int, end: int, max_bytes: int, kind: str) -> tuple[int, int]:
     """A number of at most so many bytes -> it, and where it ends."""
     value = shift = 0
-    for place in range(at, min(end, at + most)):
+    for place in range(at, min(end, at + max_bytes)):
         byte = body[place]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

@@ -3,36 +3,28 @@
     options.py           what the YAML may say
     routes.py            which endpoint a request line names, by the grammar of the original's own patterns
     request_body.py      gunzipped, parsed body -> its top-level object
-    json_depth.py        documents that nest too deep for a parser, cut down to what counts
-    json_document.py     bytes -> values, where the original's parser has its own mind
+    json_document.py     bytes -> values, where the original's parser has its own mind, however deep they nest
     predict_request.py   instances or inputs -> InferRequest
     tensors.py           JSON values -> arrays of the signature's dtypes, each objection in the contract's words
     predict_response.py  InferResponse -> predictions or outputs, laid out as the original lays them out
-    number_text.py       the text of every number in an array
-    json_text.py         strings of JSON, and the rendering of a request's values in error texts
+    json_text.py         text of strings and numbers, and of a request's values in errors
     metadata.py          status of versions, description of signatures
     signature_def.py     a signature as TensorFlow describes it, for both transports
-    model_ref.py         the model that an address names
-    signatures.py        which signature a request means, and its outputs
     errors.py            every kind of failure: HTTP status, gRPC code, text
     proto_routes.py      which gRPC method is which question
-    proto_spec.py        the model that a message names
+    model_spec.py        the model and the signature that an address or a message names
     proto_request.py     PredictRequest -> InferRequest
-    proto_tensors.py     TensorProto -> arrays
+    proto_tensors.py     TensorProto <-> arrays
     proto_wire.py        the data of large messages, as views of them
-    proto_types.py       dtypes on the wire
+    data_types.py        dtypes by number, name and field
     proto_response.py    InferResponse -> PredictResponse
-    tensor_message.py    arrays -> TensorProto
     classify_regress.py  which signatures classify and regress, and what their outputs mean
     classify_json.py     :classify and :regress             classify_proto.py    Classify, Regress, MultiInference
-    result_messages.py   their results as messages
     example_tensors.py   tf.Examples -> the model's inputs, by TensorFlow's rules
     example_json.py      Examples in JSON                   example_proto.py     Examples as messages
-    proto_control.py     questions about models over gRPC
-    proto_reload.py      another list of models in place of those that are served
-    proto_errors.py      every kind of failure as a gRPC status
+    proto_control.py     questions about models over gRPC, and another list of models to serve
     metrics.py           its names for what the gateway counts of its calls
-    example.py           a request that calls a model
+    sample.py            a request that calls a model
     client.py            the other side, over HTTP          proto_client.py     over gRPC
 
 The contract has quirks (text after the document is ignored, an INT8 of 300 is 44, a query string belongs to the model's
@@ -44,14 +36,14 @@ original's INTERNAL has no text), and what a request may become by repeated valu
 Examples at most; where a model takes features, an integer fits a narrower input if it lies in its range.
 """
 
-from tensorgate.adapters.tf_serving.client import HttpClient
+from tensorgate.adapters.tf_serving.client import TfsHttpClient
 from tensorgate.adapters.tf_serving.errors import html_page
-from tensorgate.adapters.tf_serving.example import sample
 from tensorgate.adapters.tf_serving.metrics import TfServingMetricsOptions, make_metrics
 from tensorgate.adapters.tf_serving.options import TfServingOptions
-from tensorgate.adapters.tf_serving.proto_client import GrpcClient
+from tensorgate.adapters.tf_serving.proto_client import TfsGrpcClient
 from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
 from tensorgate.adapters.tf_serving.routes import match, match_cross_origin
+from tensorgate.adapters.tf_serving.sample import sample
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind
 
 
@@ -72,8 +64,8 @@ def _make(options: TfServingOptions) -> Dialect:
 KIND = DialectKind(
     options=TfServingOptions,
     make=_make,
-    http_client=HttpClient,
-    grpc_client=GrpcClient,
+    http_client=TfsHttpClient,
+    grpc_client=TfsGrpcClient,
     metrics=make_metrics,
     metrics_options=TfServingMetricsOptions,
 )

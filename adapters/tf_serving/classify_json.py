@@ -1,4 +1,5 @@
-"""`:classify` and `:regress`: {"examples": [...], "context": {...}} -> {"results": [...]}.
+"""JSON bodies of `:classify` and `:regress`: {"examples": [...], "context": {...}} -> {"results": [...]}. Contract:
+TensorFlow Serving's REST API.
 
 Order of checks, which clients can see: syntax, top level, signature_name, context, examples; then model, signature,
 features. So a wrong body of an unknown model is a wrong body.
@@ -20,9 +21,8 @@ from tensorgate.adapters.tf_serving.classify_regress import (
 )
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
 from tensorgate.adapters.tf_serving.example_json import JsonExamples, read_example
-from tensorgate.adapters.tf_serving.json_text import quote, show
-from tensorgate.adapters.tf_serving.model_ref import resolve_model
-from tensorgate.adapters.tf_serving.number_text import number_rows, number_texts
+from tensorgate.adapters.tf_serving.json_text import number_rows, number_texts, quote, show
+from tensorgate.adapters.tf_serving.model_spec import resolve_model
 from tensorgate.adapters.tf_serving.request_body import plain_body, read_object
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse

@@ -1,4 +1,5 @@
-"""Classify, Regress and MultiInference over gRPC.
+"""Messages of PredictionService's Classify, Regress and MultiInference <-> requests and answers. Results are written by
+hand, as protobuf takes a microsecond for each class.
 
 Order of checks, which clients can see: model, signature, Examples, features. A multi-inference asks several signatures
 of one model about the same Examples; those that feed it alike are one run.
@@ -7,11 +8,16 @@ of one model about the same Examples; those that feed it alike are one run.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import varint
 from tensorgate.adapters.tf_serving.classify_regress import (
-    Asked,
+    Classified,
+    ExamplesForm,
     Verb,
     check_signature,
     classified,
@@ -21,8 +27,8 @@ from tensorgate.adapters.tf_serving.classify_regress import (
 )
 from tensorgate.adapters.tf_serving.example_proto import SMALL_BYTES, read_request
 from tensorgate.adapters.tf_serving.example_tensors import Examples
-from tensorgate.adapters.tf_serving.proto_spec import effective_spec, resolve_request, resolve_spec, signature_name
-from tensorgate.adapters.tf_serving.result_messages import classification_result, field, regression_result
+from tensorgate.adapters.tf_serving.model_spec import effective_spec, resolve_request, resolve_spec, signature_name
+from tensorgate.adapters.tf_serving.tensors import Tensor
 from tensorgate.gateway.contract.call import Call, MustOffload, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.dialect import Decode, Resolve
@@ -53,7 +59,7 @@ class Task(NamedTuple):
 
     request: int
     verb: Verb
-    asked: Asked
+    asked: ExamplesForm
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
@@ -83,7 +89,7 @@ def decode_multi(call: Call, resolve: Resolve) -> InferTogether:
     for verb, signature in asked:
         feed = signature.name if view.sees_requests else _feed(signature)
         groups.setdefault(feed, []).append(signature)
-        tasks.append(Task([*groups].index(feed), verb, Asked(signature, len(examples))))
+        tasks.append(Task([*groups].index(feed), verb, ExamplesForm(signature, len(examples))))
     _some(examples)
     requests = [infer_request(view, signatures, examples, call.deadline) for signatures in groups.values()]
     return InferTogether(tuple(requests), tasks)
@@ -161,3 +167,65 @@ def encode_multi(responses: tuple[InferResponse, ...], question: InferTogether) 
             result = field(_REGRESSION, regression_result(regressed(responses[at], asked)))
         results.append(field(_RESULTS, spec + result))
     return Reply(b"".join(results))
+
+
+# -------------------------------------------------------------------------------------------------- results as messages
+
+_FIRST: Final = b"\x0a"
+"""The tag of field 1 of a message, text or list."""
+_SCORE: Final = b"\x15"
+_VALUE: Final = b"\x0a\x05\x0d"
+"""An element of RegressionResult.regressions as far as its four bytes."""
+_FLOAT: Final = np.dtype("<f4")
+_FLOAT_BYTES: Final = 4
+
+
+def field(tag: bytes, content: bytes) -> bytes:
+    """A field that has a length."""
+    return tag + varint(len(content)) + content
+
+
+def classification_result(found: Classified) -> bytes:
+    """A ClassificationResult. Its labels are text: bytes that are none come as U+FFFD. Every score is there, also where
+    it is 0 and protobuf would leave it out: to a reader that is the same.
+    """
+    rows, columns = found.shape
+    heads = _heads(found)
+    scores = _raw(np.zeros((rows, columns), _FLOAT) if found.scores is None else found.scores)
+    parts: list[Any] = [b""] * (2 * columns)
+    lists = []
+    for row_heads, row_scores in zip(heads, scores, strict=True):
+        parts[::2] = row_heads
+        parts[1::2] = row_scores
+        lists.append(field(_FIRST, b"".join(parts)))
+    return b"".join(lists)
+
+
+def _raw(scores: Tensor) -> list[list[bytes]]:
+    """float32 [rows, columns] -> the four bytes of each, row by row."""
+    rows: list[list[bytes]] = np.ascontiguousarray(scores, _FLOAT).view("V4").tolist()
+    return rows
+
+
+def _heads(found: Classified) -> list[list[bytes]]:
+    """The message of every class as far as its score."""
+    rows, columns = found.shape
+    if isinstance(found.labels, tuple):
+        known = found.labels[:columns]
+        return [[_head(label.encode()) for label in (*known, *[""] * (columns - len(known)))]] * rows
+    texts = found.labels.tolist()
+    heads = {label: _head(label.decode("utf-8", "replace").encode()) for label in {*chain.from_iterable(texts)}}
+    return [[heads[label] for label in row] for row in texts]
+
+
+def _head(label: bytes) -> bytes:
+    text = field(_FIRST, label) if label else b""
+    return _FIRST + varint(len(text) + len(_SCORE) + _FLOAT_BYTES) + text + _SCORE
+
+
+def regression_result(values: Tensor) -> bytes:
+    """float32 [Examples] -> a RegressionResult."""
+    messages = np.empty((values.size, len(_VALUE) + _FLOAT_BYTES), np.uint8)
+    messages[:, : len(_VALUE)] = np.frombuffer(_VALUE, np.uint8)
+    messages[:, len(_VALUE) :] = np.ascontiguousarray(values, _FLOAT).view(np.uint8).reshape(-1, _FLOAT_BYTES)
+    return messages.tobytes()

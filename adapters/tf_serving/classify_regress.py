@@ -1,4 +1,5 @@
-"""Classification and regression: requests of Examples to a signature that can answer them, and what its outputs mean.
+"""Signatures that classify and regress: tf.Examples -> InferRequest, InferResponse -> classes and values, whatever
+bytes they travel in.
 
 Both transports ask and answer alike but for the bytes. A signature's method_name is not looked at, only its tensors.
 Source: TensorFlow Serving, whose checks, in this order, and texts these are.
@@ -12,12 +13,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from google.protobuf import text_format
 
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE
 from tensorgate.adapters.tf_serving.example_tensors import Examples, model_inputs
-from tensorgate.adapters.tf_serving.signature_def import ENUM_NAMES, signature_def
+from tensorgate.adapters.tf_serving.signature_def import signature_def
 from tensorgate.adapters.tf_serving.tensors import Tensor
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
-from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, DTYPES, Signature, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, DTYPES, Signature
 
 Verb: TypeAlias = Literal["classify", "regress"]
 
@@ -29,7 +31,7 @@ _FLOAT: Final = DTYPES["FP32"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExamplesForm:
     """What the encoder needs: the signature, and how many Examples came."""
 
     signature: Signature
@@ -109,14 +111,14 @@ def infer_request(
         outputs=() if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted]),
         signature=signatures[0].name,
         deadline=deadline,
-        wire=Asked(signatures[0], len(examples)),
+        wire=ExamplesForm(signatures[0], len(examples)),
     )
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
 
 
-def classified(response: InferResponse, asked: Asked) -> Classified:
+def classified(response: InferResponse, asked: ExamplesForm) -> Classified:
     """Raises EncodingFailed for outputs that are no classes."""
     outputs = asked.signature.outputs
     classes = _matrix(response, asked, CLASSES, BYTES) if CLASSES in outputs else None
@@ -131,19 +133,19 @@ def classified(response: InferResponse, asked: Asked) -> Classified:
     return Classified(classes.shape, classes, scores)
 
 
-def _matrix(response: InferResponse, asked: Asked, name: str, dtype: Any) -> Tensor:
+def _matrix(response: InferResponse, asked: ExamplesForm, name: str, dtype: Any) -> Tensor:
     """An output [Examples, classes] of that dtype."""
     tensor = _given(response, asked, name)
     if tensor.ndim != 2:
         raise EncodingFailed(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(tensor)}")
     if tensor.dtype != dtype:
-        raise EncodingFailed(f"Expected {name} Tensor of {_enum(dtype)}. Got: {_enum(tensor.dtype)}")
+        raise EncodingFailed(f"Expected {name} Tensor of {BY_DTYPE[dtype].name}. Got: {BY_DTYPE[tensor.dtype].name}")
     if tensor.shape[0] != asked.count:
         raise EncodingFailed(f"Expected {name} output batch size of {asked.count}. Got: {tensor.shape[0]}")
     return tensor
 
 
-def regressed(response: InferResponse, asked: Asked) -> Tensor:
+def regressed(response: InferResponse, asked: ExamplesForm) -> Tensor:
     """The value of every Example, float32 [Examples]. Raises EncodingFailed for outputs that are no such thing."""
     tensor = _given(response, asked, OUTPUTS)
     if tensor.ndim != 1 and (tensor.ndim != 2 or tensor.shape[1] != 1):
@@ -153,11 +155,11 @@ def regressed(response: InferResponse, asked: Asked) -> Tensor:
     if tensor.shape[0] != asked.count:
         raise EncodingFailed(f"Input batch size did not match output batch size: {asked.count} vs. {tensor.shape[0]}")
     if tensor.dtype != _FLOAT:
-        raise EncodingFailed(f"Expected output Tensor of DT_FLOAT.  Got: {_enum(tensor.dtype)}")
+        raise EncodingFailed(f"Expected output Tensor of DT_FLOAT.  Got: {BY_DTYPE[tensor.dtype].name}")
     return tensor.reshape(-1)
 
 
-def _given(response: InferResponse, asked: Asked, name: str) -> Tensor:
+def _given(response: InferResponse, asked: ExamplesForm, name: str) -> Tensor:
     output = asked.signature.outputs[name].name
     tensor: Tensor | None = response.outputs.get(output)
     if tensor is None:
@@ -167,7 +169,3 @@ def _given(response: InferResponse, asked: Asked, name: str) -> Tensor:
 
 def _shape(tensor: Tensor) -> str:
     return f"[{','.join(map(str, tensor.shape))}]"
-
-
-def _enum(dtype: Any) -> str:
-    return ENUM_NAMES[datatype_of(dtype)]

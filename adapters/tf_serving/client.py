@@ -1,4 +1,5 @@
-"""The client of a TensorFlow Serving server over REST: predict in the columnar format, which carries any shape.
+"""TensorFlow Serving's REST API from the client's side: predict in the columnar format, which carries any shape;
+InferRequest -> body, body -> InferResponse.
 
 JSON there has NaN and Infinity, and strings that are no text; where a message holds any, it is read and written the
 slow way.
@@ -15,8 +16,9 @@ import numpy as np
 import orjson
 import pybase64
 
-from tensorgate.adapters.tf_serving.proto_types import BY_NUMBER, DATA_TYPES
-from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.tf_serving.data_types import BY_NUMBER, DATA_TYPES, TYPE_NAMES
+from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON
 from tensorgate.adapters.upstream import broken, http_failure, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -27,8 +29,8 @@ from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 _HEADERS: Final = {"Content-Type": "application/json"}
 
 
-class HttpClient:
-    """See Client."""
+class TfsHttpClient:
+    """The `Client` of TensorFlow Serving over REST."""
 
     transport: Final = "http"
     streams: Final = "no"
@@ -147,9 +149,7 @@ def _array(value: Any, spec: TensorSpec) -> Array:
     texts = [value]
     for _ in shape:
         texts = [item for part in texts for item in part]
-    array = np.empty(len(texts), object)
-    array[:] = [_bytes(text) for text in texts]
-    return array.reshape(shape)
+    return array_of([_bytes(text) for text in texts]).reshape(shape)
 
 
 def _bytes(text: Any) -> bytes:

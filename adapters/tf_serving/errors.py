@@ -1,4 +1,4 @@
-"""What every kind of failure is in TensorFlow Serving's words: HTTP status, gRPC code and text, stated once."""
+"""Kinds of failure -> TensorFlow Serving's HTTP status, gRPC code and text, stated once for REST and gRPC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from tensorgate.adapters.tf_serving.json_text import quote, utf8
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.errors import Code, GatewayError, MalformedJson, ModelNotFound
+from tensorgate.gateway.contract.errors import Code, GatewayError, MalformedJson, ModelNotFound, SignatureNotFound
 
 JSON_HEADERS: Final = {"Content-Type": "application/json"}
 EMPTY_HEADERS: Final = {"Content-Type": "text/html; charset=ISO-8859-1"}
@@ -39,16 +39,17 @@ HTTP_STATUSES: Final = {
 """Canonical code -> HTTP status. Source: TensorFlow Serving's REST server."""
 
 
-class Answer(NamedTuple):
-    """What one kind of failure is called; `http_status` only where the code's own does not do."""
+class TfsFailure(NamedTuple):
+    """What one kind of failure is called; `words` is a format of the error, {0}, or makes the text; `http_status` only
+    where the code's own does not do.
+    """
 
     code: Code
-    text: Callable[[Any], str]
+    words: str | Callable[[Any], str]
     http_status: int | None = None
 
-
-def _finished(error: Any) -> str:
-    return str(error.text)
+    def text(self, error: GatewayError) -> str:
+        return self.words.format(error) if isinstance(self.words, str) else self.words(error)
 
 
 def _parse_error(error: MalformedJson) -> str:
@@ -67,8 +68,9 @@ def no_versions(error: ModelNotFound) -> str:
     return f"Could not find {versions} of model {error.name}"
 
 
-def _reasons(error: errors.LoadFailed) -> str:
-    return "; ".join(f"version {version}: {why}" for version, why in error.reasons.items())
+def _load_failed(error: errors.LoadFailed) -> str:
+    reasons = "; ".join(f"version {version}: {why}" for version, why in error.reasons.items())
+    return f"Model {error.model} failed to load: {reasons}"
 
 
 def _platform_refused(error: errors.PlatformRefused) -> str:
@@ -96,77 +98,71 @@ def _output_rows(error: errors.OutputRows) -> str:
     )
 
 
-_MALFORMED: Final = Answer(Code.INVALID_ARGUMENT, lambda e: f"Malformed request: {e.method} {e.path}")
-_WRONG_TENSORS: Final = Answer(Code.INVALID_ARGUMENT, _finished)
-_NO_MEMORY: Final = Answer(Code.UNIMPLEMENTED, lambda e: "This protocol has no shared memory")
+_MALFORMED: Final = TfsFailure(Code.INVALID_ARGUMENT, "Malformed request: {0.method} {0.path}")
+_WRONG_TENSORS: Final = TfsFailure(Code.INVALID_ARGUMENT, "{0.text}")
+_NO_MEMORY: Final = TfsFailure(Code.UNIMPLEMENTED, "This protocol has no shared memory")
 
-ANSWERS: Final[dict[type[GatewayError], Answer]] = {
-    errors.InvalidArgument: Answer(Code.INVALID_ARGUMENT, _finished),
-    errors.Unsupported: Answer(Code.UNIMPLEMENTED, _finished),
-    errors.NotFound: Answer(Code.NOT_FOUND, _finished),
-    errors.MalformedJson: Answer(Code.INVALID_ARGUMENT, _parse_error),
-    errors.BodyTooLarge: Answer(
-        Code.RESOURCE_EXHAUSTED, lambda e: f"Request body is larger than {e.limit} bytes", http_status=413
+ANSWERS: Final[dict[type[GatewayError], TfsFailure]] = {
+    errors.InvalidArgument: TfsFailure(Code.INVALID_ARGUMENT, "{0.text}"),
+    errors.Unsupported: TfsFailure(Code.UNIMPLEMENTED, "{0.text}"),
+    errors.NotFound: TfsFailure(Code.NOT_FOUND, "{0.text}"),
+    errors.MalformedJson: TfsFailure(Code.INVALID_ARGUMENT, _parse_error),
+    errors.BodyTooLarge: TfsFailure(
+        Code.RESOURCE_EXHAUSTED, "Request body is larger than {0.limit} bytes", http_status=413
     ),
     errors.RouteNotFound: _MALFORMED,
     errors.MethodNotAllowed: _MALFORMED,
-    errors.ModelNotFound: Answer(Code.NOT_FOUND, _servable_not_found),
-    errors.LabelNotFound: Answer(Code.INVALID_ARGUMENT, lambda e: f"Unrecognized servable version label: {e.label}"),
-    errors.SignatureNotFound: Answer(
-        Code.FAILED_PRECONDITION, lambda e: f'Serving signature name: "{e.signature}" not found in signature def'
+    errors.ModelNotFound: TfsFailure(Code.NOT_FOUND, _servable_not_found),
+    errors.LabelNotFound: TfsFailure(Code.INVALID_ARGUMENT, "Unrecognized servable version label: {0.label}"),
+    errors.SignatureNotFound: TfsFailure(
+        Code.FAILED_PRECONDITION, 'Serving signature name: "{0.signature}" not found in signature def'
     ),
-    errors.ModelDecoupled: Answer(
-        Code.UNIMPLEMENTED, lambda e: f"Model {e.model} streams its answers, which this protocol cannot carry"
+    errors.ModelDecoupled: TfsFailure(
+        Code.UNIMPLEMENTED, "Model {0.model} streams its answers, which this protocol cannot carry"
     ),
-    errors.NotOneAnswer: Answer(
-        Code.UNIMPLEMENTED, lambda e: f"Model {e.model} gave no answer or several, and this protocol carries one"
+    errors.NotOneAnswer: TfsFailure(
+        Code.UNIMPLEMENTED, "Model {0.model} gave no answer or several, and this protocol carries one"
     ),
-    errors.AdminRequired: Answer(
-        Code.PERMISSION_DENIED, lambda e: f"This API is restricted, expecting header '{e.header}'"
-    ),
-    errors.Unauthenticated: Answer(
+    errors.AdminRequired: TfsFailure(Code.PERMISSION_DENIED, "This API is restricted, expecting header '{0.header}'"),
+    errors.Unauthenticated: TfsFailure(
         Code.UNAUTHENTICATED, lambda e: "The credentials are not valid" if e.given else "Credentials are required"
     ),
-    errors.Forbidden: Answer(
+    errors.Forbidden: TfsFailure(
         Code.PERMISSION_DENIED,
         lambda e: f"Use of model {e.model} is not allowed" if e.model else "Administration is not allowed",
     ),
-    errors.CrossOriginRefused: Answer(
-        Code.PERMISSION_DENIED, lambda e: f"This changes the server, which is not for pages of {e.origin}"
+    errors.CrossOriginRefused: TfsFailure(
+        Code.PERMISSION_DENIED, "This changes the server, which is not for pages of {0.origin}"
     ),
-    errors.RateLimited: Answer(Code.RESOURCE_EXHAUSTED, lambda e: f"Too many {e.what}, retry after {e.retry_after} s"),
-    errors.ModelControlOff: Answer(
+    errors.RateLimited: TfsFailure(Code.RESOURCE_EXHAUSTED, "Too many {0.what}, retry after {0.retry_after} s"),
+    errors.ModelControlOff: TfsFailure(
         Code.FAILED_PRECONDITION,
-        lambda e: (
-            "Models are not loaded and unloaded by callers here: the configuration needs"
-            " model_control: {mode: explicit, model_roots: [...]}, or mode poll"
-        ),
+        "Models are not loaded and unloaded by callers here: the configuration needs"
+        " model_control: {{mode: explicit, model_roots: [...]}}, or mode poll",
     ),
-    errors.ModelNotStored: Answer(Code.NOT_FOUND, lambda e: f"Could not find base path of model {e.model}"),
-    errors.LoadRefused: Answer(Code.INVALID_ARGUMENT, lambda e: f"Model {e.model} cannot be loaded: {e.reason}"),
-    errors.LoadFailed: Answer(Code.ABORTED, lambda e: f"Model {e.model} failed to load: {_reasons(e)}"),
-    errors.PlatformRefused: Answer(Code.INVALID_ARGUMENT, _platform_refused),
-    errors.LabelRefused: Answer(
+    errors.ModelNotStored: TfsFailure(Code.NOT_FOUND, "Could not find base path of model {0.model}"),
+    errors.LoadRefused: TfsFailure(Code.INVALID_ARGUMENT, "Model {0.model} cannot be loaded: {0.reason}"),
+    errors.LoadFailed: TfsFailure(Code.ABORTED, _load_failed),
+    errors.PlatformRefused: TfsFailure(Code.INVALID_ARGUMENT, _platform_refused),
+    errors.LabelRefused: TfsFailure(
         Code.FAILED_PRECONDITION,
-        lambda e: (
-            f"Request to assign label to version {e.version} of model {e.model},"
-            " which is not currently available for inference"
-        ),
+        "Request to assign label to version {0.version} of model {0.model},"
+        " which is not currently available for inference",
     ),
-    errors.ReloadFailed: Answer(Code.UNKNOWN, _reload_failed),
+    errors.ReloadFailed: TfsFailure(Code.UNKNOWN, _reload_failed),
     errors.UnknownOutput: _WRONG_TENSORS,
     errors.InputCount: _WRONG_TENSORS,
     errors.UnknownInput: _WRONG_TENSORS,
     errors.BatchMissing: _WRONG_TENSORS,
     errors.BatchMismatch: _WRONG_TENSORS,
-    errors.BatchTooLarge: Answer(
-        Code.INVALID_ARGUMENT, lambda e: f"Task size {e.rows} is larger than maximum input batch size {e.limit}"
+    errors.BatchTooLarge: TfsFailure(
+        Code.INVALID_ARGUMENT, "Task size {0.rows} is larger than maximum input batch size {0.limit}"
     ),
     errors.DtypeMismatch: _WRONG_TENSORS,
     errors.ShapeMismatch: _WRONG_TENSORS,
-    errors.SequenceIdMissing: Answer(
+    errors.SequenceIdMissing: TfsFailure(
         Code.INVALID_ARGUMENT,
-        lambda e: f"Model {e.model} takes requests of sequences only, and this protocol cannot name a sequence",
+        "Model {0.model} takes requests of sequences only, and this protocol cannot name a sequence",
     ),
     errors.SequenceNotStarted: _WRONG_TENSORS,
     errors.SequenceBatch: _WRONG_TENSORS,
@@ -183,36 +179,32 @@ ANSWERS: Final[dict[type[GatewayError], Answer]] = {
     errors.CudaMemoryUnavailable: _NO_MEMORY,
     errors.RegionRange: _NO_MEMORY,
     errors.OutputTooLarge: _NO_MEMORY,
-    errors.QueueFull: Answer(
+    errors.QueueFull: TfsFailure(
         Code.UNAVAILABLE,
-        lambda e: (
-            "The batch scheduling queue to which this task was submitted is full;"
-            f" currently {e.limit} requests wait for model {e.model}"
-        ),
+        "The batch scheduling queue to which this task was submitted is full;"
+        " currently {0.limit} requests wait for model {0.model}",
     ),
-    errors.QueueTimeout: Answer(
-        Code.DEADLINE_EXCEEDED, lambda e: "Run() timeout exceeded while waiting in batching queue"
-    ),
-    errors.DeadlineExceeded: Answer(Code.DEADLINE_EXCEEDED, lambda e: "Timed out waiting for notification"),
-    errors.ModelUnavailable: Answer(Code.UNAVAILABLE, lambda e: f"Model {e.model} is being unloaded"),
-    errors.OutOfMemory: Answer(Code.RESOURCE_EXHAUSTED, lambda e: f"OOM when running model {e.model}"),
-    errors.DeviceLost: Answer(Code.UNAVAILABLE, lambda e: f"Model {e.model} has lost its device, the server restarts"),
-    errors.ModelFailed: Answer(Code.INTERNAL, _finished),
-    errors.OutputRows: Answer(Code.FAILED_PRECONDITION, _output_rows),
-    errors.Unknown: Answer(Code.UNKNOWN, _finished),
-    errors.Unavailable: Answer(Code.UNAVAILABLE, _finished),
-    errors.Exhausted: Answer(Code.RESOURCE_EXHAUSTED, _finished),
-    errors.TimedOut: Answer(Code.DEADLINE_EXCEEDED, _finished),
-    errors.PreconditionFailed: Answer(Code.FAILED_PRECONDITION, _finished),
-    errors.AlreadyExists: Answer(Code.ALREADY_EXISTS, _finished),
-    errors.Cancelled: Answer(Code.CANCELLED, _finished),
-    errors.EncodingFailed: Answer(Code.INVALID_ARGUMENT, _finished),
-    errors.Internal: Answer(Code.INTERNAL, lambda e: "Internal error"),
+    errors.QueueTimeout: TfsFailure(Code.DEADLINE_EXCEEDED, "Run() timeout exceeded while waiting in batching queue"),
+    errors.DeadlineExceeded: TfsFailure(Code.DEADLINE_EXCEEDED, "Timed out waiting for notification"),
+    errors.ModelUnavailable: TfsFailure(Code.UNAVAILABLE, "Model {0.model} is being unloaded"),
+    errors.OutOfMemory: TfsFailure(Code.RESOURCE_EXHAUSTED, "OOM when running model {0.model}"),
+    errors.DeviceLost: TfsFailure(Code.UNAVAILABLE, "Model {0.model} has lost its device, the server restarts"),
+    errors.ModelFailed: TfsFailure(Code.INTERNAL, "{0.text}"),
+    errors.OutputRows: TfsFailure(Code.FAILED_PRECONDITION, _output_rows),
+    errors.Unknown: TfsFailure(Code.UNKNOWN, "{0.text}"),
+    errors.Unavailable: TfsFailure(Code.UNAVAILABLE, "{0.text}"),
+    errors.Exhausted: TfsFailure(Code.RESOURCE_EXHAUSTED, "{0.text}"),
+    errors.TimedOut: TfsFailure(Code.DEADLINE_EXCEEDED, "{0.text}"),
+    errors.PreconditionFailed: TfsFailure(Code.FAILED_PRECONDITION, "{0.text}"),
+    errors.AlreadyExists: TfsFailure(Code.ALREADY_EXISTS, "{0.text}"),
+    errors.Cancelled: TfsFailure(Code.CANCELLED, "{0.text}"),
+    errors.EncodingFailed: TfsFailure(Code.INVALID_ARGUMENT, "{0.text}"),
+    errors.Internal: TfsFailure(Code.INTERNAL, "Internal error"),
 }
 """Kind -> answer, over both transports."""
 
 
-def answer_of(error: GatewayError) -> Answer:
+def answer_of(error: GatewayError) -> TfsFailure:
     """The answer to a kind, or to the nearest kind that it is a special case of."""
     kinds = (ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS)
     return next(kinds, ANSWERS[errors.Internal])
@@ -231,7 +223,7 @@ def encode_status_error(error: GatewayError, call: Call) -> Reply:
     return encode_error(error, call)
 
 
-def _error_reply(answer: Answer, text: str) -> Reply:
+def _error_reply(answer: TfsFailure, text: str) -> Reply:
     status = answer.http_status or HTTP_STATUSES[answer.code]
     body = utf8(f'{{\n    "error": {quote(text)}\n}}')
     headers = _RETRY_HEADERS if status == 503 else JSON_HEADERS
@@ -245,7 +237,7 @@ def encode_empty_error(error: GatewayError, call: Call) -> Reply:
 
 
 def encode_preflight_error(error: GatewayError, call: Call) -> Reply:
-    """The same on OPTIONS, which says nothing of JSON."""
+    """The status alone, on OPTIONS, which says nothing of JSON."""
     return replace(encode_empty_error(error, call), headers=EMPTY_HEADERS)
 
 
@@ -260,3 +252,37 @@ def html_page(status: int) -> Reply:
     title = HTTPStatus(status).phrase
     page = f"<HTML><HEAD>\n<TITLE>{status} {title}</TITLE>\n</HEAD><BODY>\n<H1>{title}</H1>\n</BODY></HTML>\n"
     return Reply(page.encode(), status, _HTML_HEADERS)
+
+
+# ----------------------------------------------------------------------------------------------------------------- gRPC
+
+_MAX_DETAIL_BYTES: Final = 1024
+
+
+def encode_grpc_error(error: GatewayError, call: Call) -> Reply:
+    """The status of a call that failed."""
+    answer = answer_of(error)
+    return failed(answer.code, answer.text(error))
+
+
+def encode_grpc_predict_error(error: GatewayError, call: Call) -> Reply:
+    """The status of a Predict that failed: an unknown signature has other words than in JSON."""
+    if isinstance(error, SignatureNotFound):
+        return failed(Code.FAILED_PRECONDITION, f'Serving signature key "{error.signature}" not found.')
+    return encode_grpc_error(error, call)
+
+
+def encode_grpc_status_error(error: GatewayError, call: Call) -> Reply:
+    """The status of a GetModelStatus that failed: an unknown model has other words there."""
+    if isinstance(error, ModelNotFound):
+        return failed(Code.NOT_FOUND, no_versions(error))
+    return encode_grpc_error(error, call)
+
+
+def failed(code: Code, text: str) -> Reply:
+    """A status with its text, cut as the original cuts it."""
+    details = text.encode("utf-8", "replace")
+    text = details[:_MAX_DETAIL_BYTES].decode("utf-8", "ignore")
+    if len(details) > _MAX_DETAIL_BYTES:
+        text += "...TRUNCATED"
+    return Reply(b"", grpc_code=code, message=text)

@@ -1,4 +1,4 @@
-"""tf.Examples as TensorFlow Serving's REST API writes them: {feature: value or list of values}.
+"""tf.Examples in the JSON of TensorFlow Serving's REST API, {feature: value or list of values} -> features.
 
 The kind of a feature follows the literals, not the model: 1 is an int64, 1.0 a float, a string bytes, and a list has
 one kind throughout. All of that is checked before the model is known.
@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorgate.adapters.json.body import ARRAY, OBJECT, OutOfRange, as_double, length, members, numbers
 from tensorgate.adapters.protobuf.messages import message
-from tensorgate.adapters.tf_serving.example_tensors import KIND_DTYPES, Column, Feature, Kind, merge
+from tensorgate.adapters.tf_serving.example_tensors import KIND_DTYPES, Column, Examples, Feature, Kind, merge
 from tensorgate.adapters.tf_serving.json_text import utf8
 from tensorgate.adapters.tf_serving.tensors import decode_base64, is_base64, json_type
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -35,7 +35,7 @@ _INT64: Final = np.iinfo(np.int64)
 _UINT64: Final = np.iinfo(np.uint64)
 
 
-class JsonExamples:
+class JsonExamples(Examples):
     """Examples as `read_example` reads them."""
 
     def __init__(self, examples: list[dict[str, Value]], context: dict[str, Value] | None = None) -> None:
@@ -45,16 +45,11 @@ class JsonExamples:
     def __len__(self) -> int:
         return len(self._examples)
 
-    def vectors(self, names: Collection[str]) -> None:
-        """See Examples."""
-
     def columns(self, names: Collection[str]) -> list[Column]:
-        """See Examples."""
         shared = self._context
         return [[_feature(example.get(name, shared.get(name))) for example in self._examples] for name in names]
 
     def serialized(self) -> list[bytes]:
-        """See Examples."""
         return merge(_serialize(self._context), [_serialize(example) for example in self._examples])
 
 
@@ -101,7 +96,7 @@ def _read_many(name: str, array: Any) -> Value:
 
 
 def _read_mixed(name: str, array: Any) -> Value:
-    """The same of several types, which may have one kind still: some at a time, the exact way where it must be."""
+    """Many values of several types, which may have one kind still: some at a time, the exact way where it must be."""
     elements = iter(array)
     kind: Kind | None = None
     parts: list[Any] = []

@@ -1,4 +1,5 @@
-"""tf.Examples as messages: those of gRPC, and serialized ones in a tensor of strings.
+"""tensorflow.Example messages -> features: those of TensorFlow Serving's gRPC requests, and serialized ones in a tensor
+of strings.
 
 Protobuf makes up to 25 bytes of one where a message is all structure: short features, empty strings. So large messages
 are taken apart by hand as far as their Examples, these are parsed one at a time, and a large Example is looked through
@@ -16,14 +17,14 @@ from google.protobuf.message import DecodeError
 
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.protobuf.messages import message
-from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTES, fields, parse, too_large
+from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTES, cut_out, fields, parse, too_large
 from tensorgate.adapters.tf_serving.example_tensors import (
     KIND_DTYPES,
     Column,
     Examples,
+    ExampleVectors,
     Feature,
     Kind,
-    Vectors,
     merge,
     model_inputs,
 )
@@ -56,7 +57,7 @@ _SECOND: Final = 2 << 3 | 2
 """The tags of a message's fields 1 and 2."""
 
 
-class ProtoExamples:
+class ProtoExamples(Examples):
     """Examples of a small message; on a clash with the context an Example's own feature counts, even one without a
     kind.
     """
@@ -68,21 +69,16 @@ class ProtoExamples:
     def __len__(self) -> int:
         return len(self._examples)
 
-    def vectors(self, names: Collection[str]) -> None:
-        """See Examples."""
-
     def columns(self, names: Collection[str]) -> list[Column]:
-        """See Examples."""
         return _columns(names, self._examples, self._context)
 
     def serialized(self) -> list[bytes]:
-        """See Examples."""
         context = b"" if self._context is None else self._context.SerializeToString()
         return merge(context, [example.SerializeToString() for example in self._examples])
 
 
-class SerializedExamples:
-    """The same, each still a message by itself."""
+class SerializedExamples(Examples):
+    """Examples that are messages still, parsed one at a time."""
 
     def __init__(self, examples: Sequence[bytes], context: bytes = b"") -> None:
         self._examples = examples
@@ -91,39 +87,31 @@ class SerializedExamples:
     def __len__(self) -> int:
         return len(self._examples)
 
-    def vectors(self, names: Collection[str]) -> None:
-        """See Examples."""
-
     def columns(self, names: Collection[str]) -> list[Column]:
-        """See Examples. Raises InvalidArgument where one is no Example."""
         parsed = (_parse(f"Index: {index}", text) for index, text in enumerate(self._examples))
         return _columns(names, parsed, _parse("context", self._context) if self._context else None)
 
     def serialized(self) -> list[bytes]:
-        """See Examples."""
         return merge(self._context, [*self._examples])
 
 
-class PlainExamples:
-    """The same, still a part of their request: an ExampleList that the compiled helper knows to be right."""
+class PlainExamples(Examples):
+    """Examples that are a part of their request still: an ExampleList that the compiled helper knows to be right."""
 
-    def __init__(self, body: Buffer, at: int, end: int, count: int) -> None:
-        self._body = body
-        self._at = at
-        self._end = end
+    def __init__(self, data: memoryview, count: int) -> None:
+        self._data = data
         self._count = count
 
     def __len__(self) -> int:
         return self._count
 
-    def vectors(self, names: Collection[str]) -> list[Vectors] | None:
-        """See Examples."""
+    def vectors(self, names: Collection[str]) -> list[ExampleVectors] | None:
         assert _native_read is not None  # noqa: S101  # it has read them before
         keys = tuple([name.encode() for name in names])
         parts: list[list[Any]] = []
-        at = self._at
-        while at < self._end:
-            found = _native_read(self._body, at, self._end, keys, _PIECE)
+        at = 0
+        while at < len(self._data):
+            found = _native_read(self._data, at, len(self._data), keys, _PIECE)
             if found is None:
                 return None
             columns, _, at = found
@@ -131,20 +119,18 @@ class PlainExamples:
         return _vectors(parts)
 
     def columns(self, names: Collection[str]) -> list[Column]:
-        """See Examples."""
         return self._apart().columns(names)
 
     def serialized(self) -> list[bytes]:
-        """See Examples."""
         return self._apart().serialized()
 
     def _apart(self) -> SerializedExamples:
         found = _Found([], [])
-        found.add(self._body, self._at, self._end, _KIND)
+        found.add(self._data, _KIND)
         return SerializedExamples(found.examples)
 
 
-def _vectors(parts: list[list[Any]]) -> list[Vectors] | None:
+def _vectors(parts: list[list[Any]]) -> list[ExampleVectors] | None:
     """Columns of the compiled helper, from so many Examples each -> of all; None if they are not of one kind and
     size.
     """
@@ -157,17 +143,17 @@ def _vectors(parts: list[list[Any]]) -> list[Vectors] | None:
             flat = array_of([text for _, _, texts in pieces for text in texts])
         else:
             flat = np.concatenate([np.frombuffer(values, KIND_DTYPES[kind]) for _, _, values in pieces])
-        vectors.append(Vectors(kind, size, flat))
+        vectors.append(ExampleVectors(kind, size, flat))
     return vectors
 
 
-def _plain(body: Buffer, lists: list[_List]) -> PlainExamples | None:
+def _plain(lists: list[_List]) -> PlainExamples | None:
     """The only list, if it has no context, and all its Examples are plain ones."""
     if _native_read is None or len(lists) != 1 or lists[0].choice != _FIRST:
         return None
-    ((_, at, end),) = lists
-    found = _native_read(body, at, end, (), MAX_ELEMENTS)
-    return PlainExamples(body, at, end, found[1]) if found is not None and found[2] == end else None
+    [(_, data)] = lists
+    found = _native_read(data, 0, len(data), (), MAX_ELEMENTS)
+    return PlainExamples(data, found[1]) if found is not None and found[2] == len(data) else None
 
 
 def _columns(names: Collection[str], examples: Iterable[Any], context: Any) -> list[Column]:
@@ -249,11 +235,11 @@ def read_request(kind: str, body: Buffer) -> tuple[Any, Examples]:
     """
     if len(body) > _LARGE_BYTES:
         head, lists = _split(kind, body)
-        return parse(kind, head), _plain(body, lists) or _listed(kind, body, lists)
+        return parse(kind, head), _plain(lists) or _listed(kind, lists)
     if len(body) > SMALL_BYTES and _native_read is not None:
         with suppress(InvalidArgument):  # which the whole message words
             head, lists = _split(kind, body)
-            plain = _plain(body, lists)
+            plain = _plain(lists)
             if plain is not None:
                 return parse(kind, head), plain
     request = parse(kind, body)
@@ -265,41 +251,33 @@ def read_request(kind: str, body: Buffer) -> tuple[Any, Examples]:
 
 def _split(kind: str, body: Buffer) -> tuple[bytes, list[_List]]:
     """A request without its input, and the lists of Examples in this. All three kinds have it in field 2."""
-    view = memoryview(body)
-    head: list[memoryview] = []
-    lists: list[_List] = []
-    kept = 0
-    for tag, begin, data, end in fields(body, 0, len(body), kind):
-        if tag == _SECOND:
-            head.append(view[kept:begin])
-            kept = end
-            inside = fields(body, data, end, kind)
-            lists += [_List(choice, first, last) for choice, _, first, last in inside if choice in (_FIRST, _SECOND)]
-    head.append(view[kept:])
-    text = b"".join(head)
-    if len(text) > MAX_HEAD_BYTES:
+    head, inputs = cut_out(body, _SECOND, kind)
+    if len(head) > MAX_HEAD_BYTES:
         raise too_large()
-    return text, lists
+    lists = []
+    for data in inputs:
+        inside = fields(data, 0, len(data), kind)
+        lists += [_List(choice, data[at:end]) for choice, _, at, end in inside if choice in (_FIRST, _SECOND)]
+    return head, lists
 
 
 class _List(NamedTuple):
-    """An ExampleList or an ExampleListWithContext, by its tag, and where it begins and ends in a request."""
+    """An ExampleList or an ExampleListWithContext, by its tag, as a view of a request."""
 
     choice: int
-    at: int
-    end: int
+    data: memoryview
 
 
-def _listed(kind: str, body: Buffer, lists: list[_List]) -> SerializedExamples:
+def _listed(kind: str, lists: list[_List]) -> SerializedExamples:
     """Of the two lists that an input can be, the last one counts; its pieces are one list, and a context's one
     context.
     """
     chosen = 0
     found = _Found([], [])
-    for choice, at, end in lists:
+    for choice, data in lists:
         found = found if choice == chosen else _Found([], [])
         chosen = choice
-        found.add(body, at, end, kind)
+        found.add(data, kind)
     return SerializedExamples(found.examples, b"".join(found.contexts) if chosen == _SECOND else b"")
 
 
@@ -309,11 +287,11 @@ class _Found(NamedTuple):
     examples: list[bytes]
     contexts: list[bytes]
 
-    def add(self, body: Buffer, at: int, end: int, kind: str) -> None:
-        for tag, _, data, stop in fields(body, at, end, kind, MAX_ELEMENTS):
+    def add(self, data: memoryview, kind: str) -> None:
+        for tag, _, begin, end in fields(data, 0, len(data), kind, MAX_ELEMENTS):
             if tag == _FIRST:
-                self.examples.append(bytes(body[data:stop]))
+                self.examples.append(bytes(data[begin:end]))
             elif tag == _SECOND:
-                self.contexts.append(bytes(body[data:stop]))
+                self.contexts.append(bytes(data[begin:end]))
         if len(self.examples) > MAX_ELEMENTS:
             raise InvalidArgument(f"failed to parse the request: it has more than {MAX_ELEMENTS} Examples")

@@ -8,13 +8,16 @@ shape of a row; its first dimension may vary, if all Examples agree. Where no sh
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, Shape, Tensor
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
+from tensorgate.adapters.tf_serving.tensors import Shape, Tensor
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Signature, Tensors, TensorSpec
 
@@ -43,7 +46,7 @@ Column: TypeAlias = list[Feature | None]
 """One feature of every Example."""
 
 
-class Vectors(NamedTuple):
+class ExampleVectors(NamedTuple):
     """One feature of every Example, where each has `size` values of that kind: all of them, one Example's after the
     other's, in the dtype of the kind.
     """
@@ -53,22 +56,25 @@ class Vectors(NamedTuple):
     flat: Tensor
 
 
-class Examples(Protocol):
+class Examples(ABC):
     """The Examples of one request, with their context merged into each."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
-    def vectors(self, names: Collection[str]) -> list[Vectors] | None:
+    def vectors(self, names: Collection[str]) -> list[ExampleVectors] | None:
         """Some features of all Examples at once; None where only `columns` can tell."""
-        ...
+        return None
 
+    @abstractmethod
     def columns(self, names: Collection[str]) -> list[Column]:
-        """Some features of every Example; None where one is missing or has no kind."""
-        ...
+        """Some features of every Example; None where one is missing or has no kind. Raises InvalidArgument where a
+        message is no Example.
+        """
 
+    @abstractmethod
     def serialized(self) -> list[bytes]:
-        """Each Example as a message."""
-        ...
+        """Each Example as a message. Raises InvalidArgument where the context makes them too large."""
 
 
 def merge(context: bytes, examples: list[bytes]) -> list[bytes]:
@@ -99,7 +105,7 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
         [spec] = signature.inputs.values()
         if spec.dtype != BYTES:
             raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
-        return {spec.name: _strings(examples.serialized())}
+        return {spec.name: array_of(examples.serialized())}
     tensors: dict[str, Tensor] = {}
     vectors = examples.vectors(signature.features.keys())
     if vectors is not None:
@@ -125,7 +131,7 @@ def _complete(name: str, spec: TensorSpec, column: Column) -> list[Feature]:
     )
 
 
-def _matrix(name: str, spec: TensorSpec, vectors: Vectors, rows: int) -> Tensor:
+def _matrix(name: str, spec: TensorSpec, vectors: ExampleVectors, rows: int) -> Tensor:
     """One feature of every Example -> [Examples, *shape of a row]."""
     kind = kind_of(spec.dtype)
     _check_kind(name, 0, vectors.kind, kind)
@@ -176,16 +182,15 @@ def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Sha
 
 def _flat(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
     """The values of all Examples, `size` of each, in the dtype of their kind."""
-    count = len(rows) * size
     if kind == "bytes":
-        return _strings(chain.from_iterable(rows), count)
+        return array_of([*chain.from_iterable(rows)])
     if size < _FEW or not rows:
         return _gathered(kind, rows, size)
     return np.concatenate([np.asarray(row) for row in rows])
 
 
 def _gathered(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
-    """The same where each Example has few: some at a time, since NumPy keeps the interpreter while it iterates."""
+    """The values of Examples that have few: some at a time, since NumPy keeps the interpreter while it iterates."""
     flat = np.empty(len(rows) * size, KIND_DTYPES[kind])
     some = max(1, _AT_ONCE // max(1, size))
     with np.errstate(over="ignore"):  # a float beyond the dtype's range is infinite
@@ -193,13 +198,6 @@ def _gathered(kind: Kind, rows: Sequence[Any], size: int) -> Tensor:
             values = chain.from_iterable(rows[at : at + some])
             part = flat[at * size : (at + some) * size]
             part[:] = np.fromiter(values, flat.dtype, len(part))
-    return flat
-
-
-def _strings(values: Any, count: int | None = None) -> Tensor:
-    strings = values if count is None else [*values]
-    flat = np.empty(len(strings), np.object_)
-    flat[:] = strings
     return flat
 
 

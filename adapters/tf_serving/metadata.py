@@ -1,5 +1,5 @@
-"""Questions about models: the state of their versions, and the signatures of one. Source: the JSON form of
-GetModelStatusResponse and GetModelMetadataResponse.
+"""JSON of GET /v1/models/{model} and its /metadata: the state of versions, and the signatures of one. Contract: the
+JSON form of GetModelStatusResponse and GetModelMetadataResponse.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 from google.protobuf.json_format import MessageToDict
 
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
-from tensorgate.adapters.tf_serving.model_ref import model_ref, resolve_model
+from tensorgate.adapters.tf_serving.model_spec import model_ref, resolve_model
 from tensorgate.adapters.tf_serving.signature_def import signature_def
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView

@@ -1,4 +1,4 @@
-"""What the YAML may say of this dialect. Source: flags of TensorFlow Serving's command line."""
+"""The YAML options of the TensorFlow Serving dialect. Source: flags of its command line."""
 
 from pydantic import ConfigDict, Field
 

@@ -1,5 +1,6 @@
-"""`:predict` requests. {"instances": [...]} is the row format: one element per row, a value or {name: value}.
-{"inputs": ...} is the columnar format: one tensor, or {name: tensor}.
+"""JSON bodies of `:predict` -> InferRequest. {"instances": [...]} is the row format: one element per row, a value or
+{name: value}. {"inputs": ...} is the columnar format: one tensor, or {name: tensor}. Contract: TensorFlow Serving's
+REST API.
 
 Order of checks, which clients can see: syntax, top level, signature_name, model, signature, instances or inputs,
 tensors.
@@ -16,12 +17,11 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 
 from tensorgate.adapters.json.body import ARRAY, length, members
-from tensorgate.adapters.json.envelope import Envelope, lone_array
+from tensorgate.adapters.json.cuts import Envelope, lone_array
 from tensorgate.adapters.tf_serving.example_proto import inputs_of
 from tensorgate.adapters.tf_serving.json_text import show
-from tensorgate.adapters.tf_serving.model_ref import resolve_model
+from tensorgate.adapters.tf_serving.model_spec import outputs_of, resolve_model, signature_of
 from tensorgate.adapters.tf_serving.request_body import max_depth, plain_body, read_object
-from tensorgate.adapters.tf_serving.signatures import outputs_of, signature_of
 from tensorgate.adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
@@ -62,7 +62,7 @@ _SEVERAL_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PredictForm:
     """What the encoder needs to answer in kind: whose names to use, and the row or the columnar format."""
 
     signature: Signature
@@ -123,7 +123,7 @@ def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors,
         outputs=outputs_of(view, signature),
         signature=signature.name,
         deadline=call.deadline,
-        wire=Asked(signature, rows),
+        wire=PredictForm(signature, rows),
     )
 
 
@@ -206,7 +206,7 @@ def _stacked_columns(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any
 
 
 def _stacked_values(instances: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> Tensors | None:
-    """The same of rows that are plain values."""
+    """Rows that are plain values, read as one column; None where only the exact way can tell."""
     [(name, dtype)] = dtypes.items()
     tensor = _stack(instances, dtype, body)
     return None if tensor is None else {name: tensor}

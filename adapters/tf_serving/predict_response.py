@@ -1,4 +1,4 @@
-"""`:predict` answers: {"predictions": [...]} by rows, {"outputs": ...} by columns.
+"""InferResponse -> JSON bodies of `:predict`: {"predictions": [...]} by rows, {"outputs": ...} by columns.
 
 Clients parse JSON and care little for white space, but proxies, caches and recorded tests compare bytes, so the layout
 is the original's. That is RapidJSON's pretty writer, four spaces a level, arrays counting as a level; the row format
@@ -13,11 +13,11 @@ from typing import Final
 import pybase64
 
 from tensorgate.adapters.json.texts import json_strings
+from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
-from tensorgate.adapters.tf_serving.json_text import INDENT, quote
-from tensorgate.adapters.tf_serving.number_text import number_rows, number_texts
-from tensorgate.adapters.tf_serving.predict_request import Asked
-from tensorgate.adapters.tf_serving.tensors import TYPE_NAMES, WITHOUT_JSON, Tensor
+from tensorgate.adapters.tf_serving.json_text import INDENT, number_rows, number_texts, quote
+from tensorgate.adapters.tf_serving.predict_request import PredictForm
+from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed
@@ -36,7 +36,7 @@ _COLUMN_OF_TEXTS: Final = (b'{\n    "outputs": [\n        ', b",\n        ", b"\
 
 def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     """Outputs under the caller's names -> JSON. Raises EncodingFailed for what this format cannot carry."""
-    asked: Asked = request.wire
+    asked: PredictForm = request.wire
     outputs = {name: _given(response, spec.name) for name, spec in asked.signature.outputs.items()}
     rows = _count_rows(outputs) if asked.rows else None
     _refuse_without_json(outputs)

@@ -1,4 +1,5 @@
-"""The client of a TensorFlow Serving server over gRPC: Predict, with tensors as bytes on their way there.
+"""PredictionService from the client's side, Predict alone: InferRequest -> PredictRequest with tensors as bytes,
+PredictResponse -> InferResponse.
 
 Answers come with numbers in typed fields, or as bytes; both are read as views of the message where that is possible.
 """
@@ -12,10 +13,9 @@ from google.protobuf.message import DecodeError
 
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
-from tensorgate.adapters.tf_serving.proto_tensors import TensorReader
-from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE, BY_NUMBER
-from tensorgate.adapters.tf_serving.proto_wire import OUTPUTS, Cut, Unusual, split
-from tensorgate.adapters.tf_serving.tensor_message import tensor_parts
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE, BY_NUMBER
+from tensorgate.adapters.tf_serving.proto_tensors import TensorReader, tensor_parts
+from tensorgate.adapters.tf_serving.proto_wire import OUTPUTS, TensorCut, Unusual, split
 from tensorgate.adapters.upstream import broken, failure, parsed, whole
 from tensorgate.gateway.contract.call import Buffer, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
@@ -36,8 +36,8 @@ _VALUE: Final = b"\x12"
 _SMALL_BYTES: Final = 1 << 10 if is_taken("message_cuts") else 1 << 62
 
 
-class GrpcClient:
-    """See Client."""
+class TfsGrpcClient:
+    """The `Client` of TensorFlow Serving over gRPC."""
 
     transport: Final = "grpc"
     streams: Final = "no"
@@ -111,7 +111,7 @@ class GrpcClient:
         if reply.grpc_code:
             raise failure(reply.grpc_code, reply.message)
         body = whole(reply)
-        cuts: Mapping[str, Cut] = NOTHING
+        cuts: Mapping[str, TensorCut] = NOTHING
         if len(body) >= _SMALL_BYTES:
             try:
                 head, found = split(body, in_thread=True, tensors=OUTPUTS)

@@ -1,4 +1,4 @@
-"""Predict over gRPC: PredictRequest -> request.
+"""tensorflow.serving.PredictRequest -> InferRequest.
 
 Order of checks, which clients can see: model, signature, number of inputs, each input, their names, output_filter,
 dtypes. Declared shapes are not checked: only the model may refuse one. Source: TensorFlow Serving, whose texts these
@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE, type_name
 from tensorgate.adapters.tf_serving.example_proto import example_inputs
-from tensorgate.adapters.tf_serving.proto_spec import resolve_request, signature_name
+from tensorgate.adapters.tf_serving.model_spec import outputs_of, resolve_request, signature_name, signature_of
 from tensorgate.adapters.tf_serving.proto_tensors import Given, TensorReader
-from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE, type_name
-from tensorgate.adapters.tf_serving.proto_wire import KIND, Cut, Unusual, split
+from tensorgate.adapters.tf_serving.proto_wire import KIND, TensorCut, Unusual, split
 from tensorgate.adapters.tf_serving.signature_def import feed_name
-from tensorgate.adapters.tf_serving.signatures import outputs_of, signature_of
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.canonical import InferRequest, OutputRequest
 from tensorgate.gateway.contract.dialect import Resolve
@@ -29,7 +28,7 @@ _WALKED_BYTES: Final = 1 << 10 if is_taken("message_cuts") else MAX_HEAD_BYTES
 """Smaller messages are cheaper to read by protobuf alone."""
 
 
-class Wanted(NamedTuple):
+class ProtoPredictForm(NamedTuple):
     """What the encoder needs: the signature that was used, and the outputs, the caller's name -> the model's."""
 
     signature: str
@@ -55,7 +54,7 @@ def _parse_whole(body: Buffer) -> Any:
     return parse(KIND, body)
 
 
-def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, Cut]) -> InferRequest:
+def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, TensorCut]) -> InferRequest:
     view = resolve_request(message, resolve)
     call.notes["model"] = view.name
     signature = signature_of(view, signature_name(message.model_spec))
@@ -71,7 +70,7 @@ def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, Cut]
         outputs=outputs_of(view, signature) if not outputs else _requests(outputs),
         signature=signature.name,
         deadline=call.deadline,
-        wire=Wanted(signature.name, outputs or {name: spec.name for name, spec in signature.outputs.items()}),
+        wire=ProtoPredictForm(signature.name, outputs or {name: spec.name for name, spec in signature.outputs.items()}),
     )
 
 

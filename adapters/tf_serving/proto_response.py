@@ -1,4 +1,4 @@
-"""Predict over gRPC: answers -> PredictResponse.
+"""InferResponse -> tensorflow.serving.PredictResponse.
 
 A reply is made of serialized fields and of views of the answer's arrays, which the transport joins. Fields stand in the
 order of their numbers, outputs in the order in which they were asked for.
@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.adapters.protobuf.wire_format import varint
-from tensorgate.adapters.tf_serving.proto_request import Wanted
-from tensorgate.adapters.tf_serving.proto_spec import effective_spec
-from tensorgate.adapters.tf_serving.tensor_message import is_memory, tensor_parts
+from tensorgate.adapters.tf_serving.model_spec import effective_spec
+from tensorgate.adapters.tf_serving.proto_request import ProtoPredictForm
+from tensorgate.adapters.tf_serving.proto_tensors import is_memory, tensor_parts
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.dialect import Encode
@@ -37,7 +37,7 @@ def predict_encoder(*, content: bool) -> Encode:
 
     def encode_predict(answer: InferResponse, request: InferRequest) -> Reply:
         """Raises EncodingFailed."""
-        wanted: Wanted = request.wire
+        wanted: ProtoPredictForm = request.wire
         outputs = {name: answer.outputs[inner] for name, inner in wanted.outputs.items()}
         spec = effective_spec(request.view.name, request.view.version, wanted.signature)
         if len(outputs) == 1:

@@ -1,4 +1,4 @@
-"""Which gRPC method is which question: tensorflow.serving.PredictionService and ModelService."""
+"""Methods of tensorflow.serving.PredictionService and ModelService -> endpoints."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from tensorgate.adapters.tf_serving import classify_proto as classify
 from tensorgate.adapters.tf_serving import proto_control as control
-from tensorgate.adapters.tf_serving.proto_errors import encode_error, encode_predict_error, encode_status_error
-from tensorgate.adapters.tf_serving.proto_reload import decode_reload, encode_reload
+from tensorgate.adapters.tf_serving.errors import encode_grpc_error, encode_grpc_predict_error, encode_grpc_status_error
+from tensorgate.adapters.tf_serving.proto_control import decode_reload, encode_reload
 from tensorgate.adapters.tf_serving.proto_request import decode_predict
 from tensorgate.adapters.tf_serving.proto_response import predict_encoder
 from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint, is_long_as_bytes
@@ -22,7 +22,7 @@ _ENDPOINTS: Final[dict[str, Endpoint]] = {}
 
 
 def _row(address: str, label: str, decode: Decode, encode: Encode, **more: Any) -> None:
-    more.setdefault("encode_error", encode_error)
+    more.setdefault("encode_error", encode_grpc_error)
     more.setdefault("is_long", is_long_as_bytes)
     _ENDPOINTS[address] = Endpoint(address, label, decode, encode, **more)
 
@@ -32,7 +32,7 @@ _row(
     "infer",
     decode_predict,
     predict_encoder(content=False),
-    encode_error=encode_predict_error,
+    encode_error=encode_grpc_predict_error,
     stream="single",
 )
 _row(_PREDICTION + "Classify", "classify", classify.decoder("classify"), classify.encode_classify, stream="single")
@@ -44,7 +44,7 @@ _row(
     "status",
     control.decode_status,
     control.encode_status,
-    encode_error=encode_status_error,
+    encode_error=encode_grpc_status_error,
 )
 _row(_MODEL + "HandleReloadConfigRequest", "reload", decode_reload, encode_reload, admin=True)
 

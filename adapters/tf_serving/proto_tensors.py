@@ -1,4 +1,4 @@
-"""TensorProto -> arrays on the host.
+"""tensorflow.TensorProto <-> arrays on the host.
 
 A tensor's elements come as bytes (`tensor_content`), or in the typed field of its dtype, of which the last value stands
 for all that are missing. What is wrong with a tensor is never told, only that it is. Source: TensorFlow's own reading
@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.json.texts import array_of, pieces
 from tensorgate.adapters.protobuf import varints
-from tensorgate.adapters.protobuf.wire_format import LENGTH_BYTES, MAX_ELEMENTS
-from tensorgate.adapters.tf_serving.proto_types import BY_NUMBER, FOREIGN_BYTES, WIDTHS, WireType
-from tensorgate.adapters.tf_serving.proto_wire import NOTHING_CUT, Cut, Unusual
+from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.wire_format import LENGTH_BYTES, MAX_ELEMENTS, varint
+from tensorgate.adapters.tf_serving.data_types import (
+    BY_DTYPE,
+    BY_NUMBER,
+    CONTENT,
+    FOREIGN_BYTES,
+    STRINGS,
+    WIDTHS,
+    WireType,
+)
+from tensorgate.adapters.tf_serving.proto_wire import NOTHING_CUT, TensorCut, Unusual
 from tensorgate.adapters.tf_serving.tensors import MAX_RANK, Shape, Tensor
-from tensorgate.gateway.contract.call import Call, MustOffload
+from tensorgate.gateway.contract.call import Buffer, Call, MustOffload
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES
 
@@ -44,7 +54,7 @@ class TensorReader:
     for all takes no memory until the model reads it; if there are several, the tensor counts four times.
     """
 
-    def __init__(self, call: Call, cuts: Mapping[str, Cut]) -> None:
+    def __init__(self, call: Call, cuts: Mapping[str, TensorCut]) -> None:
         self._cuts = cuts
         self._in_thread = call.in_thread
         self._most = call.max_body_bytes
@@ -122,7 +132,7 @@ def _check_foreign(name: str, number: int, count: int, content: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------- content
 
 
-def _content(message: Any, cut: Cut) -> memoryview | None:
+def _content(message: Any, cut: TensorCut) -> memoryview | None:
     """The tensor's bytes, if it has some."""
     if cut.content is None:
         return memoryview(message.tensor_content) if message.tensor_content else None
@@ -163,7 +173,7 @@ def _strings(name: str, content: memoryview, count: int, *, in_thread: bool) -> 
 # ------------------------------------------------------------------------------------------------------- typed fields
 
 
-def _values(message: Any, cut: Cut, wire: WireType) -> Tensor:
+def _values(message: Any, cut: TensorCut, wire: WireType) -> Tensor:
     """The values of the dtype's own field, of which there may be any number."""
     single = getattr(message, wire.field_name)
     if wire.dtype == BYTES:
@@ -210,3 +220,76 @@ def _flags(numbers: Tensor) -> Tensor:
 
 def _nothing(dtype: np.dtype[Any]) -> Tensor:
     return array_of([b""]) if dtype == BYTES else np.zeros(1, dtype)
+
+
+# ------------------------------------------------------------------------------------------------ arrays to TensorProto
+
+_TENSOR: Final = message("tensorflow.TensorProto")
+_STRING_TAG: Final = bytes([STRINGS << 3 | 2])
+
+
+def tensor_parts(array: Tensor, *, content: bool = False) -> list[Buffer]:
+    """The serialized message, in parts of which large ones are views; `content`: elements as bytes."""
+    wire = BY_DTYPE[array.dtype]
+    parts: list[Buffer] = [_opening(wire.number, array.shape)]
+    if not array.size:
+        return parts
+    if content:
+        data = _content_parts(array)
+        parts += _field(CONTENT, sum(map(len, data))), *data
+    elif wire.dtype == BYTES:
+        parts += _string_fields(array)
+    elif WIDTHS[wire.field]:
+        parts += _field(wire.field, array.nbytes), _memory(array)
+    else:
+        parts += _varints(array, wire)
+    return parts
+
+
+def is_memory(dtype: np.dtype[Any], *, content: bool) -> bool:
+    """Whether the data of a message are the bytes of the array: then two of the same dtype and shape differ in them
+    alone. Of what is written number by number, even the length depends on the numbers.
+    """
+    return dtype != BYTES and (content or WIDTHS[BY_DTYPE[dtype].field] == dtype.itemsize)
+
+
+@lru_cache(maxsize=1024)  # a function of its arguments alone: nothing makes it stale
+def _opening(number: int, shape: tuple[int, ...]) -> bytes:
+    """Dtype and shape."""
+    tensor = _TENSOR(dtype=number)
+    tensor.tensor_shape.SetInParent()
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
+    serialized: bytes = tensor.SerializeToString()
+    return serialized
+
+
+def _field(number: int, size: int) -> bytes:
+    return varint(number << 3 | 2) + varint(size)
+
+
+def _memory(array: Tensor) -> memoryview:
+    view: memoryview = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return view
+
+
+def _varints(array: Tensor, wire: WireType) -> list[Buffer]:
+    numbers = array.reshape(-1)
+    if wire.field_name == "half_val":
+        numbers = numbers.view(np.uint16)
+    data = varints.encode(numbers)
+    return [_field(wire.field, len(data)), data]
+
+
+def _string_fields(array: Tensor) -> list[Buffer]:
+    return [
+        b"".join([part for text in texts for part in (_STRING_TAG, varint(len(text)), text)]) for texts in pieces(array)
+    ]
+
+
+def _content_parts(array: Tensor) -> list[Buffer]:
+    """The elements as bytes; of strings all lengths, then what they are."""
+    if array.dtype != BYTES:
+        return [_memory(array)]
+    lengths: list[Buffer] = [b"".join([varint(len(text)) for text in texts]) for texts in pieces(array)]
+    return [*lengths, *[b"".join(texts) for texts in pieces(array)]]

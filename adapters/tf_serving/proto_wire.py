@@ -1,4 +1,5 @@
-"""The numbers of large messages, cut out by hand: protobuf would copy them, one by one into Python's objects.
+"""Tensors' data cut out of a large PredictRequest or PredictResponse: protobuf would copy it, number by number into
+Python's objects.
 
 What a PredictRequest says is read by protobuf; only the data of its tensors is cut out before, as views of the body.
 A tensor's bytes and its floats are then arrays without a copy. Whatever is unusual about a message (fields in pieces,
@@ -22,7 +23,7 @@ from tensorgate.adapters.protobuf.wire_format import (
     too_large,
     varint,
 )
-from tensorgate.adapters.tf_serving.proto_types import CONTENT, STRINGS, WIDTHS
+from tensorgate.adapters.tf_serving.data_types import CONTENT, STRINGS, WIDTHS
 from tensorgate.gateway.contract.call import Buffer, MustOffload
 from tensorgate.gateway.contract.errors import InvalidArgument
 
@@ -46,7 +47,7 @@ class Unusual(Exception):
     """
 
 
-class Cut:
+class TensorCut:
     """What was cut out of one tensor: its content; runs of numbers by field, floats as bytes and all others as uint64
     or uint8; strings.
     """
@@ -59,10 +60,10 @@ class Cut:
         self.strings: list[bytes] = []
 
 
-NOTHING_CUT: Final = Cut()
+NOTHING_CUT: Final = TensorCut()
 
 
-def split(body: Buffer, *, in_thread: bool, tensors: int = INPUTS) -> tuple[bytes, dict[bytes, Cut]]:
+def split(body: Buffer, *, in_thread: bool, tensors: int = INPUTS) -> tuple[bytes, dict[bytes, TensorCut]]:
     """A PredictRequest -> the same without its tensors' data, and this, by the inputs' names; of another message, with
     the tag of its `tensors`.
 
@@ -85,9 +86,9 @@ class _Splitter:
         self._cuts_strings = len(body) > _STRINGS_STAY_BYTES
         self._strings_left = MAX_ELEMENTS
         self._runs_left = MAX_FIELDS
-        self._cuts: dict[bytes, Cut] = {}
+        self._cuts: dict[bytes, TensorCut] = {}
 
-    def split(self) -> tuple[bytes, dict[bytes, Cut]]:
+    def split(self) -> tuple[bytes, dict[bytes, TensorCut]]:
         view = self._view
         head: list[Buffer] = []
         kept = size = walked = 0
@@ -111,7 +112,7 @@ class _Splitter:
         """An entry of `inputs` without its tensor's data; the last of a name counts."""
         view = self._view
         key = b""
-        cut = Cut()
+        cut = TensorCut()
         rest: list[Buffer] = []
         known = 0
         for tag, begin, data, stop in fields(self._body, at, end, KIND):
@@ -129,14 +130,14 @@ class _Splitter:
         self._cuts[key] = cut
         return b"".join(rest)
 
-    def _tensor(self, at: int, end: int, cut: Cut) -> Buffer:
+    def _tensor(self, at: int, end: int, cut: TensorCut) -> Buffer:
         """A tensor without its data, which goes into `cut`."""
         try:
             return b"".join(self._rest_of(at, end, cut))
         except _Whole:
             return self._view[at:end]
 
-    def _rest_of(self, at: int, end: int, cut: Cut) -> list[Buffer]:
+    def _rest_of(self, at: int, end: int, cut: TensorCut) -> list[Buffer]:
         """The walk over a tensor begins anew after strings, of which there may be many."""
         view = self._view
         rest: list[Buffer] = []
@@ -165,7 +166,7 @@ class _Splitter:
         rest.append(view[kept:end])
         return rest
 
-    def _take(self, cut: Cut, found: list[tuple[int, memoryview]]) -> None:
+    def _take(self, cut: TensorCut, found: list[tuple[int, memoryview]]) -> None:
         self._runs_left -= len(found)
         if self._runs_left < 0:
             raise InvalidArgument(f"failed to parse the request: its tensors are in more than {MAX_FIELDS} pieces")
@@ -177,7 +178,7 @@ class _Splitter:
                 raise MustOffload
             cut.numbers.append((field, _run(field, data)))
 
-    def _take_strings(self, cut: Cut, data: int, stop: int, end: int) -> int:
+    def _take_strings(self, cut: TensorCut, data: int, stop: int, end: int) -> int:
         """A string, and all that stand right behind it -> where they end."""
         if not self._cuts_strings:
             raise _Whole
@@ -185,8 +186,8 @@ class _Splitter:
             raise MustOffload
         body = self._body
         strings = [body[data:stop]]
-        most = self._strings_left
-        while stop + 1 < end and body[stop] == _STRING and len(strings) <= most:
+        max_strings = self._strings_left
+        while stop + 1 < end and body[stop] == _STRING and len(strings) <= max_strings:
             size, data = body[stop + 1], stop + 2
             if size > 0x7F:
                 size, data = read_varint(body, stop + 1, end, LENGTH_BYTES, KIND)

@@ -1,4 +1,4 @@
-"""The body of a request: inflated, parsed, its top level an object."""
+"""HTTP bodies of TensorFlow Serving's REST API, gunzipped and parsed -> the top-level object."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from tensorgate.adapters.inflate import inflate
 from tensorgate.adapters.json.body import OBJECT
-from tensorgate.adapters.tf_serving.json_depth import cut
-from tensorgate.adapters.tf_serving.json_document import TOO_DEEP, read_document
+from tensorgate.adapters.tf_serving.json_document import TOO_DEEP, cut, read_document
 from tensorgate.adapters.tf_serving.json_text import show
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.errors import BodyTooLarge, InvalidArgument, MalformedJson

@@ -1,4 +1,4 @@
-"""Which endpoint a request line names. Source: the patterns of TensorFlow Serving's REST server.
+"""HTTP request lines of TensorFlow Serving's REST API -> endpoints. Source: the patterns of its server.
 
 They are matched against the request target as it came: still percent-encoded, and with its query string, which thereby
 becomes part of the last name. Names are decoded afterwards, so %2F and %3A put slashes and colons into them. Patterns
@@ -135,7 +135,7 @@ _CORS_HEADERS: Final = {
 # Never stale, as match is not.
 @lru_cache(maxsize=1024)
 def match_cross_origin(method: str, raw_target: str) -> Match:
-    """The same, with headers that let pages of any site read the answers: on all that the API itself answers."""
+    """`match`, with headers that let pages of any site read the answers: on all that the API itself answers."""
     found = match(method, raw_target)
     if found.endpoint.encode_error is encode_html_error:
         return found

@@ -1,4 +1,4 @@
-"""A signature as TensorFlow describes it: the SignatureDef message, which metadata shows over both transports."""
+"""Signature -> tensorflow.SignatureDef, which TensorFlow Serving's metadata shows over both transports."""
 
 from __future__ import annotations
 
@@ -7,29 +7,12 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.adapters.protobuf.messages import message
-from tensorgate.gateway.contract.tensor import BYTES, Array, Signature, TensorSpec, datatype_of
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE
+from tensorgate.gateway.contract.tensor import BYTES, Array, Signature, TensorSpec
 
 SignatureDef: Final = message("tensorflow.SignatureDef")
 _TensorInfo: Final = message("tensorflow.TensorInfo")
 _TensorProto: Final = message("tensorflow.TensorProto")
-
-ENUM_NAMES: Final = {
-    "BOOL": "DT_BOOL",
-    "UINT8": "DT_UINT8",
-    "UINT16": "DT_UINT16",
-    "UINT32": "DT_UINT32",
-    "UINT64": "DT_UINT64",
-    "INT8": "DT_INT8",
-    "INT16": "DT_INT16",
-    "INT32": "DT_INT32",
-    "INT64": "DT_INT64",
-    "FP16": "DT_HALF",
-    "BF16": "DT_BFLOAT16",
-    "FP32": "DT_FLOAT",
-    "FP64": "DT_DOUBLE",
-    "BYTES": "DT_STRING",
-}
-"""Datatype -> tensorflow.DataType."""
 
 
 def signature_def(signature: Signature) -> Any:
@@ -52,12 +35,12 @@ def feed_name(signature: Signature, name: str) -> str:
 
 
 def _tensor_info(spec: TensorSpec) -> Any:
-    return _TensorInfo(name=f"{spec.name}:0", dtype=ENUM_NAMES[spec.datatype], tensor_shape=_shape(spec.shape))
+    return _TensorInfo(name=f"{spec.name}:0", dtype=BY_DTYPE[spec.dtype].number, tensor_shape=_shape(spec.shape))
 
 
 def _tensor_proto(array: Array) -> Any:
     """A host array, elements as bytes or strings."""
-    proto = _TensorProto(dtype=ENUM_NAMES[datatype_of(array.dtype)], tensor_shape=_shape(array.shape))
+    proto = _TensorProto(dtype=BY_DTYPE[array.dtype].number, tensor_shape=_shape(array.shape))
     if array.dtype == BYTES:
         proto.string_val.extend(array.reshape(-1))
     else:

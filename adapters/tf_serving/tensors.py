@@ -1,4 +1,4 @@
-"""JSON values -> arrays of the dtype that a signature says.
+"""JSON values of TensorFlow Serving's REST API -> arrays of the dtype that a signature says.
 
 Two ways through the same values. The fast one hands whole arrays to `json_body.rectangle`, which takes digits straight
 into NumPy. Where it refuses, the exact one walks value by value in the order of the original, which gives base64 and
@@ -16,8 +16,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 import pybase64
 
-from tensorgate.adapters.json.body import ARRAY, OBJECT, Ragged, WrongLeaf, first_branch, length, rectangle
+from tensorgate.adapters.json.body import ARRAY, OBJECT, Ragged, WrongLeaf, as_double, first_branch, length, rectangle
 from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.json_text import show, utf8
 from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES
@@ -26,24 +27,6 @@ Tensor: TypeAlias = np.ndarray[Any, Any]
 Shape: TypeAlias = tuple[int, ...]
 
 MAX_RANK: Final = 64  # NumPy's; the original stops at 254
-
-TYPE_NAMES: Final = {
-    DTYPES["FP32"]: "float",
-    DTYPES["FP64"]: "double",
-    DTYPES["INT32"]: "int32",
-    DTYPES["UINT8"]: "uint8",
-    DTYPES["INT16"]: "int16",
-    DTYPES["INT8"]: "int8",
-    BYTES: "string",
-    DTYPES["INT64"]: "int64",
-    DTYPES["BOOL"]: "bool",
-    DTYPES["UINT32"]: "uint32",
-    DTYPES["UINT64"]: "uint64",
-    DTYPES["FP16"]: "half",
-    DTYPES["BF16"]: "bfloat16",
-    DTYPES["UINT16"]: "uint16",
-}
-"""Dtype -> its name in error texts."""
 
 WITHOUT_JSON: Final = frozenset({DTYPES["FP16"], DTYPES["BF16"], DTYPES["UINT16"]})
 """Dtypes that no JSON value becomes, and that no JSON value is made of."""
@@ -176,10 +159,7 @@ def _float_taker(type_name: str) -> Callable[[Any], float]:
     def take(value: Any) -> float:
         if type(value) is not float and type(value) is not int:
             _refuse(value, type_name)
-        try:
-            return float(value)
-        except OverflowError:
-            return float("inf") if value > 0 else float("-inf")
+        return as_double(value)
 
     return take
 

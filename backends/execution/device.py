@@ -1,4 +1,4 @@
-"""Where a model's arrays live, and the two crossings between there and the host.
+"""Where a model's arrays live, and the two transfers between there and the host.
 
 NumPy is the device of a machine without a GPU: the same pipeline runs on it with nothing to copy.
 """
@@ -17,8 +17,8 @@ from tensorgate.gateway.contract.execution import Traffic
 from tensorgate.gateway.contract.tensor import BYTES, Array
 
 
-class Counted:
-    """What has crossed between the host and a device, from several threads."""
+class TrafficCounter:
+    """Counts what is transferred between the host and a device; called in several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class Device:
     stream_pointer = 0
 
     def __init__(self) -> None:
-        self.traffic = Counted()
+        self.traffic = TrafficCounter()
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Whatever runs inside allocates here and is ordered on this device's stream.
@@ -96,7 +96,7 @@ class CudaDevice(Device):
     """One GPU, and a stream of its own for one instance of a model, on which all of it is computed.
 
     Whoever enqueues computation holds `lock` meanwhile: executors of one instance take turns. Copies have streams of
-    their own, see crossing; `put`, `get` and the like are for what has no place there, and copy on the stream that is
+    their own, in transfer.py; `put`, `get` and the like are for what has no place there, and copy on the stream that is
     current.
     """
 
@@ -112,8 +112,8 @@ class CudaDevice(Device):
         self.stream_pointer = int(self.stream.ptr)
 
     def selected(self) -> contextlib.AbstractContextManager[Any]:
-        """See Device. A new object each time: CuPy's remember in themselves what was selected before, and threads share
-        this device.
+        """What runs inside means this device where no other is named. A new object each time: CuPy's remember in
+        themselves what was selected before, and threads share this device.
         """
         device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
         return device

@@ -60,9 +60,9 @@ _listener: list[Callable[[str, str], None]] = []
 _short_of_memory = False
 
 
-def on_lost_device(tell: Callable[[str, str], None]) -> None:
-    """Have tell(model, what happened) called, in whatever thread, when a device is lost. One listener per process."""
-    _listener[:] = [tell]
+def on_lost_device(on_lost: Callable[[str, str], None]) -> None:
+    """Call on_lost(model, what happened) when a device is lost, in any thread. One listener per process."""
+    _listener[:] = [on_lost]
 
 
 def failure_of(error: BaseException, model: str, text: str = "") -> GatewayError:
@@ -78,8 +78,8 @@ def device_failure(error: BaseException, model: str) -> GatewayError | None:
     for each in _chain(error):
         if _is_loss(each):
             log.error("model %s has lost its device", model, exc_info=error)
-            for tell in _listener:
-                tell(model, last_line(each))
+            for on_lost in _listener:
+                on_lost(model, last_line(each))
             return DeviceLost(model)
     if is_shortage(error):
         log.warning("model %s is out of memory: %s", model, last_line(error))
@@ -129,7 +129,7 @@ def last_line(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those that it was raised for: a user's model may wrap what CUDA said."""
+    """An exception and those that it was raised for: a user's model may wrap what CUDA message."""
     each: BaseException | None = error
     for _ in range(_WRAPPED):
         if each is None:
@@ -166,10 +166,10 @@ def _cuda_status(error: BaseException) -> int | None:
         if isinstance(status, int):
             return status
     found = _CUDA_TEXT.match(text_of(error))
-    said = found[1] if found else ""
-    if said.startswith("out of memory"):
+    message = found[1] if found else ""
+    if message.startswith("out of memory"):
         return _NO_MEMORY
-    return next((status for status, text in _LOST.items() if said.startswith(text)), 0)
+    return next((status for status, text in _LOST.items() if message.startswith(text)), 0)
 
 
 def _device_is_dead() -> bool:

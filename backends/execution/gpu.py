@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from tensorgate.gateway.contract.backend import ModelSource
 from tensorgate.gateway.contract.metrics import Gpu
 
 _lock: Final = threading.Lock()
@@ -45,6 +46,18 @@ def read_gpu(device: str) -> Gpu | None:
             library, lambda: library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU)
         ),
     )
+
+
+def no_room(source: ModelSource, device: str, text: str) -> str:
+    """A remark on a failed load: the limit, what is free on the GPU where it was tried, and what the runtime said."""
+    facts = []
+    if source.memory_limit_bytes:
+        facts.append(f"memory_limit_bytes is {source.memory_limit_bytes:,}")
+    gpu = read_gpu(device)
+    if gpu is not None:
+        facts.append(f"{gpu.total - gpu.used:,} of {gpu.total:,} bytes are free on {device}")
+    message = " ".join(text.split())
+    return f"no room for the model on {device}: {'; '.join((*facts, message))}"
 
 
 @lru_cache(maxsize=64)

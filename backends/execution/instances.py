@@ -15,10 +15,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from tensorgate.backends.execution.device import cuda_devices
-from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource, RequestBackend
+from tensorgate.gateway.contract.canonical import ModelView
+from tensorgate.gateway.contract.errors import ModelFailed
 
 EVERY_GPU: Final = "cuda:*"
 EVERYWHERE: Final = "all"
@@ -26,7 +28,7 @@ EVERYWHERE: Final = "all"
 
 def load_instances(
     kind: BackendKind, source: ModelSource, placement: Sequence[str], copies: int, undo: contextlib.ExitStack
-) -> list[Any]:
+) -> list[Backend | RequestBackend]:
     """Load `copies` on each device of the placement; devices alternate. `undo` closes what was loaded before a failure.
 
     Which devices are all, the backend says: the first copy is loaded wherever it likes best. Copies share the threads
@@ -37,7 +39,7 @@ def load_instances(
             "memory_limit_bytes: this backend takes memory from one pool for the whole process, and cannot limit a "
             "model's own; take the key out, or serve the model as ONNX or in a gateway of its own"
         )
-    backends: list[Any] = []
+    backends: list[Backend | RequestBackend] = []
     devices = list(placement)
     many = copies * (max(1, cuda_devices()) if devices[0] in (EVERYWHERE, EVERY_GPU) else len(devices))
     source = replace(source, threads=max(1, source.threads // many) if source.threads else 0)
@@ -48,7 +50,7 @@ def load_instances(
 
     if devices == [EVERYWHERE]:
         load("auto")
-        first: str = backends[0].device.name
+        first = backends[0].device.name
         devices = [first, *(gpu for gpu in _gpus() if gpu != first)] if first != "cpu" else [first]
     elif devices == [EVERY_GPU]:
         devices = _gpus()
@@ -60,6 +62,15 @@ def load_instances(
     for device in (devices * copies)[len(backends) :]:
         load(device)
     return backends
+
+
+def check_free_instance(callers: Sequence[ModelView], view: ModelView) -> None:
+    """Raises ModelFailed if all instances of a model are among the `callers` that wait for the request it is to get."""
+    room = view.configuration.get("in_flight") or view.instances
+    if [caller.handle for caller in callers].count(view.handle) >= room:
+        raise ModelFailed(
+            f"model '{view.name}' is asked by itself while all its instances ({room}) wait for the answer"
+        )
 
 
 def _gpus() -> list[str]:

@@ -45,7 +45,7 @@ ANY: Final = "*"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Padded:
-    """A batch that something was added to: its requests as they cross to the device, with one more for the rows that
+    """A batch that something was added to: its requests as they go to the device, with one more for the rows that
     were added. `rows` are its own, `total` all; None: it has no batch dimension.
     """
 
@@ -183,7 +183,7 @@ def _varying(spec: TensorSpec) -> tuple[int, ...]:
 
 
 def _axes(spec: TensorSpec, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """Of any rank, those that are wanted must be said."""
+    """The axes along which an input is ragged. Raises ValueError for one that does not vary, and for none."""
     for axis in wanted:
         if spec.shape is not None and (axis >= len(spec.shape) or spec.shape[axis] != -1):
             raise ValueError(f"ragged: '{spec.name}' has shape {list(spec.shape)}, which does not vary along {axis}")

@@ -4,9 +4,9 @@
     |        '-------- computing, on the device ------------------'         |
     '-- requests' rows onto the device                        what they asked for back to the host
 
-Two crossings per batch, no more: the rows go in at once, and only outputs that somebody in the batch asked for come
-out, or their best classes where nothing else is wanted of them; see crossing for how, and for how two batches are on
-their way through one instance. On the host nothing crosses: a batch of one is neither joined nor split, and its arrays
+Two transfers per batch, no more: the rows go in at once, and only outputs that somebody in the batch asked for come
+out, or their best classes where nothing else is wanted of them; transfer.py has how, and how two batches are on their
+way through one instance. On the host nothing is transferred: a batch of one is neither joined nor split, and its arrays
 pass through as they are.
 
 Who asks for its outputs `on_device` gets them there, to be another model's inputs: complete, so that whoever is next
@@ -51,14 +51,13 @@ from tensorgate.gateway.contract.backend import (
     BackendKind,
     ModelSource,
     RequestBackend,
-    SignatureBackend,
 )
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, TopK
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.execution import Computation, Observe, Traffic
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.shortcuts import is_taken
-from tensorgate.gateway.contract.tensor import NOTHING, Array, Signature, Tensors, common_rows
+from tensorgate.gateway.contract.tensor import NOTHING, Array, Tensors, common_rows
 
 
 def load(
@@ -84,15 +83,15 @@ def load(
             fuse(preprocess, inputs),
             fuse(postprocess, {each.name: each for each in first.outputs}),
         )
-        signatures: Mapping[str, Signature] = getattr(first, "signatures", NOTHING)
+        signatures = first.signatures
         if signatures and (preprocess or postprocess):
             # What comes before and after the default function makes it another, and knows nothing of the rest.
             signatures = NOTHING
             for backend in backends:
-                cast("SignatureBackend", backend).signatures = signatures
+                backend.signatures = signatures
         further = [spec.name for each in signatures.values() for spec in each.outputs.values()]
         # The scheduler takes the last first: instances alternate, so that they share what runs at the same time.
-        executor = RequestPipeline if hasattr(first, "infer_each") else Pipeline
+        executor = RequestPipeline if isinstance(first, RequestBackend) else Pipeline
         if executor is RequestPipeline and (preprocess or postprocess):
             raise ValueError(NO_OPERATORS)
         if executor is RequestPipeline and padding != NO_PADDING:
@@ -104,7 +103,7 @@ def load(
             for backend in backends
         )
         undo.pop_all()
-    crossed = [cast("Device", backend.device).traffic for backend in backends]
+    transferred = [cast("Device", backend.device).traffic for backend in backends]
     return Computation(
         executors,
         tuple(inputs.values()),
@@ -114,19 +113,19 @@ def load(
         first.platform,
         cast("Device", first.device).name,
         signatures,
-        any_shape=getattr(first, "any_shape", False) and not preprocess,
-        sees_requests=getattr(first, "sees_requests", False),
-        is_ready=getattr(first, "is_ready", lambda: True),
+        any_shape=first.any_shape and not preprocess,
+        sees_requests=first.sees_requests,
+        is_ready=first.is_ready,
         pure=first.inline,
-        traffic=lambda: sum([each.read() for each in crossed], Traffic()),
+        traffic=lambda: sum([each.read() for each in transferred], Traffic()),
         devices=tuple(each.device for each in executors),
         instances=len(backends),
         ragged=padder.axes if padder else NOTHING,
-        parts=getattr(first, "parts", ()),
+        parts=first.parts,
     )
 
 
-class Results(NamedTuple):
+class BatchResults(NamedTuple):
     """What the batch's callers asked for, on the device: all of it as `tensors`; `packed` has those of `names` that
     somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory.
     """
@@ -158,7 +157,7 @@ class Pipeline:
     ) -> None:
         self._backend = cast("Backend", backend)
         self._owner = owner
-        self._device: Device = backend.device
+        self._device = cast("Device", backend.device)
         self._transfer: Transfer = transfer_of(self._device)
         self._preprocess = preprocess
         self._postprocess = postprocess
@@ -173,11 +172,11 @@ class Pipeline:
         self._joined = is_bare and is_taken("joined_runs")
         self.runs_on = backend.runs_on
         # Waiting for a GPU is no work for the event loop, nor is an op whose time one cannot tell from its shapes.
-        steady = all(getattr(op, "steady", True) for op in (*preprocess, *postprocess))
+        steady = all(op.steady for op in (*preprocess, *postprocess))
         self.inline = backend.inline and self._device.xp is np and steady
         self.decoupled = backend.decoupled
         self.merges = backend.merges and not backend.decoupled
-        self.turn = None if self._device.xp is np else self._device
+        self.device_lock_key: object | None = None if self._device.xp is np else self._device
 
     @property
     def device(self) -> str:
@@ -185,7 +184,6 @@ class Pipeline:
         return self._device.name
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
-        """See Executor."""
         if self._padder is not None:
             self._padded = self._padder.pad(requests)
         if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
@@ -216,7 +214,7 @@ class Pipeline:
         return (InferResponse(outputs),)
 
     def _run_together(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
-        """The same of several that want all outputs: their rows are joined and, when somebody looks, split."""
+        """The short way of several requests that want all outputs: rows are joined, and split when they are read."""
         begun = time.perf_counter()
         try:
             sizes, tensors = sizes_of(requests), join_rows(requests)
@@ -317,8 +315,8 @@ class Pipeline:
         self._transfer.lap("preprocess")
         return tensors
 
-    def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> Results:
-        """Of what the model gave, what somebody asked for, ready to leave the device."""
+    def _results(self, raw: Tensors, wanted: tuple[str, ...], requests: Sequence[InferRequest]) -> BatchResults:
+        """The outputs that somebody asked for, ready to leave the device."""
         if self._postprocess:
             raw = {name: self._device.put(array) for name, array in raw.items()}  # a class may give NumPy's on a GPU
         for op in self._postprocess:
@@ -340,9 +338,9 @@ class Pipeline:
         ]
         packed = self._transfer.pack(leaving)
         self._transfer.lap("postprocess")
-        return Results(tensors, names, best, packed, placed)
+        return BatchResults(tensors, names, best, packed, placed)
 
-    def _outcomes(self, results: Results, requests: Sequence[InferRequest]) -> Sequence[Outcome]:
+    def _outcomes(self, results: BatchResults, requests: Sequence[InferRequest]) -> Sequence[Outcome]:
         """Everybody's own rows, on the host or where they are wanted."""
         arrays = iter(self._transfer.fetch(results.packed))
         outputs = dict(zip(results.names, arrays, strict=False))
@@ -386,9 +384,9 @@ class Pipeline:
 class RequestPipeline(Pipeline):
     """The executor over a backend that takes requests as they are: nothing is joined, nothing split."""
 
-    def __init__(self, backend: RequestBackend, *others: Any) -> None:
+    def __init__(self, backend: Backend | RequestBackend, *others: Any) -> None:
         super().__init__(backend, *others)
-        self._alone: Any = getattr(backend, "infer_alone", None)
+        self._alone: Any = cast("RequestBackend", backend).infer_alone
         if self._alone is not None and not self.decoupled:
             self.arun_alone = self._arun_alone
 
@@ -415,8 +413,8 @@ class RequestPipeline(Pipeline):
         return [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
 
     def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
-        """Of what the model gave, what was asked for, in the model's order; such a model may leave some out. The best
-        classes of outputs, or outputs put where their caller wants them, if that was asked for.
+        """The outputs that were asked for, in the model's order; such a model may leave some out. Best classes, or
+        outputs in their caller's memory, if that was asked for.
         """
         if isinstance(outcome, GatewayError):
             return outcome
@@ -456,7 +454,7 @@ def _next(steps: Iterator[Tensors], model: str) -> Tensors | None:
 
 
 async def _anext(steps: AsyncIterator[Tensors], model: str) -> Tensors | None:
-    """The same of a model on the event loop."""
+    """`_next` for a model on the event loop."""
     try:
         return await anext(steps)
     except StopAsyncIteration:

@@ -53,8 +53,8 @@ class Rows(Sequence[Outcome]):
 
 
 def asked_for(given: Tensors, wanted: tuple[str, ...]) -> Tensors:
-    """Of all that a model gave, what it was asked for, in that order: whichever way a batch takes, it passes here.
-    Raises ModelFailed where something is missing.
+    """The outputs that were asked for out of those that a model gave, in that order. Every batch passes here. Raises
+    ModelFailed where one is missing.
     """
     if (*given,) == wanted:
         return given
@@ -155,7 +155,7 @@ def wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
 
 
 def all_rows(requests: Sequence[InferRequest]) -> int | None:
-    """Of a batch; None for a request that cannot be batched."""
+    """The rows of a batch; None for a request that cannot be batched."""
     total = 0
     for request in requests:
         rows = common_rows(request.inputs)

@@ -15,6 +15,7 @@ from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
 
 Specs = Mapping[str, TensorSpec]
+DEFAULT_MAX_BATCH_SIZE: Final = 4
 NO_OPERATORS: Final = "this backend takes requests as they are: preprocess and postprocess have no place here"
 
 
@@ -37,6 +38,35 @@ def make_ops(kinds: Mapping[str, OpKind], steps: Sequence[Any], key: str) -> lis
         except (ValueError, ImportError, OSError) as error:
             raise Misfit((key, index), str(error)) from None
     return ops
+
+
+def max_batch_size(source: ModelSource, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> int:
+    """The wanted size, or what "auto" is for this file. Raises ValueError where the file cannot have the wanted one.
+
+    A model can batch if the first dimension of every input and output varies. A tensor of unknown rank shows nothing:
+    it does not forbid a batch size that is asked for, and does not suggest one. Source: Triton's completion of ONNX and
+    TensorFlow models.
+    """
+    specs = (*inputs, *outputs)
+    if source.max_batch_size == "auto":
+        return DEFAULT_MAX_BATCH_SIZE if all(spec.shape and spec.shape[0] < 0 for spec in specs) else 0
+    fixed = [spec for spec in specs if spec.shape is not None and spec.shape[:1] != (-1,)]
+    if source.max_batch_size and fixed:
+        if not (source.inputs and source.outputs):
+            raise ValueError(
+                f"autofill failed for model '{source.name}': model does not support batching while non-zero "
+                f"max_batch_size is specified (tensor '{fixed[0].name}' has shape {_shape_text(fixed[0])} in its file)"
+            )
+        raise ValueError(
+            f"model '{source.name}', tensor '{fixed[0].name}': for the model to support batching the shape should have "
+            f"at least 1 dimension and the first dimension must be -1; but shape expected by the model is "
+            f"{_shape_text(fixed[0])}"
+        )
+    return source.max_batch_size
+
+
+def _shape_text(spec: TensorSpec) -> str:
+    return str(list(spec.shape or ())).replace(" ", "")
 
 
 def with_rows(source: ModelSource, max_batch_size: int) -> ModelSource:
@@ -109,8 +139,7 @@ def through(ops: Sequence[Op], key: str, specs: Specs, batched: bool) -> Specs:
 
 def _keeps_rows(op: Op, before: Specs, after: Specs) -> None:
     """Rows of several callers share a batch: an operator must leave each where it is, and to itself."""
-    along = getattr(op, "along", None)
-    found = along(before) if along is not None else None
+    found = op.along(before)
     if found is not None and found[1] == 0:
         raise ValueError(f"axis 0 of '{found[0]}' is the batch dimension, whose rows may be different callers'")
     if all(spec.shape is None or spec.shape[:1] == (-1,) for spec in before.values()):
@@ -120,7 +149,7 @@ def _keeps_rows(op: Op, before: Specs, after: Specs) -> None:
 
 
 def _fits(key: tuple[str | int, ...], what: str, given: TensorSpec, wanted: TensorSpec) -> None:
-    """Raises Misfit unless both ends of a joint agree."""
+    """Raises Misfit unless both ends of an edge agree."""
     difference = disagreement(given, wanted)
     if given.dtype != wanted.dtype and BYTES not in (given.dtype, wanted.dtype):
         difference += f"; a cast {'in postprocess' if key[0] == 'outputs' else 'in preprocess'} would change it"
@@ -129,7 +158,7 @@ def _fits(key: tuple[str | int, ...], what: str, given: TensorSpec, wanted: Tens
 
 
 def disagreement(given: TensorSpec, wanted: TensorSpec) -> str:
-    """Empty if both ends of a joint agree in dtype, rank, and every dimension that neither leaves open."""
+    """Empty if both ends of an edge agree in dtype, rank, and every dimension that neither leaves open."""
     if given.dtype != wanted.dtype:
         return f"is {given.datatype} at one end and {wanted.datatype} at the other"
     if given.shape is None or wanted.shape is None:
@@ -141,5 +170,5 @@ def disagreement(given: TensorSpec, wanted: TensorSpec) -> str:
 
 
 def listed(specs: Specs) -> str:
-    """Their names, in texts."""
+    """The names of tensors, for an error's text."""
     return ", ".join(f"'{name}'" for name in specs) or "nothing"

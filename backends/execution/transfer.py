@@ -1,6 +1,6 @@
 """The way of a batch onto its device and back, as one executor goes it.
 
-On the host there is nothing to cross: rows of several requests are joined, and that is all. To a GPU each batch makes
+On the host nothing is transferred: rows of several requests are joined, and that is all. To a GPU each batch makes
 exactly two copies, whatever the number of its requests, inputs and outputs:
 
     requests' rows --> pinned memory --(one copy)--> device memory: the inputs are views of it
@@ -23,23 +23,32 @@ same *stream*, trusting that work there runs in order. Therefore device memory f
 copy stream, which is idle until the batch is over; memory made while computing belongs to the compute stream; and what
 a copy under way still reads or writes is held until the batch's last event. Pinned memory has no streams at all: it is
 held in the same way, or by the answers that are views of it.
+
+Tensors that share a copy lie one behind another, each where the kernels of any library may begin to read:
+
+    |x: 64 x 3 x 224 x 224 float32      |..|mask: 64 int8|..........|ids: 64 x 16 int64 |
+    0                            offset, a multiple of 256        offset              nbytes
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from tensorgate.backends.execution.device import CudaDevice, Device
-from tensorgate.backends.execution.layout import Layout, size_class
 from tensorgate.backends.execution.rows import join_rows
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.execution import Observe
 from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, Tensors
+
+ALIGNMENT: Final = 256
+"""That of CUDA's own allocations."""
+_MIN_SIZE_CLASS: Final = 4096
 
 
 class Transfer(Protocol):
@@ -125,13 +134,51 @@ class HostTransfer:
         self._begun = now
 
     def finish(self) -> None:
-        pass  # it is
+        pass  # on the host, every step is finished when it returns
 
     def pack(self, arrays: Sequence[Array]) -> Any:
         return arrays
 
     def fetch(self, packed: Any) -> list[Array]:
         return [self._device.get(array) for array in packed]
+
+
+class Piece(NamedTuple):
+    """One tensor's place: its elements lie in C order."""
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+class Layout:
+    """Tensors one behind another."""
+
+    def __init__(self, tensors: Iterable[tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
+        self.pieces: list[Piece] = []
+        self.nbytes = 0
+        for dtype, shape in tensors:
+            piece = Piece(-(-self.nbytes // ALIGNMENT) * ALIGNMENT, dtype, shape)
+            self.pieces.append(piece)
+            self.nbytes = piece.offset + piece.nbytes
+
+    def views(self, memory: Array) -> list[Array]:
+        """The tensors in host memory, an array of bytes; each keeps all of it alive."""
+        return [np.ndarray(shape, dtype, memory, offset) for offset, dtype, shape in self.pieces]
+
+
+def size_class(nbytes: int) -> int:
+    """A size that is at most a quarter larger, four for each power of two: pools of memory keep what they ever gave
+    by its size, and batches come in any.
+    """
+    if nbytes <= _MIN_SIZE_CLASS:
+        return _MIN_SIZE_CLASS
+    step = 1 << (nbytes - 1).bit_length() - 3
+    return -(-nbytes // step) * step
 
 
 class Packed:
@@ -208,7 +255,7 @@ class CudaTransfer:
 
     def finish(self) -> None:
         self._computed.synchronize()
-        self._tell_times(self._computed)
+        self._report_times(self._computed)
         self._stages.clear()
 
     def pack(self, arrays: Sequence[Array]) -> Packed:
@@ -241,7 +288,7 @@ class CudaTransfer:
         self._left.synchronize()
         self._under_way = False
         self._leaving = []
-        self._tell_times(self._left)
+        self._report_times(self._left)
         arrays = packed.arrays
         for number, view in zip(packed.away, packed.layout.views(memory), strict=True):
             arrays[number] = view
@@ -285,7 +332,7 @@ class CudaTransfer:
         self._coming, self._leaving, self._incoming = [], [], {}
         self._observe = _ignore  # it knows its batch
 
-    def _tell_times(self, end: Any) -> None:
+    def _report_times(self, end: Any) -> None:
         """The stages by the device's clock. To the first belongs the way in, to the last all until `end`."""
         elapsed, stages = self._cuda.get_elapsed_time, self._stages
         laps = [*self._laps[: len(stages)], end]
@@ -327,7 +374,7 @@ def _fill(view: Array, arrays: Sequence[Array]) -> None:
 
 
 def _ignore(stage: str, seconds: float) -> None:
-    """Nobody watches yet."""
+    """No batch is under way: there is nobody to report to."""
 
 
 def transfer_of(device: Device) -> Transfer:

@@ -1,6 +1,6 @@
 """ONNX models by ONNX Runtime: on the host with its CPU provider, on a GPU with its CUDA provider.
 
-On a GPU, inputs and outputs are CuPy arrays, see onnx_cuda: nothing crosses to the host between preprocessing,
+On a GPU, inputs and outputs are CuPy arrays, see cuda.py: nothing goes to the host between preprocessing,
 inference and postprocessing. Strings cannot be bound, so a model that has any runs through `session.run`.
 """
 
@@ -17,18 +17,17 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.execution.completion import max_batch_size
 from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
 from tensorgate.backends.execution.failures import failure_of, is_shortage
-from tensorgate.backends.execution.memory import no_room
+from tensorgate.backends.execution.gpu import no_room
+from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.onnx.binding import Bindings
 from tensorgate.backends.onnx.cuda import BF16_ELEMENT_TYPE, CudaSession
-from tensorgate.backends.onnx.description import describe
+from tensorgate.backends.onnx.description import ScalarVectors, describe
 from tensorgate.backends.onnx.failures import is_about_inputs, plain
 from tensorgate.backends.onnx.file import MODEL_FILE, model_file, unknown_ranks
 from tensorgate.backends.onnx.providers import CudaOptions, name_of, provider_options, refuse_fallback
-from tensorgate.backends.onnx.vectors import Vectors
-from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed
 from tensorgate.gateway.contract.shortcuts import is_taken
@@ -87,13 +86,11 @@ class OnnxOptions(CudaOptions):
     )
 
 
-class OnnxBackend:
+class OnnxBackend(Backend):
     """One session. Raises ValueError where the file, the device or the installation is not what was asked for."""
 
-    runs_on: Literal["thread", "loop"] = "thread"
+    device: Device
     inline = True
-    decoupled = False
-    merges = True
     platform = "onnxruntime_onnx"
 
     def __init__(self, source: ModelSource) -> None:
@@ -156,7 +153,7 @@ class OnnxBackend:
         if isinstance(self.device, CudaDevice) and "BYTES" not in datatypes:
             dtypes = {theirs: DTYPES[ours] for theirs, ours in _DATATYPES.items()}
             graphs: bool = options.cuda_graph
-            return self._told_of(
+            return self._with_public_errors(
                 CudaSession(self._session, self.device, self._ort.RunOptions, dtypes, graphs=graphs).run
             )
         if "BF16" in datatypes:
@@ -170,7 +167,7 @@ class OnnxBackend:
 
     def _show_vectors(self, source: ModelSource) -> None:
         """What is declared is declared as callers see it already."""
-        vectors, infer = Vectors(self.max_batch_size), self._infer
+        vectors, infer = ScalarVectors(self.max_batch_size), self._infer
         self.inputs = self.inputs if source.inputs else vectors.shown(self.inputs)
         self.outputs = self.outputs if source.outputs else vectors.shown(self.outputs)
         if vectors:
@@ -188,10 +185,10 @@ class OnnxBackend:
         try:
             results: list[Any] = self._session.run(outputs, feed, self._run_options)
         except Exception as error:
-            raise self._told(error) from error
+            raise self._public_error(error) from error
         return results
 
-    def _told(self, error: Exception) -> Exception:
+    def _public_error(self, error: Exception) -> Exception:
         """A runtime's objection to its inputs is the caller's fault, anything else the model's."""
         text = plain(str(error))
         state = self._ort.capi.onnxruntime_pybind11_state
@@ -210,12 +207,12 @@ class OnnxBackend:
         results = self._run(outputs, feed)
         return {name: self.device.put(_bytes(array)) for name, array in zip(outputs, results, strict=True)}
 
-    def _told_of(self, run: Infer) -> Infer:
+    def _with_public_errors(self, run: Infer) -> Infer:
         def infer(tensors: Tensors, outputs: Sequence[str]) -> Tensors:
             try:
                 return run(tensors, outputs)
             except Exception as error:
-                raise self._told(error) from error
+                raise self._public_error(error) from error
 
         return infer
 
@@ -227,7 +224,7 @@ class OnnxBackend:
         try:
             results = self._session.run_with_ort_values(list(outputs), feed, self._run_options)
         except Exception as error:
-            raise self._told(error) from error
+            raise self._public_error(error) from error
         return {name: self.device.put(_from_ort_value(value)) for name, value in zip(outputs, results, strict=True)}
 
     def _ort_value(self, array: Array) -> Any:

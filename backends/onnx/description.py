@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.backends.execution.completion import max_batch_size
+from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.onnx.file import GraphTensor, TooLong, model_file, read_graph
-from tensorgate.backends.onnx.vectors import Vectors
 from tensorgate.gateway.contract.backend import Described, ModelSource
-from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
+from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 _ELEMENTS: Final[Mapping[int, str]] = {
     1: "FP32",
@@ -48,7 +47,7 @@ def describe(source: ModelSource) -> Described | None:
     declared = {spec.name for spec in source.inputs}
     inputs += tuple(replace(spec, optional=True) for spec in _specs(graph.defaults) if spec.name in declared)
     if options.scalars_as_vectors:
-        vectors = Vectors(batch)
+        vectors = ScalarVectors(batch)
         inputs = inputs if source.inputs else vectors.shown(inputs)
         outputs = outputs if source.outputs else vectors.shown(outputs)
     return Described(inputs, outputs, batch)
@@ -63,3 +62,38 @@ def _dtype(tensor: GraphTensor) -> np.dtype[Any]:
         kind = f"of ONNX's type {tensor.element}" if tensor.element else "no tensor"
         raise ValueError(f"'{tensor.name}' is {kind}, which no dialect can carry")
     return DTYPES[_ELEMENTS[tensor.element]]
+
+
+class ScalarVectors:
+    """Scalars, one per row where the model batches, that callers see as vectors of one: [] as [1], [-1] as [-1, 1].
+
+    Source: Triton's completion of ONNX models.
+    """
+
+    def __init__(self, max_batch_size: int) -> None:
+        self._rank = 1 if max_batch_size else 0
+        self._names: set[str] = set()
+
+    def shown(self, specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        """The specifications as callers see them; those that differ are remembered."""
+        self._names |= {spec.name for spec in specs if self._is_scalar(spec)}
+        return tuple(replace(spec, shape=(*(spec.shape or ()), 1)) if self._is_scalar(spec) else spec for spec in specs)
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def to_model(self, tensors: Tensors) -> Tensors:
+        """The callers' tensors in the model's shapes."""
+        return {
+            name: array.reshape(array.shape[: self._rank]) if name in self._names else array
+            for name, array in tensors.items()
+        }
+
+    def from_model(self, tensors: Tensors) -> Tensors:
+        """The model's tensors in the callers' shapes."""
+        return {
+            name: array.reshape((*array.shape, 1)) if name in self._names else array for name, array in tensors.items()
+        }
+
+    def _is_scalar(self, spec: TensorSpec) -> bool:
+        return spec.shape is not None and len(spec.shape) == self._rank

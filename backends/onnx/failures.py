@@ -19,7 +19,7 @@ _ENFORCED: Final = re.compile(r"/\S+\.(?:h|cc|cpp|hpp|cuh?):\d+ (?:(?!Status Mes
 """A condition that has words for people behind it."""
 _PLACE: Final = re.compile(r"/\S+\.(?:h|cc|cpp|hpp|cuh?):\d+ " + _SIGNATURE)
 _SHORT_PLACE: Final = re.compile(r"(?<![\w/])\w+\.(?:h|cc|cpp|hpp|cuh?):\d+ (?:\w+ )?")
-"""The same from elsewhere: matmul_helper.h:59 Compute"""
+"""A place without its folder: matmul_helper.h:59 Compute"""
 _PATH: Final = re.compile(r"/onnxruntime_src/\S*")
 _ABOUT_INPUTS: Final = re.compile(
     r"broadcast|dimension|\bdims?\b|num_dims|\brank\b|\branks\b|shape|\bax[ei]s\b|\bsizes?\b|\blength\b|channels"
@@ -43,7 +43,7 @@ def plain(text: str) -> str:
 
 def is_about_inputs(text: str) -> bool:
     """Whether a failed run, in `plain` text, was caused by what the inputs are, and by no device."""
-    said = _BEGINNING.sub("", text)  # names of nodes are the model's
-    if is_of_a_device(text) or _ABOUT_THE_FILE.search(said):
+    message = _BEGINNING.sub("", text)  # names of nodes are the model's
+    if is_of_a_device(text) or _ABOUT_THE_FILE.search(message):
         return False
-    return _ABOUT_INPUTS.search(said) is not None
+    return _ABOUT_INPUTS.search(message) is not None

@@ -75,12 +75,12 @@ def read_graph(path: Path, fields: int | None = _MAX_FIELDS) -> Graph:
         raise ValueError(f"{path} is empty, and no ONNX file")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
-            return _Reader(data, fields).graph()
+            return _GraphReader(data, fields).graph()
         except (IndexError, UnicodeDecodeError):
             raise ValueError(f"{path} is cut short, or no ONNX file") from None
 
 
-class _Reader:
+class _GraphReader:
     """One walk through one file."""
 
     def __init__(self, data: mmap.mmap, fields: int | None) -> None:

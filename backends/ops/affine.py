@@ -20,8 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.backends.ops import affine_cuda
-from tensorgate.backends.ops.base import here, one, present
+from tensorgate.backends.ops.checks import here, one, present
 from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
 DType = np.dtype[Any]
@@ -185,7 +186,7 @@ def blocks(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[slice, ...]]
             yield (*(slice(each, each + 1) for each in front), slice(start, start + step), *rest)
 
 
-class AffineOp:
+class AffineOp(Op):
     """Base of operators that are an Affine on one tensor."""
 
     def __init__(self, tensor: str) -> None:
@@ -194,10 +195,6 @@ class AffineOp:
 
     def affine(self, dtype: DType, rank: int) -> Affine:
         """What it does to a tensor of this dtype and number of axes, of which its `specs` has approved."""
-        raise NotImplementedError
-
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        """See Op."""
         raise NotImplementedError
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:

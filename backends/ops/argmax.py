@@ -11,10 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import axis_in, dense, numeric, one_axis, put, replaced
+from tensorgate.backends.ops.checks import axis_in, dense, numeric, one, one_axis, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
@@ -34,7 +33,7 @@ class ArgmaxOptions(Options):
     keep_input: bool = Field(False, description="Whether the tensor itself stays, too.")
 
 
-class Argmax:
+class Argmax(Op):
     """Numbers [..., n, ...] -> indices [..., ...], or [..., 1, ...], on the same device."""
 
     def __init__(self, options: ArgmaxOptions) -> None:

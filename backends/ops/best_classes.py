@@ -104,7 +104,7 @@ def _sorted_best(keys: Array, n: int, xp: Any) -> Array:
 
 
 def _few_best(keys: Array, n: int, xp: Any) -> Array:
-    """The same without sorting what is not among the best: every key below the n-th smallest, and of those equal to it
+    """The best without sorting the others: every key below the n-th smallest, and of those equal to it
     the first, as many as are missing.
     """
     last = xp.partition(keys, n - 1, axis=1)[:, n - 1 : n]

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from tensorgate.backends.ops.affine import Affine, AffineOp
-from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import one
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, TensorSpec

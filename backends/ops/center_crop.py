@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.base import present
+from tensorgate.backends.ops.checks import present
 from tensorgate.backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
@@ -32,7 +32,7 @@ class CenterCropOptions(Options):
     layout: Layout = LAYOUT
 
 
-class CenterCrop:
+class CenterCrop(Op):
     """Images -> images of one size, on the same device; those of different sizes become one array."""
 
     ragged = "takes"

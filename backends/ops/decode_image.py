@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field
 
 from tensorgate.backends.ops import image_files
-from tensorgate.backends.ops.base import here, one, present, renamed
+from tensorgate.backends.ops.checks import here, one, present, renamed
 from tensorgate.backends.ops.image_files import Header, Mode
 from tensorgate.backends.ops.images import is_ragged, joined, spread
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, TensorSpec
 
@@ -52,7 +52,7 @@ class DecodeImageOptions(Options):
     )
 
 
-class DecodeImage:
+class DecodeImage(Op):
     """BYTES on the host -> pixels on the device. What cannot be read is InvalidArgument, which names its row."""
 
     ragged = "makes"

@@ -12,11 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import dense, put
+from tensorgate.backends.ops.checks import dense, one, put, renamed
 from tensorgate.backends.ops.per_axis import PerAxis
 from tensorgate.backends.ops.quantize import LinearOptions, check_zeros
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 
@@ -30,7 +29,7 @@ class DequantizeOptions(LinearOptions):
     datatype: Literal["FP32", "FP16"] = Field("FP32", description="Datatype of the numbers.")
 
 
-class Dequantize:
+class Dequantize(Op):
     """INT8, UINT8, INT16, UINT16 or INT32 of any shape -> FP32 or FP16 of the same shape, on the same device."""
 
     def __init__(self, options: DequantizeOptions) -> None:

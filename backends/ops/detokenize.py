@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import dense, integral, on_host, put, replaced
-from tensorgate.backends.ops.tokenizer_file import open_tokenizer
+from tensorgate.backends.ops.checks import dense, integral, on_host, one, put, replaced
+from tensorgate.backends.ops.tokenize import open_tokenizer
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.files import Existing, FileRef
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, Tensors, TensorSpec
 
@@ -31,7 +30,7 @@ class DetokenizeOptions(Options):
     skip_special_tokens: bool = Field(True, description="Whether tokens such as [CLS] and [PAD] are left out.")
 
 
-class Detokenize:
+class Detokenize(Op):
     """A number that is no token's is refused, as are negative ones."""
 
     def __init__(self, options: DetokenizeOptions) -> None:

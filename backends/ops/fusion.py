@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tensorgate.backends.ops.affine import Affine, AffineOp, Pass
-from tensorgate.backends.ops.base import name_of, present
+from tensorgate.backends.ops.checks import name_of, present
 from tensorgate.backends.ops.images import SameSize
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
@@ -19,7 +19,7 @@ from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 Specs = Mapping[str, TensorSpec]
 
 
-class Fused:
+class Fused(Op):
     """Several steps on one tensor, as one."""
 
     def __init__(self, parts: Sequence[AffineOp], step: Affine) -> None:
@@ -38,8 +38,8 @@ class Fused:
 
 
 def fuse(ops: Iterable[Op], specs: Specs) -> tuple[Op, ...]:
-    """The same steps in fewer passes, with the checks that they need; `specs` are those before the first, of which all
-    of them have approved.
+    """Steps in as few passes as give the same results, with the checks that they need. `specs` are those before the
+    first step, and all steps can work on them.
     """
     return tuple(_joined(_checked(ops, specs), specs))
 
@@ -95,7 +95,7 @@ def _checked(ops: Iterable[Op], specs: Specs) -> Iterable[Op]:
     """A check before each step that gets images which may differ in size, unless it takes such."""
     ragged: set[str] = set()
     for op in ops:
-        kind = getattr(op, "ragged", "")
+        kind = op.ragged
         if not kind:
             touched = sorted(name for name in ragged if _touches(op, specs, name))
             if touched:
@@ -103,7 +103,7 @@ def _checked(ops: Iterable[Op], specs: Specs) -> Iterable[Op]:
                 ragged.difference_update(touched)
         specs = op.specs(specs)
         ragged &= specs.keys()
-        tensor = getattr(op, "tensor", "")
+        tensor = op.tensor
         if kind == "makes" or (kind and tensor in ragged):
             ragged.discard(tensor)
             if _may_differ(specs[tensor]):

@@ -17,8 +17,9 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
+from tensorgate.backends.ops.checks import one
 from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import BYTES, Array, TensorSpec
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(_MAX_THREADS, len(os.sched_getaffinity(0))), thread_name_prefix="images")
 
 
-class SameSize:
+class SameSize(Op):
     """A check before a step that takes no images of different sizes. `step` is its name, "" for the model itself."""
 
     def __init__(self, names: Iterable[str], step: str) -> None:

@@ -1,4 +1,4 @@
-"""Of boxes that overlap, the one with the best score: non-maximum suppression, image by image.
+"""Keep the box with the best score of those that overlap: non-maximum suppression, image by image.
 
 In each image the best candidate is taken, those that overlap it by more than `iou_threshold` are dropped, and so on.
 Of equal scores the lower index goes first. A candidate is a box, or a box and a class where the scores have classes.
@@ -20,11 +20,10 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
 from tensorgate.backends.ops.best_classes import best_indices
-from tensorgate.backends.ops.checks import dense, floating, integral, put, replaced
+from tensorgate.backends.ops.checks import dense, floating, integral, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Array, Tensors, TensorSpec
 
@@ -87,7 +86,7 @@ class NmsOptions(Options):
         return self
 
 
-class Nms:
+class Nms(Op):
     """Results on the same device; boxes and scores keep their dtype."""
 
     def __init__(self, options: NmsOptions) -> None:
@@ -117,12 +116,12 @@ class Nms:
         return replaced("nms", specs, self._old, self._made(boxes, scores, rank == 3 or options.classes is not None))
 
     def _made(self, boxes: TensorSpec, scores: TensorSpec, classes: bool) -> list[TensorSpec]:
-        rows, most, int32 = _shape(boxes)[0], self._options.max_output, DTYPES["INT32"]
+        rows, kept, int32 = _shape(boxes)[0], self._options.max_output, DTYPES["INT32"]
         made = {
-            "boxes": (boxes.dtype, (rows, most, 4)),
-            "scores": (scores.dtype, (rows, most)),
-            "classes": (int32, (rows, most)),
-            "indices": (int32, (rows, most)),
+            "boxes": (boxes.dtype, (rows, kept, 4)),
+            "scores": (scores.dtype, (rows, kept)),
+            "classes": (int32, (rows, kept)),
+            "indices": (int32, (rows, kept)),
             "counts": (int32, (rows,)),
         }
         if not classes:
@@ -169,21 +168,21 @@ class Nms:
 
     def _candidates(self, scores: Array, xp: Any) -> tuple[Array, Array]:
         """[N, K] -> where the best are, best first, and which of these count: both [N, M]."""
-        least = self._options.score_threshold
-        counts = scores > scores.dtype.type(least) if least is not None else ~xp.isnan(scores)
-        most = min(self._options.max_candidates, scores.shape[1])
+        min_score = self._options.score_threshold
+        counts = scores > scores.dtype.type(min_score) if min_score is not None else ~xp.isnan(scores)
+        count = min(self._options.max_candidates, scores.shape[1])
         if xp is np and counts.size:  # on a GPU this would wait for it
-            most = min(most, int(counts.sum(axis=1).max()))
-        order = best_indices(xp.where(counts, scores, scores.dtype.type(np.nan)), most, xp)
+            count = min(count, int(counts.sum(axis=1).max()))
+        order = best_indices(xp.where(counts, scores, scores.dtype.type(np.nan)), count, xp)
         return order, xp.take_along_axis(counts, order, axis=1)
 
     def _select(self, boxes: Array, classes: Array | None, valid: Array, xp: Any) -> tuple[Array, Array]:
         """Sorted candidates [N, M, 4] -> which are kept, in order, and how far that goes: both [N, max_output]."""
-        batch, most = valid.shape
+        batch, candidates = valid.shape
         picks = xp.zeros((batch, self._options.max_output), np.int64)
         taken = xp.zeros((batch, self._options.max_output), bool)
-        step = max(1, _PAIRS // max(1, most * most))
-        for start in range(0, batch if most else 0, step):
+        step = max(1, _PAIRS // max(1, candidates * candidates))
+        for start in range(0, batch if candidates else 0, step):
             part = slice(start, start + step)
             overlap = self._overlap(boxes[part], None if classes is None else classes[part], xp)
             self._turns(overlap, valid[part].copy(), picks[part], taken[part], xp)

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import axis_in, bounded, dense, holds, integral, put, replaced
+from tensorgate.backends.ops.checks import axis_in, bounded, dense, holds, integral, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
@@ -39,7 +38,7 @@ class OneHotOptions(Options):
     )
 
 
-class OneHot:
+class OneHot(Op):
     """Integers [...] -> [..., depth, ...], on the same device."""
 
     def __init__(self, options: OneHotOptions) -> None:

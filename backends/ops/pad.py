@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import present
+from tensorgate.backends.ops.checks import present
 from tensorgate.backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
@@ -51,7 +51,7 @@ class PadOptions(Options):
         return self
 
 
-class Pad:
+class Pad(Op):
     """Images -> larger ones on the same device; those of different sizes -> one array where they are of one size then.
 
     Images that are larger than `size` are refused.

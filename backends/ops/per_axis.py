@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgate.backends.ops.base import here
-from tensorgate.backends.ops.checks import axis_in
+from tensorgate.backends.ops.checks import axis_in, here
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.tensor import Array, TensorSpec
 

@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import dense, floating, put, widened
+from tensorgate.backends.ops.checks import dense, floating, one, put, renamed, widened
 from tensorgate.backends.ops.per_axis import PerAxis
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
@@ -63,7 +62,7 @@ class QuantizeOptions(LinearOptions):
     datatype: Literal["INT8", "UINT8", "INT16", "UINT16"] = Field("INT8", description="Datatype of the integers.")
 
 
-class Quantize:
+class Quantize(Op):
     """FP16, FP32 or FP64 of any shape -> integers of the same shape, on the same device."""
 
     def __init__(self, options: QuantizeOptions) -> None:

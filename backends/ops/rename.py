@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.backends.ops.checks import one
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
@@ -30,7 +30,7 @@ class RenameOptions(Options):
         return self
 
 
-class Rename:
+class Rename(Op):
     """Any tensors -> the same, in the same order."""
 
     def __init__(self, options: RenameOptions) -> None:

@@ -94,11 +94,11 @@ def _antialiased(old: int, new: int, method: Method) -> Taps:
     scale = old / new
     wide = max(scale, 1.0)
     support = reach * wide
-    most = math.ceil(support) * 2 + 1
+    width = math.ceil(support) * 2 + 1
     center = (np.arange(new) + 0.5) * scale
     first = np.maximum((center - support + 0.5).astype(np.int64), 0)
     end = np.minimum((center + support + 0.5).astype(np.int64), old)
-    offset = np.arange(most)
+    offset = np.arange(width)
     weights = weight((offset + first[:, None] - center[:, None] + 0.5) * (1 / wide))
     weights = np.where(offset < (end - first)[:, None], weights, 0.0)
     total = np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other, in the order that Pillow has
@@ -206,7 +206,7 @@ def _kernel(xp: Any, whole: bool) -> Any:
 
 
 def on_gpu(x: Array, new: int, tables: tuple[Array, ...], xp: Any) -> Array:
-    """The same on a GPU; `tables` are host_tables' for these sizes, taken there."""
+    """Resample on a GPU, as `on_host` does; `tables` are host_tables' for these sizes, taken there."""
     outer, old, inner = x.shape
     first, counts, weights = tables
     y = xp.empty((outer, new, inner), x.dtype)

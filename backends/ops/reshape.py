@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import given
+from tensorgate.backends.ops.checks import given, one
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
@@ -41,7 +40,7 @@ class ReshapeOptions(Options):
         return self
 
 
-class Reshape:
+class Reshape(Op):
     """[..., *before] -> [..., *after], on the same device; a view where the memory's order allows it."""
 
     def __init__(self, options: ReshapeOptions) -> None:

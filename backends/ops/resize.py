@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tensorgate.backends.ops import resampling
-from tensorgate.backends.ops.base import here, present
+from tensorgate.backends.ops.checks import here, present
 from tensorgate.backends.ops.images import LAYOUT, Layout, Size, each, image_spec, size_in, spread, with_size
 from tensorgate.backends.ops.resampling import Method
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
@@ -63,7 +63,7 @@ class ResizeOptions(Options):
         return self
 
 
-class Resize:
+class Resize(Op):
     """Images -> images on the same device; those of different sizes -> one array where they are of one size then.
 
     Temporaries stay below some tens of megabytes, or a few times one image if that is larger.
@@ -179,7 +179,7 @@ class Resize:
 
 
 def _pillow(images: Array, new: Size, options: ResizeOptions) -> Array | None:
-    """The same by Pillow, several images at a time, which is quicker on a host; None if it is not there, or cannot."""
+    """Resize by Pillow, several images at a time, which is quicker on a host; None if it is not there, or cannot."""
     pillow = _pillow_image()
     channels = images.shape[-1]
     if (

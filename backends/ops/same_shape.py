@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import axis_in, dense, floating, one_axis, put, widened
+from tensorgate.backends.ops.checks import axis_in, dense, floating, one, one_axis, put, renamed, widened
+from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
 
@@ -22,7 +22,7 @@ class SameShapeOptions(Options):
     output: str | None = Field(None, description="Its name afterwards; the same if not given.")
 
 
-class SameShape:
+class SameShape(Op):
     """FP16, FP32 or FP64 -> the same, on the same device; FP16 is computed in FP32. Rows are apart from each other,
     unless the axis is theirs.
     """

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import given
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.backends.ops.checks import given, one
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
@@ -24,7 +23,7 @@ class SelectOptions(Options):
     keep: tuple[str, ...] = Field(min_length=1, description="Names of the tensors that stay, in the order wanted.")
 
 
-class Select:
+class Select(Op):
     """Any tensors -> those named, in this order."""
 
     def __init__(self, options: SelectOptions) -> None:

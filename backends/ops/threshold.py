@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one, renamed
-from tensorgate.backends.ops.checks import dense, holds, numeric, put
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.backends.ops.checks import dense, holds, numeric, one, put, renamed
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
@@ -42,7 +41,7 @@ class ThresholdOptions(Options):
         return self
 
 
-class Threshold:
+class Threshold(Op):
     """Numbers of any shape -> the same shape, on the same device."""
 
     def __init__(self, options: ThresholdOptions) -> None:

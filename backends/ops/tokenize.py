@@ -9,18 +9,18 @@ only its results go to the device.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
-from tensorgate.backends.ops.checks import given, put, replaced
-from tensorgate.backends.ops.tokenizer_file import open_tokenizer
+from tensorgate.backends.ops.checks import given, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.files import Existing, FileRef
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, TensorSpec
 
@@ -63,7 +63,7 @@ class TokenizeOptions(Options):
         return self
 
 
-class Tokenize:
+class Tokenize(Op):
     """Raises ValueError for a file that is no tokenizer, or a length without room for the special tokens."""
 
     def __init__(self, options: TokenizeOptions) -> None:
@@ -142,16 +142,29 @@ class Tokenize:
     def _texts(self, name: str, array: Array) -> list[str]:
         if array.ndim == 0 or array.size != len(array):
             raise InvalidArgument(f"tokenize: '{name}' has shape {list(array.shape)}, expected [N] or [N, 1]")
-        texts = []
+        texts, max_bytes = [], self._options.max_text_bytes
         for row, text in enumerate(array.reshape(-1).tolist()):
-            if len(text) > self._options.max_text_bytes:
-                most = self._options.max_text_bytes
-                raise InvalidArgument(f"tokenize: text {row} of '{name}' has {len(text)} bytes, and {most} is the most")
+            if len(text) > max_bytes:
+                raise InvalidArgument(
+                    f"tokenize: text {row} of '{name}' has {len(text)} bytes, and {max_bytes} is the most"
+                )
             try:
                 texts.append(text.decode())
             except UnicodeDecodeError:
                 raise InvalidArgument(f"tokenize: text {row} of '{name}' is not UTF-8") from None
         return texts
+
+
+def open_tokenizer(path: Path) -> Any:
+    """A `tokenizers.Tokenizer`. Raises ImportError saying what to install, ValueError for another file."""
+    try:
+        library = importlib.import_module("tokenizers")
+    except ImportError:
+        raise ImportError("tokenizers are read by the library of that name: pip install 'tensorgate[text]'") from None
+    try:
+        return library.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself, with a text
+        raise ValueError(f"{path} is no tokenizer.json: {error}") from None
 
 
 KIND = OpKind(TokenizeOptions, Tokenize)

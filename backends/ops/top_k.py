@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.base import one
 from tensorgate.backends.ops.best_classes import best_indices
-from tensorgate.backends.ops.checks import axis_in, dense, numeric, one_axis, put, replaced
+from tensorgate.backends.ops.checks import axis_in, dense, numeric, one, one_axis, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
@@ -42,7 +41,7 @@ class TopKOptions(Options):
         return self
 
 
-class TopKOp:
+class TopKOp(Op):
     """Numbers [..., n, ...] -> values and indices [..., k, ...], on the same device."""
 
     def __init__(self, options: TopKOptions) -> None:

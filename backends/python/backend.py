@@ -34,13 +34,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import numpy as np
 
-from tensorgate.backends.execution.device import open_device
+from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.python.user_class import load_class
-from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
+from tensorgate.gateway.contract.backend import Backend, BackendKind, Described, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.canonical import Sequence as RequestSequence
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, ShapeMismatch
@@ -129,18 +129,29 @@ class ModelRequest:
         return all(request.cancellation.cut for request in self._requests)
 
 
+class PythonModel(Protocol):
+    """A user's class, once it is made. If it has a method `close(self)`, that is called when it is unloaded."""
+
+    def infer(self, inputs: Tensors, request: ModelRequest) -> Any:
+        """Return a mapping of outputs by name, or be a generator of such mappings; both may be async.
+
+        Raise InvalidArgument to refuse an input.
+        """
+        ...
+
+
 class PythonOptions(Options):
     """Nothing beyond what every model has."""
 
 
-class PythonBackend:
+class PythonBackend(Backend):
     """One instance of a user's class.
 
     Raises ValueError if the file has no such class or the YAML declares no inputs or outputs.
     """
 
+    device: Device
     inline = False  # how long a user's code takes is nobody's to predict
-    in_flight = 1
     any_shape = True
     sees_requests = True
     platform = "python"
@@ -155,6 +166,7 @@ class PythonBackend:
             source.name, source.version, source.path.parent, self.device.name, self.device.xp, source.parameters
         )
         with self.device.active():
+            made: Callable[[ModelContext], PythonModel]
             self._module, made = _load_class(source.path, source.member)
             try:
                 self._model = made(context)
@@ -164,7 +176,6 @@ class PythonBackend:
         self._name = source.name
         self._specs = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in source.outputs}
         infer = self._model.infer
-        self.runs_on: Literal["thread", "loop"] = "thread"
         if inspect.iscoroutinefunction(infer) or inspect.isasyncgenfunction(infer):
             self.runs_on = "loop"
         self.decoupled = inspect.isgeneratorfunction(infer) or inspect.isasyncgenfunction(infer)
@@ -192,7 +203,7 @@ class PythonBackend:
         try:
             answer = self._model.infer(tensors, request)
         except Exception as error:
-            self._blame(error, tensors)
+            self._raise_mismatch(error, tensors)
             raise
         yield self._checked(answer, tensors)
 
@@ -205,7 +216,7 @@ class PythonBackend:
             try:
                 answer = await self._model.infer(tensors, request)
             except Exception as error:
-                self._blame(error, tensors)
+                self._raise_mismatch(error, tensors)
                 raise
             yield self._checked(answer, tensors)
             return
@@ -213,8 +224,8 @@ class PythonBackend:
             async for answer in answers:
                 yield self._checked(answer, tensors)
 
-    def _blame(self, error: Exception, tensors: Tensors) -> None:
-        """Of a class that fails on shapes which are not those declared, say that. Raises ShapeMismatch."""
+    def _raise_mismatch(self, error: Exception, tensors: Tensors) -> None:
+        """Raises ShapeMismatch if a class has failed on inputs of other shapes than are declared."""
         if isinstance(error, GatewayError):
             return
         odd = self._undeclared(tensors)
@@ -249,8 +260,8 @@ class PythonBackend:
                 raise
         return outputs
 
-    def _own(self, value: Any) -> Array:
-        """NumPy's, or of a model on a GPU also CuPy's: other libraries hand their memory over, in the right order."""
+    def _as_array(self, value: Any) -> Array:
+        """A result as an array of NumPy's, or of CuPy's for a model on a GPU. Others share their memory."""
         xp = self.device.xp
         if isinstance(value, (np.ndarray, xp.ndarray)):
             return value
@@ -259,7 +270,7 @@ class PythonBackend:
         return np.asarray(value)
 
     def _output(self, spec: TensorSpec, value: Any) -> Array:
-        array = self._own(value)
+        array = self._as_array(value)
         if spec.dtype == BYTES:
             return _as_bytes(spec.name, array)
         if array.dtype != spec.dtype:

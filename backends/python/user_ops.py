@@ -10,7 +10,7 @@
         def __init__(self, input: str, low: float = 0.0, high: float = 1.0):
             self.input, self.low, self.high = input, low, high
 
-        def specs(self, specs):             # name -> gateway.canonical.TensorSpec, before -> after
+        def specs(self, specs):             # name -> tensorgate.TensorSpec, before -> after
             if self.input not in specs:
                 raise ValueError(f"there is no tensor '{self.input}'")
             return specs
@@ -19,7 +19,7 @@
             return {**tensors, self.input: xp.clip(tensors[self.input], self.low, self.high)}
 
 What the YAML gives is checked by the annotations of `__init__`, as strictly as everything else in it. A class that
-needs more than that has a class `Options` (of gateway.ports.Options) inside, and gets one object of it. The file is
+needs more than that has a class `Options` (of tensorgate.Options) inside, and gets one object of it. The file is
 imported when the YAML is read, and trusted like the rest of the configuration.
 """
 
@@ -36,7 +36,7 @@ from pydantic import create_model
 from pydantic.errors import PydanticUserError
 
 from tensorgate.backends.python.user_class import load_class
-from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, place_of, text_of
+from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, source_location, text_of
 from tensorgate.gateway.contract.operator import Op, OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
@@ -49,7 +49,7 @@ def load(name: str, file: Path, member: str) -> OpKind:
     try:
         _, made = load_class(file, member)
     except Exception as error:
-        raise ValueError(_told(error, file) if str(file) not in str(error) else str(error)) from error
+        raise ValueError(_import_error(error, file) if str(file) not in str(error) else str(error)) from error
     if not isinstance(made, type):
         raise ValueError(f"{member} in {file} is no class")
     for method, form in (("specs", "specs(self, specs)"), ("__call__", "__call__(self, tensors, xp)")):
@@ -58,12 +58,12 @@ def load(name: str, file: Path, member: str) -> OpKind:
     own = getattr(made, "Options", None)
     if own is not None:
         if not (isinstance(own, type) and issubclass(own, Options)):
-            raise ValueError(f"{member}.Options in {file} must be a tensorgate.gateway.ports.Options")
+            raise ValueError(f"{member}.Options in {file} must be a tensorgate.Options")
         return OpKind(own, lambda step: UserOp(name, _made(file, lambda: made(step))))
     try:
         options = _options(name, made)
     except (ValueError, TypeError, NameError, UserWarning, PydanticUserError) as error:
-        raise ValueError(f"{member} in {file}: {_said(error)}") from error
+        raise ValueError(f"{member} in {file}: {_message(error)}") from error
     keys = tuple(options.model_fields)
 
     def make(step: Any) -> Op:
@@ -79,13 +79,13 @@ def _made(file: Path, make: Callable[[], Op]) -> Op:
     except (ValueError, ImportError, OSError):
         raise
     except Exception as error:
-        raise ValueError(_told(error, file)) from error
+        raise ValueError(_import_error(error, file)) from error
 
 
-def _told(error: Exception, file: Path) -> str:
+def _import_error(error: Exception, file: Path) -> str:
     """What an exception says for itself, and where in the user's files that was."""
-    place = "" if isinstance(error, SyntaxError) else place_of(error, file.parent)
-    return f"{place or file}: {_said(error)}"
+    location = "" if isinstance(error, SyntaxError) else source_location(error, file.parent)
+    return f"{location or file}: {_message(error)}"
 
 
 def _options(name: str, made: type[Any]) -> type[Options]:
@@ -106,7 +106,7 @@ def _options(name: str, made: type[Any]) -> type[Options]:
         return create_model(f"{name}_options", __base__=Options, __doc__=made.__doc__, **fields)
 
 
-class UserOp:
+class UserOp(Op):
     """One of them at work. What it raises is told in its name: ValueError of its specs, ModelFailed of its results;
     errors that it raises in our terms keep their meaning.
     """
@@ -121,7 +121,7 @@ class UserOp:
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from error
         except Exception as error:
-            raise ValueError(f"{self._name}: {_said(error)}") from error
+            raise ValueError(f"{self._name}: {_message(error)}") from error
         if not isinstance(after, Mapping) or any(
             not isinstance(spec, TensorSpec) or spec.name != name for name, spec in after.items()
         ):
@@ -129,8 +129,7 @@ class UserOp:
         return after
 
     def along(self, specs: Mapping[str, TensorSpec]) -> tuple[str, int] | None:
-        """See Op."""
-        along = getattr(self._op, "along", None)
+        along = getattr(self._op, "along", None)  # the user's class need not be derived from Op
         return along(specs) if along is not None else None
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
@@ -139,11 +138,11 @@ class UserOp:
         except GatewayError:
             raise
         except Exception as error:
-            raise ModelFailed(f"{self._name}: {_said(error)}") from error
+            raise ModelFailed(f"{self._name}: {_message(error)}") from error
         if not isinstance(after, Mapping):
             raise ModelFailed(f"{self._name} must return a mapping of tensors, not {type(after).__name__}")
         return after
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"

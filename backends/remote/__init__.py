@@ -2,14 +2,13 @@
 
 options.py          what the YAML says of the server, TLS and headers
 backend.py          the backend: what the model takes and gives, requests there and back
-naming.py           tensors that the server calls otherwise
-pool.py             the server's addresses: which of them are well, and who is asked next; counts.py counts what they do
-connection.py       one address: messages there and back, what can go wrong on the way, and how that is done over HTTP
-grpc_connection.py  the same over gRPC, by connections of our own: link.py is one of them, exchange.py a call on it
-departure.py        what ends when the callers who wait for it have left
-legs.py             calls that are parts of traced calls
+tensor_mapping.py   tensors that have another name on the server
+call_scope.py       for the time of one call: its span, and its end when all callers who wait for it have left
+pool.py             the server's addresses: which of them are well, and which is next; counts.py counts their calls
+connection.py       one address: messages there and back, what can go wrong on the way; over HTTP
+grpc_connection.py  one address over gRPC: http2_client.py is a connection of it, upstream_call.py a call on that
 
-What the messages say is for the dialect's Client to know (see ports), which the composition root hands over.
+The messages are the dialect's Client's (gateway.contract.upstream), which the composition root hands over.
 """
 
 from tensorgate.backends.remote.backend import KIND

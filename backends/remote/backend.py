@@ -13,37 +13,35 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent import futures
 from dataclasses import replace
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
-from tensorgate.backends.execution.completion import max_batch_size
 from tensorgate.backends.execution.device import Device
 from tensorgate.backends.execution.rows import check_rows, join_rows
-from tensorgate.backends.remote.cancellation import Left, RemoteCancellation
-from tensorgate.backends.remote.connection import Connection, HttpConnection
+from tensorgate.backends.execution.spec_inference import max_batch_size
+from tensorgate.backends.remote.call_scope import CallerLeft, RemoteCancellation, upstream_span
+from tensorgate.backends.remote.connection import HttpConnection, UpstreamConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.options import RemoteOptions, UpstreamAccess, UpstreamOptions, access_of, remote_options
 from tensorgate.backends.remote.pool import Pool, collect
-from tensorgate.backends.remote.tensor_mapping import Names
-from tensorgate.backends.remote.upstream_spans import leg
-from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
+from tensorgate.backends.remote.tensor_mapping import TensorNames
+from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
-from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec, common_rows
+from tensorgate.gateway.contract.tensor import Array, Tensors, common_rows
 from tensorgate.gateway.contract.upstream import Ask, Await, Client, Clients, Description, UpstreamModel
 
 _RETRY_S: Final = 0.1
 _REMEMBERED_SHAPES: Final = 1024
-_NO_JUDGEMENT: Final = (Cancelled, Exhausted, TimedOut, Unavailable)
+_ABOUT_THE_SERVER: Final = (Cancelled, Exhausted, TimedOut, Unavailable)
 """What a server says of itself, and not of the requests: run alone, they would fare no better."""
 
 
-class RemoteBackend:
+class RemoteBackend(RequestBackend):
     """The model on this side. Raises ValueError where the configuration asks for what cannot be, Unavailable where the
     server is not there.
     """
 
-    runs_on: Literal["thread", "loop"] = "loop"
-    inline = False
+    device: Device
 
     def __init__(self, source: ModelSource) -> None:
         options: RemoteOptions = source.options
@@ -51,19 +49,19 @@ class RemoteBackend:
         self._client = client = _client(source.clients, upstream, source.name)
         self._on_loop = on_loop = cast("Await", source.on_loop)
         self._timeout_s = upstream.timeout_ms / 1000
-        self._in, self._out = Names("inputs", upstream.inputs), Names("outputs", upstream.outputs)
+        self._in, self._out = TensorNames("inputs", upstream.inputs), TensorNames("outputs", upstream.outputs)
         self._renames = bool(upstream.inputs or upstream.outputs)
         self._pool: Pool = on_loop(_open(client, upstream, access_of(upstream), source.name))
         try:
             declared = source.inputs and source.outputs
-            said = Description() if declared else on_loop(self._ask(options.wait_seconds, upstream))
-            self.inputs: tuple[TensorSpec, ...] = source.inputs or self._in.here(said.inputs)
-            self.outputs: tuple[TensorSpec, ...] = source.outputs or self._out.here(said.outputs)
+            described = Description() if declared else on_loop(self._ask(options.wait_seconds, upstream))
+            self.inputs = source.inputs or self._in.here(described.inputs)
+            self.outputs = source.outputs or self._out.here(described.outputs)
             if not self.inputs or not self.outputs:
                 raise ValueError(
                     f"{upstream.dialect} has no word for a model's tensors: inputs and outputs must be declared"
                 )
-            self.decoupled = said.decoupled if options.decoupled is None else options.decoupled
+            self.decoupled = described.decoupled if options.decoupled is None else options.decoupled
             if self.decoupled and client.streams == "no":
                 raise ValueError(f"a decoupled model cannot be asked in {upstream.dialect} over {upstream.transport}")
             self.max_batch_size = max_batch_size(source, self.inputs, self.outputs)
@@ -83,11 +81,9 @@ class RemoteBackend:
         self.device = Device()
 
     def is_ready(self) -> bool:
-        """Whether one of the addresses is."""
         return self._pool.is_ready()
 
     def close(self) -> None:
-        """Called in a thread."""
         self._on_loop(self._pool.close())
 
     async def infer_each(
@@ -111,7 +107,6 @@ class RemoteBackend:
     # ------------------------------------------------------------------------------------------------------------ unary
 
     async def infer_alone(self, request: InferRequest) -> InferResponse | GatewayError:
-        """See RequestBackend."""
         inputs = request.inputs
         if request.into is not None:  # an input may lie on a GPU
             inputs = {name: self.device.put(array) for name, array in inputs.items()}
@@ -134,7 +129,7 @@ class RemoteBackend:
         joint = InferRequest(first.view, tensors, parameters=first.parameters, priority=first.priority)
         try:
             answer = await self._call(tensors, _names(requests), joint, requests)
-        except _NO_JUDGEMENT as error:
+        except _ABOUT_THE_SERVER as error:
             return [error] * len(requests)
         if isinstance(answer, GatewayError):
             return [answer] * len(requests)
@@ -152,10 +147,10 @@ class RemoteBackend:
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
     ) -> InferResponse | GatewayError:
         ask = self._encode(tensors, outputs or self._all, request, stream=False)
-        with leg(ask, requests), RemoteCancellation(requests) as departure:
+        with upstream_span(ask, requests), RemoteCancellation(requests) as cancellation:
             try:
-                reply = await departure.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
-            except Left:
+                reply = await cancellation.wait(self._pool.call(ask, self._seconds(requests), _pin(request)))
+            except CallerLeft:
                 return Cancelled("the caller has left")
             answer = self._client.decode(reply, self._description)
         return replace(answer, outputs=self._out.to_here(answer.outputs)) if self._renames else answer
@@ -174,11 +169,11 @@ class RemoteBackend:
         wanted = _names([request]) or self._all
         ask = self._encode(on_host.inputs, wanted, request, stream=True)
         pool, seconds = self._pool, self._seconds([request])
-        with leg(ask, [request]), RemoteCancellation([request]) as departure:
+        with upstream_span(ask, [request]), RemoteCancellation([request]) as cancellation:
             async with contextlib.aclosing(pool.stream(ask, seconds, _pin(request))) as replies:
-                with contextlib.suppress(Left, StopAsyncIteration):
+                with contextlib.suppress(CallerLeft, StopAsyncIteration):
                     while True:
-                        answer = self._client.decode_part(await departure.wait(anext(replies)), self._description)
+                        answer = self._client.decode_part(await cancellation.wait(anext(replies)), self._description)
                         if answer.outputs:
                             outputs = self._out.to_here(answer.outputs)
                             if wanted:  # not every protocol has a word for that
@@ -227,7 +222,7 @@ class RemoteBackend:
         return self._part({name: answer[name] for name in self._specs if name in wanted})
 
     def _part(self, answer: Tensors) -> Tensors:
-        """Of a stream, an answer may have some of the outputs."""
+        """Outputs, checked; an answer of a stream may lack some. Raises ModelFailed."""
         for name, array in answer.items():
             if (name, array.dtype, array.shape) not in self._fitting:
                 self._check(name, array)
@@ -237,9 +232,9 @@ class RemoteBackend:
         """What has been found to fit is remembered: shapes come again."""
         spec = self._specs.get(name)
         if spec is None or array.dtype != spec.dtype or not spec.accepts(array.shape):
-            said = "none" if spec is None else f"{spec.datatype} {list(spec.shape or ())}"
+            described = "none" if spec is None else f"{spec.datatype} {list(spec.shape or ())}"
             raise ModelFailed(
-                f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {said}"
+                f"the upstream server's output '{name}' is {array.dtype} {list(array.shape)}, declared is {described}"
             )
         if len(self._fitting) >= _REMEMBERED_SHAPES:
             self._fitting.clear()
@@ -254,7 +249,7 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
 
 
 async def _open(client: Client, upstream: UpstreamOptions, access: UpstreamAccess, model: str) -> Pool:
-    def connect(address: str) -> Connection:
+    def connect(address: str) -> UpstreamConnection:
         if client.transport == "grpc":
             return GrpcConnection(address, upstream.max_answer_bytes, access)
         return HttpConnection(address, upstream.max_answer_bytes, access)

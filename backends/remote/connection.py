@@ -1,8 +1,8 @@
 """One address of another server: a message there, what it says back. Made, used and closed on the event loop.
 
 What never reached the server is `NotReached`, and may be sent to another one. Of what went with a connection that broke
-(`Lost`), nobody knows what the server did before. Everything else is a Reply, also that the time was over, or that the
-answer has no end.
+(`ConnectionLost`), nobody knows what the server did before. Everything else is a Reply, also that the time was over, or
+that the answer has no end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LARGE_BYTES: Final = 256 << 10
 _SUCCESS: Final = 200
 _READ_BYTES: Final = 1 << 20
 _IDLE_S: Final = 15.0
-TOO_LARGE: Final = "the upstream server's answer has {size} bytes, of at most {most} (upstream.max_answer_bytes)"
+TOO_LARGE: Final = "the upstream server's answer has {size} bytes, of at most {max_bytes} (upstream.max_answer_bytes)"
 OPEN: Final = UpstreamAccess()
 """No TLS, no headers."""
 
@@ -38,7 +38,7 @@ class NotReached(Exception):
     """The server could not be connected to: nothing was sent."""
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection broke before there was an answer."""
 
 
@@ -46,15 +46,15 @@ class _TooLarge(Exception):
     """An answer, or one message of a stream, has more bytes than are read."""
 
 
-class Connection(Protocol):
+class UpstreamConnection(Protocol):
     """One address of another server."""
 
     async def call(self, ask: Ask, seconds: float | None) -> Reply:
-        """One message, one reply. Raises NotReached, Lost."""
+        """One message, one reply. Raises NotReached, ConnectionLost."""
         ...
 
     def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
-        """One message, any number of replies; one that is no success is the last. Raises NotReached, Lost."""
+        """One message, any number of replies; one that is no success is the last. Raises NotReached, ConnectionLost."""
         ...
 
     async def close(self) -> None:
@@ -66,7 +66,7 @@ class Connection(Protocol):
 
 
 class HttpConnection:
-    """See Connection. Connections are kept and used again."""
+    """An UpstreamConnection over HTTP/1.1. Sockets are kept and used again."""
 
     def __init__(self, address: str, max_bytes: int, access: UpstreamAccess = OPEN) -> None:
         scheme = "http" if access.tls is None else "https"
@@ -158,7 +158,7 @@ class HttpConnection:
 
     def _too_large(self) -> Reply:
         """What is beyond the limit was not read, and the connection is closed."""
-        text = TOO_LARGE.format(size=f"more than {self._max_bytes}", most=self._max_bytes)
+        text = TOO_LARGE.format(size=f"more than {self._max_bytes}", max_bytes=self._max_bytes)
         log.warning("upstream %s: %s", self._base, text)
         return Reply(text.encode(), 413)
 
@@ -173,7 +173,7 @@ async def _pieces(parts: Sequence[Buffer]) -> AsyncIterator[Buffer]:
 
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
-    """aiohttp's words for what went wrong -> ours. Raises NotReached, Lost; TimeoutError once the time is over."""
+    """aiohttp's errors -> ours. Raises NotReached, ConnectionLost; TimeoutError once the time is over."""
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -181,7 +181,7 @@ def _failures() -> Iterator[None]:
     except TimeoutError:
         raise
     except aiohttp.ClientError as error:
-        raise Lost(f"{type(error).__name__} {error}") from None
+        raise ConnectionLost(f"{type(error).__name__} {error}") from None
 
 
 def _late() -> Reply:

@@ -22,8 +22,8 @@ _SECONDS: Final = (1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0,
 _LABELS: Final = ["model", "address"]
 
 
-class Counts:
-    """Of one address."""
+class AddressCounts:
+    """Calls to one address."""
 
     __slots__ = ("by_result", "seconds", "slots")
 
@@ -39,7 +39,7 @@ class Counts:
             self.slots[bisect_left(_SECONDS, seconds)] += 1
             self.seconds += seconds
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: AddressCounts) -> None:
         """What another one has counted."""
         for result, count in other.by_result.items():
             self.by_result[result] += count
@@ -48,18 +48,18 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AddressState:
     """An address as it is now."""
 
     model: str
     address: str
-    counts: Counts
+    counts: AddressCounts
     busy: int
     ready: bool
     ejected: bool
 
 
-def families(states: Iterable[State]) -> Iterator[Metric]:
+def families(states: Iterable[AddressState]) -> Iterator[Metric]:
     """The series of all addresses; nothing where there are none."""
     calls = CounterMetricFamily(
         "tensorgate_upstream_calls", "Calls to other servers, by what came of them.", labels=[*_LABELS, "result"]
@@ -71,7 +71,7 @@ def families(states: Iterable[State]) -> Iterator[Metric]:
     ready = GaugeMetricFamily("tensorgate_upstream_ready", "Whether the last probe was answered.", labels=_LABELS)
     ejected = GaugeMetricFamily("tensorgate_upstream_ejected", "Whether it is left alone for a while.", labels=_LABELS)
     for labels, same in _by_labels(states).items():
-        counts = Counts()
+        counts = AddressCounts()
         for state in same:
             counts.add(state.counts)
         for result, count in counts.by_result.items():
@@ -85,8 +85,8 @@ def families(states: Iterable[State]) -> Iterator[Metric]:
         yield from (calls, timed, running, ready, ejected)
 
 
-def _by_labels(states: Iterable[State]) -> dict[tuple[str, str], list[State]]:
-    found: dict[tuple[str, str], list[State]] = {}
+def _by_labels(states: Iterable[AddressState]) -> dict[tuple[str, str], list[AddressState]]:
+    found: dict[tuple[str, str], list[AddressState]] = {}
     for state in states:
         found.setdefault((state.model, state.address), []).append(state)
     return found

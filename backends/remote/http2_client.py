@@ -15,26 +15,26 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tensorgate.backends.remote.connection import TOO_LARGE, Lost
-from tensorgate.backends.remote.exchange import Exchange, failed
+from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost
+from tensorgate.backends.remote.upstream_call import UpstreamCall, failed
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.eager_start import in_task
-from tensorgate.gateway.wire.grpc_messages import TooLarge, prefix
+from tensorgate.gateway.wire.grpc_messages import MessageTooLarge, message_prefix
 from tensorgate.gateway.wire.http2 import Http2
 from tensorgate.gateway.wire.http2_frames import (
     CANCEL,
     END_STREAM,
     ENHANCE_YOUR_CALM,
-    LARGEST_FRAME,
-    MAX_STREAMS,
-    MOST,
+    MAX_CONCURRENT_STREAMS,
+    MAX_FRAME_BYTES,
+    MAX_INT31,
     PREFACE,
     REFUSED_STREAM,
     RST_STREAM,
     STREAM_BYTES,
-    BadFrame,
+    Http2ConnectionError,
     short_frame,
 )
 
@@ -46,25 +46,25 @@ _RESET_CODES: Final[Mapping[int, Code]] = {
     _INADEQUATE_SECURITY: Code.PERMISSION_DENIED,
 }
 _GONE_AFTER_MS: Final = 20_000
-_LITTLE_BYTES: Final = STREAM_BYTES // 2
+_MIN_GRANT_BYTES: Final = STREAM_BYTES // 2
 """A server does not hear of less room."""
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """The server has not looked at the request, and will not."""
 
 
-class Link(Http2[Exchange]):
-    """See above. `ready` is done once the server has said its settings, `usable` is whether calls may begin, `closed`
-    whether all is over; answers have at most `max_bytes`.
+class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
+    """The client's end of a connection. `ready` is done once the server's settings have come, `usable` is whether calls
+    may begin, `closed` whether all is over; answers have at most `max_bytes`.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        super().__init__(LARGEST_FRAME)
         self._loop = asyncio.get_running_loop()
+        super().__init__(MAX_FRAME_BYTES, self._loop.call_soon)
         self._max_bytes = max_bytes
         self._next = 1
-        self._max_calls = MOST
+        self._max_calls = MAX_INT31
         self._room = asyncio.Event()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.usable = False
@@ -85,41 +85,41 @@ class Link(Http2[Exchange]):
             async with asyncio.timeout_at(until):
                 await self._room.wait()
 
-    def begin(self, block: bytes, parts: Sequence[Buffer], until: float | None, *, streams: bool) -> Exchange:
+    def begin(self, block: bytes, parts: Sequence[Buffer], until: float | None, *, streams: bool) -> UpstreamCall:
         """A call with these headers, as a block, which the loop's time `until` ends, if there is room for one. Raises
-        Refused.
+        CallRefused.
         """
         if not self.usable:
-            raise Refused
+            raise CallRefused
         number, self._next = self._next, self._next + 2
-        if self._next >= MOST:
+        if self._next >= MAX_INT31:
             self.usable = False
-        exchange = Exchange(self, number, self._max_bytes, streams=streams)
+        call = UpstreamCall(self, number, self._max_bytes, streams=streams)
         if until is not None:
-            exchange.timer = self._loop.call_at(until, self._expire, exchange)
-        self._streams[number] = exchange
+            call.timer = self._loop.call_at(until, self._expire, call)
+        self._streams[number] = call
         size = sum(map(len, parts))
-        self._send(exchange, self.headers(number, block), parts, size, prefix(size))
-        return exchange
+        self.send_message(call, self.headers_frame(number, block), parts, size, message_prefix(size))
+        return call
 
-    def _expire(self, exchange: Exchange) -> None:
-        self.abandon(exchange)
-        exchange.finish(failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+    def _expire(self, call: UpstreamCall) -> None:
+        self.abandon(call)
+        call.finish(failed(Code.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
-    def abandon(self, exchange: Exchange) -> None:
-        """Nobody waits for the answer any more: the server may stop."""
-        if exchange.number in self._streams:
-            self._write(short_frame(RST_STREAM, exchange.number, CANCEL))
-            self._forget(exchange.number)
+    def abandon(self, call: UpstreamCall) -> None:
+        """End a call whose answer is not wanted any more, so that the server can stop."""
+        if call.number in self._streams:
+            self.write(short_frame(RST_STREAM, call.number, CANCEL))
+            self._close_stream(call.number)
 
-    def _forget(self, number: int) -> Exchange | None:
-        exchange = super()._forget(number)
-        if exchange is not None and exchange.timer is not None:
-            exchange.timer.cancel()
+    def _close_stream(self, number: int) -> UpstreamCall | None:
+        call = super()._close_stream(number)
+        if call is not None and call.timer is not None:
+            call.timer.cancel()
         self._room.set()
         if not self._streams and not self.usable:
             self._close()
-        return exchange
+        return call
 
     # ------------------------------------------------------------------------------------------------------- connection
 
@@ -141,55 +141,55 @@ class Link(Http2[Exchange]):
         """Calls that are under way end."""
         self._end("closed")
 
-    def _break(self, error: BadFrame) -> None:
+    def on_connection_error(self, error: Http2ConnectionError) -> None:
         self._end(f"no HTTP/2 of gRPC: {error}")
 
     def _end(self, why: str) -> None:
         self.usable, self.closed = False, True
         if not self.ready.done():
-            self.ready.set_exception(Lost(why))
+            self.ready.set_exception(ConnectionLost(why))
             self.ready.exception()  # it may be that nobody waits any more
         transport, self._transport = self._transport, None
-        for exchange in [*self._streams.values()]:
-            self._forget(exchange.number)
-            exchange.finish(Lost(why))
+        for call in [*self._streams.values()]:
+            self._close_stream(call.number)
+            call.finish(ConnectionLost(why))
         self._room.set()
         if transport is not None:
             transport.abort()
 
-    def _take_settled(self, values: Mapping[int, int]) -> None:
-        self._max_calls = values.get(MAX_STREAMS, self._max_calls)
+    def on_settings(self, values: Mapping[int, int]) -> None:
+        self._max_calls = values.get(MAX_CONCURRENT_STREAMS, self._max_calls)
         self._room.set()
         if not self.ready.done():
             self.usable = True
             self.ready.set_result(None)
 
-    def _take_leave(self, last: int) -> None:
+    def on_goaway(self, last: int) -> None:
         """No new calls; those after the last that the server has looked at may be made again."""
         self.usable = False
-        for exchange in [exchange for number, exchange in self._streams.items() if number > last]:
-            self._forget(exchange.number)
-            exchange.finish(_refusal(exchange))
+        for call in [call for number, call in self._streams.items() if number > last]:
+            self._close_stream(call.number)
+            call.finish(_refusal(call))
         self._room.set()
         if not self._streams:
             self._close()
 
     # ---------------------------------------------------------------------------------------------------------- answers
 
-    def _take_block(self, number: int, flags: int, block: bytes) -> None:
+    def on_headers(self, number: int, flags: int, block: bytes) -> None:
         headers = hpack.decode(block)
-        exchange = self._streams.get(number)
-        if exchange is None:
+        call = self._streams.get(number)
+        if call is None:
             return
         if flags & END_STREAM:
-            self._take_last(exchange, headers)
+            self._take_last(call, headers)
         elif (status := headers.get(":status", "")) == "200":
-            exchange.headers = headers
+            call.headers = headers
         elif not status.startswith("1"):  # what follows is a page, and no message
-            exchange.headers = headers
-            self._give_up(exchange, exchange.outcome({}))
+            call.headers = headers
+            self._give_up(call, call.outcome({}))
 
-    def _take_messages(self, stream: Exchange, messages: list[tuple[bytes, bool]]) -> None:
+    def on_messages(self, stream: UpstreamCall, messages: list[tuple[bytes, bool]]) -> None:
         for body, compressed in messages:
             if compressed:
                 self._give_up(stream, failed(Code.INTERNAL, "the answer is compressed, which was not offered"))
@@ -202,49 +202,49 @@ class Link(Http2[Exchange]):
                 continue
             return
 
-    def _take_end(self, stream: Exchange) -> None:
+    def on_end(self, stream: UpstreamCall) -> None:
         self._take_last(stream, {})
 
-    def _take_last(self, exchange: Exchange, trailers: Mapping[str, str]) -> None:
+    def _take_last(self, call: UpstreamCall, trailers: Mapping[str, str]) -> None:
         """A server's last word, which may come before all of the request is sent."""
-        exchange.finish(exchange.outcome(trailers))
-        if exchange.unsent:
-            self.abandon(exchange)
+        call.finish(call.outcome(trailers))
+        if call.unsent:
+            self.abandon(call)
         else:
-            self._forget(exchange.number)
+            self._close_stream(call.number)
 
-    def _take_reset(self, stream: Exchange, code: int) -> None:
+    def on_reset(self, stream: UpstreamCall, code: int) -> None:
         if code == REFUSED_STREAM and stream.headers is None:
-            stream.finish(Refused())
+            stream.finish(CallRefused())
         else:
             text = f"the server ended the call with error {code}"
             stream.finish(failed(_RESET_CODES.get(code, Code.INTERNAL), text))
 
-    def _refuse(self, stream: Exchange, error: Exception) -> None:
-        if isinstance(error, TooLarge):
-            text = TOO_LARGE.format(size=error.size, most=error.most)
+    def on_stream_error(self, stream: UpstreamCall, error: Exception) -> None:
+        if isinstance(error, MessageTooLarge):
+            text = TOO_LARGE.format(size=error.size, max_bytes=error.limit)
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, text))
         elif isinstance(error, MemoryError):
             self._give_up(stream, failed(Code.RESOURCE_EXHAUSTED, "there is no memory for the answer"))
         else:
             self._give_up(stream, failed(Code.INTERNAL, f"no HTTP/2 of gRPC: {error}"))
 
-    def _give_up(self, exchange: Exchange, last: Reply) -> None:
+    def _give_up(self, call: UpstreamCall, last: Reply) -> None:
         """There will be no answers any more, whatever else comes."""
-        self.abandon(exchange)
-        exchange.finish(last)
+        self.abandon(call)
+        call.finish(last)
 
-    def open_window(self, exchange: Exchange) -> None:
+    def open_window(self, call: UpstreamCall) -> None:
         """The server may send as much of the answers as there is a place for."""
-        number = exchange.number
-        lacking = exchange.incoming.lacking
-        coming = exchange.granted
-        if self._data is not None and self._data[0] == number:
-            coming += self._left
-        short = max(lacking, exchange.wanted()) - coming
-        if (short >= _LITTLE_BYTES or lacking > coming) and number in self._streams:
-            self._grant(exchange, short)
+        number = call.number
+        missing = call.incoming.missing
+        coming = call.receive_window
+        if self._data_frame is not None and self._data_frame[0] == number:
+            coming += self._data_left
+        short = max(missing, call.wanted()) - coming
+        if (short >= _MIN_GRANT_BYTES or missing > coming) and number in self._streams:
+            self.grant(call, short)
 
 
-def _refusal(exchange: Exchange) -> Exception:
-    return Refused() if exchange.headers is None else Lost("the server has stopped in mid-call")
+def _refusal(call: UpstreamCall) -> Exception:
+    return CallRefused() if call.headers is None else ConnectionLost("the server has stopped in mid-call")

@@ -19,8 +19,8 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
-from tensorgate.backends.remote.connection import Connection, Lost, NotReached
-from tensorgate.backends.remote.counts import FAILED, OK, Counts, State, families
+from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
+from tensorgate.backends.remote.counts import FAILED, OK, AddressCounts, AddressState, families
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code, GatewayError, Unavailable
 from tensorgate.gateway.contract.upstream import Ask, Client
@@ -44,13 +44,13 @@ class Address:
     """
 
     name: str
-    connection: Connection
+    connection: UpstreamConnection
     ready: bool = False
     busy: int = 0
     failures: int = 0
     ejected_until: float = 0.0
     doubt: asyncio.Event = field(default_factory=asyncio.Event)
-    counts: Counts = field(default_factory=Counts)
+    counts: AddressCounts = field(default_factory=AddressCounts)
 
     def note(self, *, failed: bool) -> None:
         """How a call went."""
@@ -65,7 +65,7 @@ class Pool:
     """All addresses of one model. Made, used and closed on the event loop."""
 
     def __init__(
-        self, client: Client, connect: Callable[[str], Connection], addresses: Sequence[str], model: str = ""
+        self, client: Client, connect: Callable[[str], UpstreamConnection], addresses: Sequence[str], model: str = ""
     ) -> None:
         self._model = model
         self._client = client
@@ -77,12 +77,12 @@ class Pool:
     def is_ready(self) -> bool:
         return any(address.ready for address in self._addresses)
 
-    def states(self) -> Iterator[State]:
+    def states(self) -> Iterator[AddressState]:
         """All addresses, as they are now."""
         now = time.monotonic()
         for each in self._addresses:
             is_ejected = each.ejected_until > now
-            yield State(self._model, each.name, each.counts, each.busy, each.ready, is_ejected)
+            yield AddressState(self._model, each.name, each.counts, each.busy, each.ready, is_ejected)
 
     async def close(self) -> None:
         _open.pop(id(self), None)
@@ -109,7 +109,7 @@ class Pool:
                 _doubt(address, error)
                 tried = address
                 continue
-            except Lost as error:
+            except ConnectionLost as error:
                 _doubt(address, error)
                 raise _broken() from None
             finally:
@@ -141,7 +141,7 @@ class Pool:
             except NotReached as error:
                 _doubt(address, error)
                 tried = address
-            except Lost as error:
+            except ConnectionLost as error:
                 _doubt(address, error)
                 raise _broken() from None
             finally:
@@ -185,7 +185,7 @@ class Pool:
         try:
             async with asyncio.timeout(_PROBE_WITHIN_S):
                 return self._client.is_ready(await address.connection.call(self._client.probe(), _PROBE_WITHIN_S))
-        except (NotReached, Lost, TimeoutError, GatewayError):
+        except (NotReached, ConnectionLost, TimeoutError, GatewayError):
             return False
 
 
@@ -198,7 +198,7 @@ def collect() -> Iterator[Metric]:
 
 
 def _left(seconds: float | None, started: float) -> float | None:
-    """Of the time for a call, for an address may have taken some of it that could not be reached."""
+    """The rest of a call's time: an address that could not be reached may have taken some of it."""
     return None if seconds is None else max(0.0, started + seconds - time.monotonic())
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
 
-class Names:
+class TensorNames:
     """Names here and there; whatever is not in the map has the same in both places. `kind` is for errors."""
 
     def __init__(self, kind: str, theirs: Mapping[str, str]) -> None:

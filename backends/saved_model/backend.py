@@ -10,23 +10,23 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import Field
 
-from tensorgate.backends.execution.completion import max_batch_size
 from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.saved_model.device import DeviceFunctions
 from tensorgate.backends.saved_model.failures import plain
 from tensorgate.backends.saved_model.host import HostFunctions
 from tensorgate.backends.saved_model.library import import_tensorflow
 from tensorgate.backends.saved_model.ranks import takes_any_rank
 from tensorgate.backends.saved_model.signatures import read_signatures
-from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import ShapeMismatch
 from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import Signature, Tensors, TensorSpec
+from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
 
 _FILES: Final = ("saved_model.pb", "saved_model.pbtxt", "saved_model.cpb")
 _TRITON_FOLDER: Final = "model.savedmodel"
@@ -75,15 +75,13 @@ class TensorFlowOptions(Options):
     )
 
 
-class TensorFlowBackend:
+class TensorFlowBackend(Backend):
     """One copy of a model. Raises ValueError where the files, the device or the installation are not what was asked
     for.
     """
 
-    runs_on: Literal["thread", "loop"] = "thread"
+    device: Device
     inline = True
-    decoupled = False
-    merges = True
     platform = "tensorflow_savedmodel"
 
     def __init__(self, source: ModelSource) -> None:
@@ -96,7 +94,7 @@ class TensorFlowBackend:
         except Exception as error:  # TensorFlow raises its own errors, OSError, RuntimeError, KeyError, …
             raise ValueError(f"TensorFlow cannot load {path}: {plain(str(error))}") from error
         try:
-            self.signatures: Mapping[str, Signature] = read_signatures(
+            self.signatures = read_signatures(
                 self._functions.definitions, tensorflow.make_ndarray, source.name, options.signature
             )
             self._default = next(iter(self.signatures.values()))

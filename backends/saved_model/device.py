@@ -1,7 +1,7 @@
 """The functions of a SavedModel on a GPU: CuPy arrays go in and come out by DLPack, which copies nothing.
 
 TensorFlow orders its work on streams of its own, so both hand-overs wait: for the instance's stream before the call,
-for the whole GPU after it. What cannot be handed over crosses by the host: text, which no GPU holds; bfloat16, which
+for the whole GPU after it. What cannot be handed over goes by the host: text, which no GPU holds; bfloat16, which
 CuPy does not have; and memory that begins where TensorFlow's may not, with which its kernels would end the process.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.backends.execution.device import Device
-from tensorgate.backends.saved_model.failures import told
+from tensorgate.backends.saved_model.failures import public_error
 from tensorgate.backends.saved_model.host import host_array
 from tensorgate.backends.saved_model.ranks import operations_of
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors
@@ -46,7 +46,7 @@ class DeviceFunctions:
             with self._tensorflow.device(self._place):
                 results = self._loaded.signatures[name](**{key: self._given(array) for key, array in tensors.items()})
         except Exception as error:
-            raise told(error) from error
+            raise public_error(error) from error
         self._device.finish_all()  # also what nobody asked for must have read its inputs before they are freed
         return {key: self._taken(results[key]) for key in outputs}
 
@@ -56,13 +56,13 @@ class DeviceFunctions:
 
     def _given(self, array: Array) -> Any:
         array = self._device.xp.ascontiguousarray(array).reshape(array.shape)  # the first makes a vector of a scalar
-        if _crosses_by_host(array.dtype) or _address(array) % _ALIGNMENT:
+        if _goes_by_host(array.dtype) or _address(array) % _ALIGNMENT:
             return self._tensorflow.constant(self._device.get(array))
         return self._tensorflow.experimental.dlpack.from_dlpack(array.__dlpack__())
 
     def _taken(self, tensor: Any) -> Array:
         """TensorFlow keeps some results on the host: shapes, small integers, text."""
-        if _crosses_by_host(tensor.dtype.as_numpy_dtype) or not tensor.device.endswith(self._place):
+        if _goes_by_host(tensor.dtype.as_numpy_dtype) or not tensor.device.endswith(self._place):
             return self._device.put(host_array(tensor.numpy()))
         return self._device.xp.from_dlpack(Export(tensor))
 
@@ -86,5 +86,5 @@ def _address(array: Array) -> int:
     return int(interface["data"][0])
 
 
-def _crosses_by_host(dtype: Any) -> bool:
+def _goes_by_host(dtype: Any) -> bool:
     return dtype in (BYTES, DTYPES["BF16"])

@@ -43,7 +43,7 @@ _FIRST_ROOT: Final = re.compile(r"^ *\(0\) ?(?:[A-Z_]+: )?", re.MULTILINE)
 _FURTHER_ROOTS: Final = re.compile(r"^ *\(1\) |^\d+ successful operations\.", re.MULTILINE)
 
 
-def told(error: Exception) -> GatewayError:
+def public_error(error: Exception) -> GatewayError:
     """TensorFlow's codes are gRPC's. An error whose text quotes bytes that are no UTF-8 loses its code on the way to
     Python; what it quotes is what a caller sent.
     """

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.backends.saved_model.failures import told
+from tensorgate.backends.saved_model.failures import public_error
 from tensorgate.backends.saved_model.ranks import operations_of
 from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors
 
@@ -63,7 +63,7 @@ class HostFunctions:
             call, inputs = self._callable(name, tuple(outputs))
             results = call(*[tensors[key] for key in inputs])
         except Exception as error:
-            raise told(error) from error
+            raise public_error(error) from error
         return {key: host_array(result) for key, result in zip(outputs, results, strict=True)}
 
     def close(self) -> None:

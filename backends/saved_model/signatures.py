@@ -68,7 +68,7 @@ def read_signatures(
 
 
 def _default(signatures: Mapping[str, Signature]) -> str:
-    """Of a model without serving_default, the first by name that predicts; the first of all where none does."""
+    """serving_default; else the first by name that predicts; else the first of all."""
     if DEFAULT_SIGNATURE in signatures:
         return DEFAULT_SIGNATURE
     predicting = [name for name, signature in signatures.items() if signature.method == PREDICT]

@@ -107,7 +107,7 @@ def form_of(path: Path) -> Form:
 
 
 def check_exported(torch: Any, path: Path) -> None:
-    """Of an exported program: raises ValueError naming what would run code as soon as it is read or called.
+    """Raises ValueError naming what in an exported program would run code as soon as it is read or called.
 
     The archive is read with torch's own reader, so that both see the same.
     """

@@ -10,20 +10,20 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from tensorgate.backends.execution.completion import DEFAULT_MAX_BATCH_SIZE, max_batch_size
 from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.spec_inference import DEFAULT_MAX_BATCH_SIZE, max_batch_size
 from tensorgate.backends.torch_model.archive import READ_BY, Form, form_of
-from tensorgate.backends.torch_model.exchange import Exchange, check_specs
 from tensorgate.backends.torch_model.exported import CompiledPackage, ExportedProgram, compiled_for
-from tensorgate.backends.torch_model.failures import plain, told
+from tensorgate.backends.torch_model.failures import plain, public_error
 from tensorgate.backends.torch_model.graphs import CudaGraphs
 from tensorgate.backends.torch_model.library import import_torch, set_once
-from tensorgate.backends.torch_model.names import Results
+from tensorgate.backends.torch_model.names import ProgramOutputs
 from tensorgate.backends.torch_model.options import FILES, TorchOptions
 from tensorgate.backends.torch_model.script import ScriptProgram
-from tensorgate.gateway.contract.backend import BackendKind, ModelSource
+from tensorgate.backends.torch_model.tensor_bridge import TensorBridge, check_specs
+from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, hold_to, of_any_rows
 
@@ -32,13 +32,11 @@ _NOTHING: Final[contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 Program = ScriptProgram | ExportedProgram | CompiledPackage
 
 
-class TorchBackend:
+class TorchBackend(Backend):
     """One copy of a model. Raises ValueError where file, device or installation are not what was asked for."""
 
-    runs_on: Literal["thread", "loop"] = "thread"
+    device: Device
     inline = True
-    decoupled = False
-    merges = True
     platform = "pytorch_libtorch"
 
     def __init__(self, source: ModelSource) -> None:
@@ -50,17 +48,17 @@ class TorchBackend:
             raise ValueError(f"{path} is machine code, compiled by AOTInductor; say trusted: true if it is to run here")
         self._torch = torch = import_torch()
         self.device = _open_device(torch, source.device, path, form)
-        self._exchange = Exchange(torch, self.device)
+        self._bridge = TensorBridge(torch, self.device)
         _set_up(torch, source.name, options, self.device)
         self._channels_last = options.channels_last
         self._autocast: Callable[[], contextlib.AbstractContextManager[Any]] = lambda: _NOTHING
         if options.autocast:
-            kind, dtype = self._exchange.place.type, self._exchange.dtypes[DTYPES[options.autocast]]
+            kind, dtype = self._bridge.place.type, self._bridge.dtypes[DTYPES[options.autocast]]
             kept = not options.cuda_graph  # weights in that datatype, till the end of a run: a recording has many runs
             self._autocast = lambda: torch.autocast(kind, dtype, cache_enabled=kept)
         self._on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = lambda: _NOTHING
         if isinstance(self.device, CudaDevice):
-            stream = torch.cuda.ExternalStream(self.device.stream_pointer, device=self._exchange.place)
+            stream = torch.cuda.ExternalStream(self.device.stream_pointer, device=self._bridge.place)
             self._on_stream = lambda: torch.cuda.stream(stream)
         with self.device.active(), self._on_stream():
             self._program = self._load(source, options, path, form)
@@ -71,7 +69,7 @@ class TorchBackend:
         check_specs((*self.inputs, *self.outputs))
         self.max_batch_size = _max_batch_size(source, self._program, form)
         self._specs = {spec.name: of_any_rows(spec, self.max_batch_size) for spec in self.outputs}
-        self._results = Results(tuple(self._specs))
+        self._results = ProgramOutputs(tuple(self._specs))
         self._state = _addresses(self._program.module)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # one's copies beside the other's computation
 
@@ -80,7 +78,7 @@ class TorchBackend:
             try:
                 return (self._run(tensors, outputs),)
             except Exception as error:
-                raise told(error, self._name) from error
+                raise public_error(error, self._name) from error
 
     def close(self) -> None:
         """Weights go with the module, once nothing refers to it; what torch keeps for later goes back to the GPU."""
@@ -93,15 +91,15 @@ class TorchBackend:
         inputs = tuple([each.spec() for each in options.model_inputs]) or source.inputs
         outputs = tuple([each.spec() for each in options.model_outputs]) or source.outputs
         check_specs((*inputs, *outputs) if form != "exported" else ())
-        torch, exchange = self._torch, self._exchange
+        torch, bridge = self._torch, self._bridge
         program: Program
         try:
             if form == "script":
-                program = ScriptProgram(torch, str(path), exchange.place, inputs, outputs)
+                program = ScriptProgram(torch, str(path), bridge.place, inputs, outputs)
             elif form == "compiled":
-                program = CompiledPackage(torch, path, exchange, inputs, outputs)
+                program = CompiledPackage(torch, path, bridge, inputs, outputs)
             else:
-                program = ExportedProgram(torch, path, exchange, inputs, outputs, trusted=options.trusted)
+                program = ExportedProgram(torch, path, bridge, inputs, outputs, trusted=options.trusted)
         except ValueError:
             raise
         except Exception as error:  # torch raises RuntimeError, KeyError, AssertionError, errors of its own, …
@@ -110,12 +108,12 @@ class TorchBackend:
         return program
 
     def _run(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
-        exchange, writes = self._exchange, self._program.writes
-        given = {name: exchange.given(array, copy=name in writes) for name, array in tensors.items()}
+        bridge, writes = self._bridge, self._program.writes
+        given = {name: bridge.given(array, copy=name in writes) for name, array in tensors.items()}
         if self._channels_last:
             given = {name: self._as_channels_last(tensor) for name, tensor in given.items()}
         found = self._results.of(self._call(given))
-        taken = {name: exchange.taken(self._specs[name], self._apart(found[name])) for name in outputs}
+        taken = {name: bridge.taken(self._specs[name], self._apart(found[name])) for name in outputs}
         for name, array in taken.items():
             hold_to(self._specs[name], array.shape, self._name)
         return taken

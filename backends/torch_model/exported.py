@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.backends.torch_model.archive import check_exported
-from tensorgate.backends.torch_model.exchange import Exchange
 from tensorgate.backends.torch_model.names import leaves, places
+from tensorgate.backends.torch_model.tensor_bridge import TensorBridge
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 
@@ -60,31 +60,31 @@ class ExportedProgram(_Program):
     """
 
     def __init__(
-        self, torch: Any, path: Path, exchange: Exchange, inputs: Specs, outputs: Specs, *, trusted: bool
+        self, torch: Any, path: Path, bridge: TensorBridge, inputs: Specs, outputs: Specs, *, trusted: bool
     ) -> None:
         if not trusted:
             check_exported(torch, path)
         program = torch.export.load(path)
         super().__init__(torch, program.call_spec.in_spec)
         mover = importlib.import_module("torch.export.passes")
-        program = mover.move_to_device_pass(program, str(exchange.place))
+        program = mover.move_to_device_pass(program, str(bridge.place))
         nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
         kinds = torch.export.graph_signature
         signature = program.graph_signature
-        self._read_inputs(torch, program, kinds, nodes, exchange, inputs)
+        self._read_inputs(torch, program, kinds, nodes, bridge, inputs)
         self._read_rows(program, signature, kinds, nodes)
-        self._read_outputs(program, signature, kinds, nodes, exchange, outputs)
+        self._read_outputs(program, signature, kinds, nodes, bridge, outputs)
         self.module = program.module(check_guards=False)  # what it would check beyond sizes is code from the file
 
     def _read_inputs(
-        self, torch: Any, program: Any, kinds: Any, nodes: Any, exchange: Exchange, declared: Specs
+        self, torch: Any, program: Any, kinds: Any, nodes: Any, bridge: TensorBridge, declared: Specs
     ) -> None:
         specs = program.graph_signature.input_specs
         given = [each.arg for each in specs if each.kind is kinds.InputKind.USER_INPUT]
         own = []
         for argument, name in zip(given, self._argument_names(program, len(given)), strict=True):
             if isinstance(argument, kinds.TensorArgument):
-                own.append(_spec(f"input '{name}'", name, nodes[argument.name], exchange))
+                own.append(_spec(f"input '{name}'", name, nodes[argument.name], bridge))
             elif isinstance(argument, kinds.SymIntArgument):
                 own.append(TensorSpec(name, _INT64, ()))
             elif not isinstance(argument, kinds.ConstantArgument):
@@ -98,7 +98,7 @@ class ExportedProgram(_Program):
         self.writes = frozenset(names[name] for name in written)
 
     def _argument_names(self, program: Any, count: int) -> list[str]:
-        """Of every leaf of its arguments: forward's own name for it, with the way to it where it is nested."""
+        """The name of every leaf of the arguments: forward's own, with the path to it where it is nested."""
         args, kwargs = self._unflatten(list(range(count)), self._tree)
         known = program.module_call_graph[0].signature.forward_arg_names or []
         named = dict(
@@ -117,12 +117,12 @@ class ExportedProgram(_Program):
                     self.max_rows = min(int(bounds.upper), self.max_rows or int(bounds.upper))
 
     def _read_outputs(
-        self, program: Any, signature: Any, kinds: Any, nodes: Any, exchange: Exchange, declared: Specs
+        self, program: Any, signature: Any, kinds: Any, nodes: Any, bridge: TensorBridge, declared: Specs
     ) -> None:
         given = [each.arg for each in signature.output_specs if each.kind is kinds.OutputKind.USER_OUTPUT]
         tree = self._unflatten(given, program.call_spec.out_spec)
         own = [
-            _spec(f"output '{name}'", name, nodes[argument.name], exchange)
+            _spec(f"output '{name}'", name, nodes[argument.name], bridge)
             for name, argument in leaves(tree)
             if isinstance(argument, kinds.TensorArgument)
         ]
@@ -132,12 +132,12 @@ class ExportedProgram(_Program):
 class CompiledPackage(_Program):
     """Machine code for one device; the YAML declares what it takes and gives. Raises ValueError."""
 
-    def __init__(self, torch: Any, path: Path, exchange: Exchange, inputs: Specs, outputs: Specs) -> None:
+    def __init__(self, torch: Any, path: Path, bridge: TensorBridge, inputs: Specs, outputs: Specs) -> None:
         if not inputs or not outputs:
             raise ValueError(
                 "a compiled package needs its inputs and outputs declared: it does not tell their datatypes"
             )
-        self.module = torch._inductor.aoti_load_package(str(path), device_index=exchange.place.index or -1)
+        self.module = torch._inductor.aoti_load_package(str(path), device_index=bridge.place.index or -1)
         pytree = torch.utils._pytree
         super().__init__(torch, pytree.treespec_loads(self.module.loader.get_call_spec()[0]))
         args, kwargs = self._unflatten(list(range(self._tree.num_leaves)), self._tree)
@@ -194,9 +194,9 @@ def _renamed(what: str, own: Sequence[TensorSpec], declared: Specs) -> Specs:
     return tuple(replace(spec, name=name) for spec, name in zip(own, names, strict=True))
 
 
-def _spec(what: str, name: str, value: Any, exchange: Exchange) -> TensorSpec:
+def _spec(what: str, name: str, value: Any, bridge: TensorBridge) -> TensorSpec:
     try:
-        dtype = exchange.dtype_of(value)
+        dtype = bridge.dtype_of(value)
     except ValueError as error:
         raise ValueError(f"{what} is {error}") from None
     return TensorSpec(name, dtype, tuple(-1 if _varies((size,)) else int(size) for size in value.shape))

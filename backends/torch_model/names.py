@@ -33,7 +33,7 @@ def places(what: str, declared: Sequence[str], own: Sequence[str]) -> list[int]:
     return found
 
 
-class Results:
+class ProgramOutputs:
     """What a program gives -> tensors by the names that are declared for them."""
 
     def __init__(self, declared: Sequence[str]) -> None:

@@ -7,16 +7,16 @@ import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import ConfigDict, Field
 
 from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.triton_python.exchange import Run
-from tensorgate.backends.triton_python.instance import Instance
+from tensorgate.backends.triton_python.instance import TritonPythonInstance
 from tensorgate.backends.triton_python.metrics import collect
 from tensorgate.backends.triton_python.model_config import initial_config, specs_of
-from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource
+from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.options import Options
@@ -42,15 +42,13 @@ class TritonPythonOptions(Options):
     """The model's configuration in the field names of Triton's ModelConfig; empty is what the rest of the YAML says."""
 
 
-class TritonPythonBackend:
+class TritonPythonBackend(RequestBackend):
     """One instance. The model's own configuration says what it takes and gives.
 
     `max_batch_size` is what that configuration says in the end, completed by the model itself. Raises ValueError if
     the model cannot be loaded or nothing says its inputs and outputs.
     """
 
-    runs_on: Literal["thread", "loop"] = "loop"
-    inline = False
     platform = "python"
 
     def __init__(self, source: ModelSource) -> None:
@@ -63,7 +61,7 @@ class TritonPythonBackend:
         self._name, self._number = source.name, _take_number(source.name)
         with contextlib.ExitStack() as undo:
             undo.callback(_give_number, self._name, self._number)
-            self._instance = Instance(source, file, config, self._number, kind, self.device.index)
+            self._instance = TritonPythonInstance(source, file, config, self._number, kind, self.device.index)
             undo.callback(self._instance.close)
             config = self._instance.config
             self._take_specs(source, config, declared=not options.triton_config)
@@ -79,7 +77,7 @@ class TritonPythonBackend:
         """What the YAML declares has whole shapes, so its max_batch_size stands; else the configuration says all."""
         wanted = source.max_batch_size
         if declared and source.inputs and isinstance(wanted, int):
-            self.max_batch_size: int = wanted
+            self.max_batch_size = wanted
             self.inputs, self.outputs = source.inputs, source.outputs
         else:
             self.max_batch_size = int(config["max_batch_size"])
@@ -106,7 +104,6 @@ class TritonPythonBackend:
     async def infer_each(
         self, requests: Sequence[InferRequest]
     ) -> AsyncGenerator[Sequence[InferResponse | GatewayError], None]:
-        """See RequestBackend."""
         run = Run(requests, self._specs, decoupled=self.decoupled)
         for request in requests:
             request.cancellation.on_cut = run.note_cut

@@ -1,7 +1,7 @@
 """What a model asks of other models: business logic scripting, in Triton's words.
 
-A model calls from its own threads; models are resolved and asked on the gateway's event loop, so every call crosses
-over and back. Who calls on behalf of requests that nobody waits for any more gets an error at once, and a call has no
+A model calls from its own threads; models are resolved and asked on the gateway's event loop, so every call goes
+there and back. Who calls on behalf of requests that nobody waits for any more gets an error at once, and a call has no
 more time than those requests have: so a ring of models that wait for each other breaks when their callers leave. A
 model that calls itself while all its instances wait for that is refused.
 """
@@ -15,11 +15,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tensorgate.backends.ensemble.call_stack import Chain, chain_of, check_room
-from tensorgate.backends.triton_python.errors import TritonModelException, told
+from tensorgate.backends.execution.instances import check_free_instance
+from tensorgate.backends.triton_python.errors import TritonModelException, triton_error
 from tensorgate.backends.triton_python.exchange import Run
 from tensorgate.backends.triton_python.response import InferenceResponse
-from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.canonical import (
     Answers,
     InferRequest,
@@ -52,7 +52,7 @@ class Question:
     parameters: Mapping[str, ParameterValue]
 
 
-class Calls:
+class ModelCalls:
     """How one instance of a model reaches others. `parent` tells, in the calling thread, which run waits for a call.
 
     `loop` is known from the first request on.
@@ -99,18 +99,18 @@ class Calls:
             answers = self._submit(question, parent, stream=False)
             try:
                 async for answer in answers:
-                    return _heard(question, answer)
+                    return _response_of(question, answer)
             finally:
-                _let_go(answers, parent)
+                _release(answers, parent)
         except GatewayError as error:
-            return InferenceResponse(error=told(error))
-        return InferenceResponse(error=told(Cancelled("nobody waits for the answer any more")))
+            return InferenceResponse(error=triton_error(error))
+        return InferenceResponse(error=triton_error(Cancelled("nobody waits for the answer any more")))
 
     async def _ask_all(self, question: Question, parent: Run | None) -> Responses:
         try:
             answers = self._submit(question, parent, stream=True)
         except GatewayError as error:
-            return Responses(self, question, None, parent, InferenceResponse(error=told(error)))
+            return Responses(self, question, None, parent, InferenceResponse(error=triton_error(error)))
         return Responses(self, question, answers, parent)
 
     def _submit(self, question: Question, parent: Run | None, *, stream: bool) -> Answers:
@@ -133,7 +133,7 @@ class Calls:
                 deadline=_deadline(parent),
                 queue_timeout_us=question.timeout_us,
                 stream=stream,
-                wire=_chain(view, parent),
+                callers=_callers(view, parent),
             )
         )
         if parent is not None:
@@ -156,29 +156,29 @@ def _deadline(parent: Run | None) -> float | None:
     return None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None)
 
 
-def _chain(view: ModelView, parent: Run | None) -> Chain:
+def _callers(view: ModelView, parent: Run | None) -> tuple[ModelView, ...]:
     """Who waits for this request. Raises ModelFailed if nobody would be left to answer it."""
     if parent is None:
-        return Chain()
-    above = [chain_of(request).waiting for request in parent.requests]
-    waiting = (*max(above, key=len, default=()), parent.requests[0].view.handle)
-    check_room(waiting, view)
-    return Chain(waiting)
+        return ()
+    above = [request.callers for request in parent.requests]
+    callers = (*max(above, key=len, default=()), parent.requests[0].view)
+    check_free_instance(callers, view)
+    return callers
 
 
-def _let_go(answers: Answers, parent: Run | None) -> None:
+def _release(answers: Answers, parent: Run | None) -> None:
     answers.abandon()
     if parent is not None:
         parent.children.discard(answers)
 
 
-def _heard(question: Question, answer: InferResponse) -> InferenceResponse:
+def _response_of(question: Question, answer: InferResponse) -> InferenceResponse:
     """The arrays are another model's: this one gets a copy when it looks at one."""
     tensors = []
     for name, array in answer.outputs.items():
         view = array.view()
         view.flags.writeable = False
-        tensors.append(Tensor.holding(name, view))
+        tensors.append(TritonTensor.holding(name, view))
     return InferenceResponse.heard(question.id, tensors, answer.parameters, last=answer.final)
 
 
@@ -187,7 +187,7 @@ class Responses:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: ModelCalls,
         question: Question,
         answers: Answers | None,
         parent: Run | None,
@@ -217,19 +217,19 @@ class Responses:
 
     async def _next(self, answers: Answers) -> InferenceResponse | None:
         try:
-            return _heard(self._question, await anext(answers))
+            return _response_of(self._question, await anext(answers))
         except StopAsyncIteration:
-            _let_go(answers, self._parent)
+            _release(answers, self._parent)
             return None
         except GatewayError as error:
-            _let_go(answers, self._parent)
-            return InferenceResponse(error=told(error))
+            _release(answers, self._parent)
+            return InferenceResponse(error=triton_error(error))
 
     def cancel(self) -> None:
         answers, self._answers = self._answers, None
         if answers is not None and self._calls.loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._calls.loop.call_soon_threadsafe(_let_go, answers, self._parent)
+                self._calls.loop.call_soon_threadsafe(_release, answers, self._parent)
 
     def __del__(self) -> None:
         self.cancel()

@@ -77,12 +77,12 @@ _CODES: Final = {
 }
 
 
-def kind_of(error: TritonError) -> GatewayError:
+def gateway_error(error: TritonError) -> GatewayError:
     """A model's error -> the kind that every dialect can word."""
     return KINDS[error.code()](error.message())
 
 
-def told(error: GatewayError) -> TritonError:
+def triton_error(error: GatewayError) -> TritonError:
     """Another model's failure -> what the model that called it learns."""
     if isinstance(error, ModelNotFound):
         return TritonError(

@@ -28,7 +28,7 @@ FINAL: Final = 1
 WINDOW: Final = 64
 """Answers that may wait for a slow reader. A thread that sends more waits for room."""
 LOOP_WINDOW: Final = 4096
-"""The same on an event loop, which must not wait: the request fails there."""
+"""Answers that may wait where the sender is on an event loop, which must not wait: the request fails beyond."""
 
 
 class Run:
@@ -47,11 +47,11 @@ class Run:
 
     @property
     def abandoned(self) -> bool:
-        """Nobody waits any more for any of it."""
+        """Whether all its callers have left."""
         return all(request.cancellation.cut for request in self.requests)
 
     def note_cut(self) -> None:
-        """Somebody does not wait any more. On the loop."""
+        """A caller has left. Called on the loop."""
         for channel in self.channels:
             if channel.request.cancellation.cut:
                 channel.note_cut()
@@ -61,7 +61,7 @@ class Run:
         self._wake()
 
     def leave(self) -> None:
-        """Nobody takes outcomes any more. On the loop."""
+        """The scheduler takes no more outcomes. Called on the loop."""
         for channel in self.channels:
             channel.leave()
 
@@ -220,7 +220,7 @@ class Channel:
         self._make_room()
 
     def leave(self) -> None:
-        """Nobody reads any more, whatever the reason."""
+        """The scheduler takes no more outcomes, for whatever reason."""
         self.ended = True
         self._make_room()
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.backends.execution.failures import failure_of
-from tensorgate.backends.triton_python.calls import Calls
+from tensorgate.backends.triton_python.calls import ModelCalls
 from tensorgate.backends.triton_python.exchange import Run
-from tensorgate.backends.triton_python.model_config import ModelConfig, is_decoupled
+from tensorgate.backends.triton_python.model_config import TritonModelConfig, is_decoupled
 from tensorgate.backends.triton_python.modules import ModelPackage
 from tensorgate.backends.triton_python.request import InferenceRequest
 from tensorgate.backends.triton_python.response import InferenceResponse
@@ -27,13 +27,13 @@ FINALIZE_WITHIN_S: Final = 10.0
 """A model that takes longer to finalize is left to itself."""
 
 
-class Instance:
+class TritonPythonInstance:
     """A loaded model. Raises ValueError, with what the model raised, if it cannot be loaded."""
 
     def __init__(self, source: ModelSource, file: Path, config: Mapping[str, Any], number: int, kind: str, device: int):
         self.name = f"{_group_name(source.name, config)}_{number}"
         self._model_name = source.name
-        self.calls = Calls(source.resolve, self._parent)
+        self.calls = ModelCalls(source.resolve, self._parent)
         self._current: Run | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ModelThread(self.name)
@@ -49,7 +49,7 @@ class Instance:
             self._thread.stop()
             self._package.forget()
             if isinstance(error, Exception):
-                raise ValueError(f"{file.name} failed: {_said(error)}") from error
+                raise ValueError(f"{file.name} failed: {_message(error)}") from error
             raise ValueError(f"{file.name} failed: {type(error).__name__}") from error
         self.is_async = inspect.iscoroutinefunction(self._model.execute)
         if self.is_async:
@@ -67,8 +67,8 @@ class Instance:
         complete = getattr(model, "auto_complete_config", None)
         if complete is None:
             return dict(config)
-        completed = complete(ModelConfig(config))
-        if not isinstance(completed, ModelConfig):
+        completed = complete(TritonModelConfig(config))
+        if not isinstance(completed, TritonModelConfig):
             raise ValueError("auto_complete_config must return the ModelConfig that it was given")
         return completed.as_dict()
 
@@ -147,19 +147,19 @@ class Instance:
         if returned is None:
             return
         if self.decoupled:
-            raise _Refused(
+            raise _BadReturn(
                 f"Python model '{self.name}' is using the decoupled mode and the execute function must return None."
             )
         if not isinstance(returned, list):
-            raise _Refused("Expected a list in the execute return value")
+            raise _BadReturn("Expected a list in the execute return value")
         if len(returned) != len(run.channels):
-            raise _Refused(
+            raise _BadReturn(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(run.channels)}, and InferenceResponse(s) size is:{len(returned)}\n"
             )
         for response, channel in zip(returned, run.channels, strict=True):
             if not isinstance(response, InferenceResponse) and (response is not None or not channel.sender_taken):
-                raise _Refused(
+                raise _BadReturn(
                     "Expected an 'InferenceResponse' object in the execute function return list, "
                     f"found type '{type(response)}'."
                 )
@@ -168,9 +168,9 @@ class Instance:
                 channel.send(response, 0)
 
     def _failed(self, run: Run, error: BaseException) -> None:
-        text = f"Failed to process the request(s) for model '{self.name}', message: {_said(error)}"
+        text = f"Failed to process the request(s) for model '{self.name}', message: {_message(error)}"
         failure = failure_of(error, self._model_name, text)
-        if failure is not error and not isinstance(error, _Refused):
+        if failure is not error and not isinstance(error, _BadReturn):
             failure.__cause__ = error  # for the log, which has it with the request that hears of it
         if not run.fail(failure):
             log.error("execute of %s failed after its last answer", self.name, exc_info=error)
@@ -204,7 +204,7 @@ class Instance:
         self._model = None
 
 
-class _Refused(Exception):
+class _BadReturn(Exception):
     """What execute returned is not what it has to return."""
 
 
@@ -214,9 +214,9 @@ def _group_name(model: str, config: Mapping[str, Any]) -> str:
     return groups[0].get("name") or f"{model}_0"
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """What an exception says for itself, without a traceback and its paths: "ValueError: no such word"."""
-    if isinstance(error, _Refused):
+    if isinstance(error, _BadReturn):
         return text_of(error)
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

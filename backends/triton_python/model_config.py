@@ -30,7 +30,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
-class ModelConfig:
+class TritonModelConfig:
     """What `auto_complete_config` gets and returns. What is configured already stays as it is."""
 
     def __init__(self, model_config: Mapping[str, Any]) -> None:
@@ -149,5 +149,5 @@ def input_config(model_config: Mapping[str, Any], name: str) -> dict[str, Any] |
 
 
 def output_config(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The same for an output."""
+    """The part of a configuration that describes this output, None if there is none."""
     return next((tensor for tensor in model_config.get("output", ()) if tensor["name"] == name), None)

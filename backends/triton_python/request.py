@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 
-from tensorgate.backends.triton_python.calls import Calls, Question
+from tensorgate.backends.triton_python.calls import ModelCalls, Question
 from tensorgate.backends.triton_python.errors import TritonModelException
 from tensorgate.backends.triton_python.exchange import Channel, InferenceResponseSender, Producer
 from tensorgate.backends.triton_python.response import checked_parameters
-from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.tensor import ParameterValue
 
 SEQUENCE_START: Final = 1
@@ -41,13 +41,13 @@ class InferenceRequest:
     which knows how to reach other models.
     """
 
-    calls: ClassVar[Calls]
+    calls: ClassVar[ModelCalls]
 
     def __init__(
         self,
         request_id: str = "",
         correlation_id: int | str = 0,
-        inputs: Sequence[Tensor] = (),
+        inputs: Sequence[TritonTensor] = (),
         requested_output_names: Sequence[str] = (),
         model_name: str = "",
         model_version: int = -1,
@@ -58,7 +58,7 @@ class InferenceRequest:
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> None:
         for tensor in inputs:
-            if not isinstance(tensor, Tensor):
+            if not isinstance(tensor, TritonTensor):
                 raise TypeError(f"inputs has a {type(tensor).__name__} among its tensors")
         if not isinstance(model_name, str) or isinstance(requested_output_names, str):
             raise TypeError("model_name is text, requested_output_names is a list of texts")
@@ -83,7 +83,7 @@ class InferenceRequest:
         own = cls(
             request.id,
             sequence.id if sequence else 0,
-            [Tensor.input(name, array) for name, array in request.inputs.items()],
+            [TritonTensor.input(name, array) for name, array in request.inputs.items()],
             [output.name for output in request.outputs] or output_names,
             model_name,
             request.view.version,
@@ -102,7 +102,7 @@ class InferenceRequest:
     def correlation_id(self) -> int | str:
         return self._correlation_id
 
-    def inputs(self) -> list[Tensor]:
+    def inputs(self) -> list[TritonTensor]:
         return self._inputs
 
     def requested_output_names(self) -> list[str]:
@@ -159,7 +159,7 @@ class InferenceRequest:
         return self.calls.ask_all(self._question()) if decoupled else self.calls.ask(self._question())
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
-        """The same to be awaited; it is under way at once."""
+        """As `exec`, but gives a future at once."""
         return self.calls.aask_all(self._question()) if decoupled else self.calls.aask(self._question())
 
     def _question(self) -> Question:

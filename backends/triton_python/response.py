@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorgate.backends.triton_python.errors import TritonError, kind_of
-from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.backends.triton_python.errors import TritonError, gateway_error
+from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
 from tensorgate.gateway.contract.tensor import NOTHING, ParameterValue, TensorSpec, hold_to
@@ -18,12 +18,12 @@ class InferenceResponse:
 
     def __init__(
         self,
-        output_tensors: Sequence[Tensor] = (),
+        output_tensors: Sequence[TritonTensor] = (),
         error: TritonError | None = None,
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> None:
         for tensor in output_tensors:
-            if not isinstance(tensor, Tensor):
+            if not isinstance(tensor, TritonTensor):
                 raise TypeError(f"output_tensors has a {type(tensor).__name__} among its tensors")
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"error is a TritonError, not a {type(error).__name__}")
@@ -35,7 +35,7 @@ class InferenceResponse:
 
     @classmethod
     def heard(
-        cls, id: str, tensors: Sequence[Tensor], parameters: Mapping[str, ParameterValue], *, last: bool
+        cls, id: str, tensors: Sequence[TritonTensor], parameters: Mapping[str, ParameterValue], *, last: bool
     ) -> InferenceResponse:
         """What another model has answered."""
         response = cls(tensors)
@@ -44,7 +44,7 @@ class InferenceResponse:
         response._is_last = last
         return response
 
-    def output_tensors(self) -> list[Tensor]:
+    def output_tensors(self) -> list[TritonTensor]:
         return self._tensors
 
     def has_error(self) -> bool:
@@ -84,7 +84,7 @@ def canonical(
     """
     error = response.error()
     if error is not None:
-        return kind_of(error)
+        return gateway_error(error)
     given = {tensor.name(): tensor for tensor in response.output_tensors()}
     asked = {output.name for output in request.outputs} or outputs.keys()
     try:

@@ -11,7 +11,7 @@ from tensorgate.backends.triton_python.datatypes import as_bytes, is_text, numpy
 from tensorgate.gateway.contract.tensor import Array
 
 
-class Tensor:
+class TritonTensor:
     """A named array. Inputs are on the host; what `from_dlpack` takes may be on a GPU.
 
     Unlike Triton's, a BF16 tensor has an `as_numpy()` too: an array of ml_dtypes.bfloat16.
@@ -30,7 +30,7 @@ class Tensor:
         self._foreign = False
 
     @classmethod
-    def holding(cls, name: str, array: Array, *, foreign: bool = True) -> Tensor:
+    def holding(cls, name: str, array: Array, *, foreign: bool = True) -> TritonTensor:
         """A tensor over this array. A `foreign` one is copied when the model looks at it, unless it is nobody's."""
         tensor = cls.__new__(cls)
         tensor._name = name
@@ -39,7 +39,7 @@ class Tensor:
         return tensor
 
     @classmethod
-    def input(cls, name: str, array: Array) -> Tensor:
+    def input(cls, name: str, array: Array) -> TritonTensor:
         """A caller's tensor, on the host wherever it was."""
         return cls.holding(name, array if isinstance(array, np.ndarray) else array.get())
 
@@ -83,8 +83,8 @@ class Tensor:
         return dlpack.CPU if self.is_cpu() else self._array.__dlpack_device__()
 
     @staticmethod
-    def from_dlpack(name: str, dlpack_tensor: Any) -> Tensor:
+    def from_dlpack(name: str, dlpack_tensor: Any) -> TritonTensor:
         """A tensor over another framework's memory: of a capsule, or of what can make one."""
         array = dlpack.from_anything(dlpack_tensor)
         numpy_to_triton_type(array.dtype)
-        return Tensor.holding(name, array, foreign=False)
+        return TritonTensor.holding(name, array, foreign=False)

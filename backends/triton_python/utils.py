@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from tensorgate.backends.triton_python import datatypes, model_config
-from tensorgate.backends.triton_python.calls import Calls
+from tensorgate.backends.triton_python.calls import ModelCalls
 from tensorgate.backends.triton_python.errors import TritonError, TritonModelException
 from tensorgate.backends.triton_python.exchange import FINAL, InferenceResponseSender
 from tensorgate.backends.triton_python.logger import LogLevel, logger_of
@@ -20,13 +20,13 @@ from tensorgate.backends.triton_python.request import (
     PreferredMemory,
 )
 from tensorgate.backends.triton_python.response import InferenceResponse
-from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.backends.triton_python.tensor import TritonTensor
 
 NAMES: Final = ("triton_python_backend_utils", "c_python_backend_utils")
 """A model may import it by either; the second is the compiled half of Triton's."""
 
 
-def make_utils(model: str, calls: Calls) -> ModuleType:
+def make_utils(model: str, calls: ModelCalls) -> ModuleType:
     """The module for one instance: its requests and its logger are its own."""
     module = ModuleType(NAMES[0], "What a Triton Python model needs of its server.")
     vars(module).update(_SHARED)
@@ -47,17 +47,17 @@ def _refused(what: str) -> Any:
     return refuse
 
 
-def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> TritonTensor | None:
     """None if the request does not have it."""
     return _named(inference_request.inputs(), name)
 
 
-def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> TritonTensor | None:
     """None if the response does not have it."""
     return _named(inference_response.output_tensors(), name)
 
 
-def _named(tensors: list[Tensor], name: str) -> Tensor | None:
+def _named(tensors: list[TritonTensor], name: str) -> TritonTensor | None:
     for tensor in tensors:
         if tensor.name() == name:
             return tensor
@@ -65,7 +65,7 @@ def _named(tensors: list[Tensor], name: str) -> Tensor | None:
 
 
 _SHARED: Final[dict[str, Any]] = {
-    "Tensor": Tensor,
+    "Tensor": TritonTensor,
     "InferenceResponse": InferenceResponse,
     "InferenceResponseSender": InferenceResponseSender,
     "ResponseSender": InferenceResponseSender,
@@ -74,7 +74,7 @@ _SHARED: Final[dict[str, Any]] = {
     "LogLevel": LogLevel,
     "Metric": Metric,
     "MetricFamily": MetricFamily,
-    "ModelConfig": model_config.ModelConfig,
+    "ModelConfig": model_config.TritonModelConfig,
     "MemoryType": MemoryType,
     "PreferredMemory": PreferredMemory,
     "TRITONSERVER_MEMORY_CPU": MemoryType.CPU,

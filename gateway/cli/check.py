@@ -1,8 +1,8 @@
-"""What is wrong with the models of a configuration, as far as it shows without loading one.
+"""Finds what is wrong with the models of a configuration without loading any.
 
-A model's file or its declarations say what it takes and gives. The operators around it are tried on that, as they are
-when it is loaded and in the same words; then everything else that the configuration says of its tensors; and last,
-whether the models of an ensemble fit each other. Of what only loading can tell, nothing is said.
+A model's file or its declarations give its inputs and outputs. Its operators are checked against them, by the functions
+and with the texts of a load; then all other keys about its tensors; and last, whether the models of an ensemble fit
+each other. What only loading can show is not checked.
 """
 
 from __future__ import annotations
@@ -12,41 +12,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tensorgate.backends.execution import spec_inference as fitting
+from tensorgate.backends.execution import spec_inference
 from tensorgate.gateway.app import catalog, model_source
 from tensorgate.gateway.config import Config, ModelConfig, Problem, locator
 from tensorgate.gateway.config.yaml_tree import key_path
-from tensorgate.gateway.contract.backend import Described, Joint, ModelSource
+from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelSource
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.models.catalog import no_version, wanted_versions
-from tensorgate.gateway.models.loader import told
-from tensorgate.gateway.models.model_folder import FILE
+from tensorgate.gateway.models.loader import error_line
+from tensorgate.gateway.models.model_folder import FILE, no_version, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
 
 
 def misfits(config: Config, file: Path, kinds: Registries) -> list[tuple[str, Problem]]:
-    """What does not fit, each with its model's name and the place in the file where it can be changed."""
+    """(model, problem) for everything that does not fit, with the line in the file."""
     found = _Checks(config, config.extended(kinds)).run()
-    places = _Places(config, file)
-    return [(name, places.problem(name, key, text)) for name, (key, text) in found]
+    locations = _Locations(config, file)
+    return [(name, locations.problem(name, key, text)) for name, (key, text) in found]
 
 
 @dataclass(slots=True)
 class _Checks:
-    """One look at all models. `known` has what callers see of each version that could be described."""
+    """The checks of all models. `known` has each version as callers see it, None if it could not be described."""
 
     config: Config
     kinds: Registries
     known: dict[str, dict[int, Described | None]] = field(default_factory=dict)
     _at_start: frozenset[str] = frozenset()
 
-    def run(self) -> list[tuple[str, Joint]]:
+    def run(self) -> list[tuple[str, ConfigProblem]]:
         models = catalog(self.config, self.kinds)
         self._at_start = frozenset(self.config.model_control.chosen(models.names()))
         configs: dict[str, ModelConfig] = {}
-        found: list[tuple[str, Joint]] = []
+        found: list[tuple[str, ConfigProblem]] = []
         for name in models.names():
             try:
                 configs[name] = models.read(name)
@@ -57,12 +56,12 @@ class _Checks:
             found += [(name, joint) for joint in dict.fromkeys(self._model(name, config))]
         for name, config in configs.items():
             source = model_source(config, name, 1, Path())
-            joints = self.kinds.backends[config.backend].joints(source, self._find)
+            joints = self.kinds.backends[config.backend].check_edges(source, self._find)
             found += [(name, joint) for joint in joints]
         return found
 
-    def _model(self, name: str, config: ModelConfig) -> Iterator[Joint]:
-        """Of all its versions."""
+    def _model(self, name: str, config: ModelConfig) -> Iterator[ConfigProblem]:
+        """Check all versions of a model."""
         place = config.path.path if config.path else Path()
         try:
             versions = wanted_versions(config) if self.kinds.backends[config.backend].versioned else {1: place}
@@ -78,25 +77,25 @@ class _Checks:
             self.known[name][version] = None
             try:
                 self.known[name][version] = self._version(config, model_source(config, name, version, path))
-            except fitting.Misfit as misfit:
+            except spec_inference.Misfit as misfit:
                 yield misfit.key, misfit.text
-            except Exception as error:  # as with a model that is loaded: whatever it is, it is the operator's to know
-                yield (), told(error)
+            except Exception as error:  # as in a load, whatever fails is reported
+                yield (), error_line(error)
 
     def _version(self, config: ModelConfig, source: ModelSource) -> Described | None:
-        """What callers see of it. Raises what does not fit."""
-        before = fitting.make_ops(self.kinds.ops, config.preprocess, "preprocess")
-        after = fitting.make_ops(self.kinds.ops, config.postprocess, "postprocess")
+        """A version as callers see it. Raises what does not fit."""
+        before = spec_inference.make_ops(self.kinds.ops, config.preprocess, "preprocess")
+        after = spec_inference.make_ops(self.kinds.ops, config.postprocess, "postprocess")
         own = self.kinds.backends[config.backend].describe(source)
         if own is None:
             return None
         if own.as_requests and (before or after):
-            raise fitting.Misfit(("preprocess" if before else "postprocess",), fitting.NO_OPERATORS)
-        source = fitting.with_rows(source, own.max_batch_size)
-        inputs, required = fitting.input_specs(source, own, before)
-        outputs = fitting.output_specs(source, own, after)
+            raise spec_inference.Misfit(("preprocess" if before else "postprocess",), spec_inference.NO_OPERATORS)
+        source = spec_inference.with_rows(source, own.max_batch_size)
+        inputs, required = spec_inference.input_specs(source, own, before)
+        outputs = spec_inference.output_specs(source, own, after)
         seen = Described(tuple(inputs.values()), tuple(outputs.values()), own.max_batch_size, own.decoupled)
-        executor: Any = own  # as far as a plan looks at executors
+        executor: Any = own  # has all that model_spec reads of an executor
         model_spec(
             config,
             Computation(
@@ -106,18 +105,18 @@ class _Checks:
         return seen
 
     def _find(self, name: str, version: int | None) -> Described | None:
-        """The highest version that is served, if none is named."""
+        """A version, by default the highest. Raises ModelNotFound."""
         versions = self.known.get(name)
         control = self.config.model_control
-        if versions is None and (control.allow_uploads or control.model_roots):  # callers may bring it yet
+        if versions is None and (control.allow_uploads or control.model_roots):  # a caller may load it later
             return None
         if versions is None or (version is not None and versions and version not in versions):
             raise ModelNotFound(name, version)
         return versions.get(max(versions, default=0) if version is None else version)
 
 
-class _Places:
-    """Where a model's entry stands: in the file itself, or in a file of its own in a repository."""
+class _Locations:
+    """Finds a model's entry: in the configuration file, or in its own file in a repository."""
 
     def __init__(self, config: Config, file: Path) -> None:
         self._config = config

@@ -1,8 +1,9 @@
-"""What the command line asks a running gateway, over Open Inference V2 and the standard library alone."""
+"""The client side of the command line: Open Inference V2 over HTTP, and gRPC's health, without any other library."""
 
 from __future__ import annotations
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.parse
@@ -10,17 +11,38 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-Say = Callable[[str], None]
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.wire import hpack
+from tensorgate.gateway.wire.grpc_messages import message_prefix
+from tensorgate.gateway.wire.http2_frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    GOAWAY,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    frame_header,
+)
+
+PrintLine = Callable[[str], None]
+
+_CHECK: Final = "/grpc.health.v1.Health/Check"
+_STATUSES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 
 class ClientError(Exception):
-    """The question could not be asked, or was answered by an error; str() is for the person at the terminal."""
+    """The gateway could not be reached, or answered with an error; str() is for the terminal."""
 
 
 class Gateway:
-    """A gateway at an address."""
+    """An HTTP port of a running gateway."""
 
     def __init__(self, url: str, timeout: float) -> None:
         if not url.startswith(("http://", "https://")):
@@ -29,7 +51,7 @@ class Gateway:
         self._timeout = timeout
 
     def probe(self, *, live: bool) -> None:
-        """Asks the page that every HTTP port has, whatever is spoken there. Raises ClientError."""
+        """Ask the health page that every HTTP port has. Raises ClientError unless it is ready (or live)."""
         self._read("/healthz" if live else "/readyz")
 
     def ask(self, path: str, body: Any = None) -> Any:
@@ -47,49 +69,80 @@ class Gateway:
                 content: bytes = answer.read()
                 return content
         except urllib.error.HTTPError as error:
-            raise ClientError(f"{self._url}{path}: {error.code} {_told(error.read())}") from None
+            raise ClientError(f"{self._url}{path}: {error.code} {_error_text(error.read())}") from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error) or type(error).__name__
             raise ClientError(f"{self._url}{path}: {reason}") from None
 
 
 class GrpcGateway:
-    """A gateway at HOST:PORT of a gRPC listener."""
+    """A gRPC port of a running gateway, at HOST:PORT."""
 
     def __init__(self, address: str, timeout: float) -> None:
         self._address = address.removeprefix("grpc://")
         self._timeout = timeout
 
     def probe(self, *, live: bool) -> None:
-        """Raises ClientError unless it is ready, or answers at all."""
-        import grpc
-        from grpc_health.v1 import health_pb2
+        """Ask gRPC's health service. Raises ClientError unless it is ready (with `live`: unless it answers)."""
+        try:
+            status = self._status()
+        except (OSError, ValueError, IndexError, hpack.BadBlock) as error:
+            raise ClientError(f"{self._address}: {error}") from None
+        if not live and status != "SERVING":
+            raise ClientError(f"{self._address}: {status}")
 
-        options = (("grpc.enable_http_proxy", 0),)
-        with grpc.insecure_channel(self._address, options) as channel:
-            ask = channel.unary_unary(
-                "/grpc.health.v1.Health/Check",
-                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-                response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    def _status(self) -> str:
+        """What grpc.health.v1.Health/Check says of the whole server. Raises OSError, ValueError."""
+        host, _, port = self._address.rpartition(":")
+        if not (host and port.isdecimal()):
+            raise ValueError("expected HOST:PORT")
+        head = [(":method", "POST"), (":scheme", "http"), (":authority", self._address), (":path", _CHECK)]
+        block = hpack.encode([*head, ("te", "trailers"), ("content-type", "application/grpc")])
+        question = message_prefix(0)
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), self._timeout) as sock,
+            sock.makefile("rb") as answers,
+        ):
+            sock.sendall(
+                PREFACE
+                + (frame_header(len(block), HEADERS, END_HEADERS, 1) + block)
+                + (frame_header(len(question), DATA, END_STREAM, 1) + question)
             )
-            try:
-                status = ask(health_pb2.HealthCheckRequest(), timeout=self._timeout).status
-            except grpc.RpcError as error:
-                raise ClientError(f"{self._address}: {error.code().name} {error.details()}") from None
-        if not live and status != health_pb2.HealthCheckResponse.SERVING:
-            raise ClientError(f"{self._address}: {health_pb2.HealthCheckResponse.ServingStatus.Name(status)}")
+            answer = b""
+            while True:
+                head_bytes = answers.read(FRAME_HEADER_BYTES)
+                if len(head_bytes) < FRAME_HEADER_BYTES:
+                    raise ConnectionError("the server has closed the connection")
+                high, low, kind, flags, _ = FRAME_HEADER.unpack(head_bytes)
+                data = answers.read(high << 8 | low)
+                if kind == SETTINGS and not flags & ACK:
+                    sock.sendall(frame_header(0, SETTINGS, ACK, 0))
+                elif kind == DATA:
+                    answer += data
+                elif kind == HEADERS and flags & END_STREAM:
+                    return _health_status(hpack.decode(data), answer)
+                elif kind in (RST_STREAM, GOAWAY):
+                    raise ConnectionError("the server has ended the call")
+
+
+def _health_status(trailers: Mapping[str, str], answer: bytes) -> str:
+    """The name of the status in a HealthCheckResponse, its only field. Raises ValueError for a call that failed."""
+    code = int(trailers.get("grpc-status", Code.UNKNOWN))
+    if code:
+        raise ValueError(f"{Code(code).name} {urllib.parse.unquote(trailers.get('grpc-message', ''))}")
+    return _STATUSES[answer[-1] if len(answer) > len(message_prefix(0)) else 0]
 
 
 class Probed(Protocol):
-    """A gateway on some transport."""
+    """A gateway whose health can be asked."""
 
     def probe(self, *, live: bool) -> None:
         """Raises ClientError unless it is ready (or live)."""
         ...
 
 
-def health(gateway: Probed, live: bool, wait: float, say: Say) -> None:
-    """Raises ClientError unless the gateway is ready (or live) within `wait` seconds."""
+def health(gateway: Probed, live: bool, wait: float, print_line: PrintLine) -> None:
+    """Wait until the gateway is ready (or live). Raises ClientError after `wait` seconds."""
     until = time.monotonic() + wait
     while True:
         try:
@@ -99,26 +152,26 @@ def health(gateway: Probed, live: bool, wait: float, say: Say) -> None:
                 raise
             time.sleep(0.2)
         else:
-            say("live" if live else "ready")
+            print_line("live" if live else "ready")
             return
 
 
-def models(gateway: Gateway, say: Say) -> None:
-    """One block per model: versions, and every input and output with datatype and shape."""
+def models(gateway: Gateway, print_line: PrintLine) -> None:
+    """Print a block per model: versions, and every input and output with datatype and shape."""
     for name in gateway.ask("/v2/models")["models"]:
         try:
             about = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}")
         except ClientError as error:
-            say(f"{name}: {error}")
+            print_line(f"{name}: {error}")
             continue
-        say(f"{name}  versions {', '.join(about['versions'])}  {about['platform']}{_placed(gateway, name)}")
+        print_line(f"{name}  versions {', '.join(about['versions'])}  {about['platform']}{_placed(gateway, name)}")
         for kind in ("inputs", "outputs"):
             for tensor in about[kind]:
-                say(f"  {kind[:-1]:6} {tensor['name']}: {tensor['datatype']} {tensor['shape']}")
+                print_line(f"  {kind[:-1]:6} {tensor['name']}: {tensor['datatype']} {tensor['shape']}")
 
 
 def _placed(gateway: Gateway, name: str) -> str:
-    """In how many copies a model is where, as far as the gateway says it."""
+    """A model's instances and devices; empty if the gateway does not give them."""
     try:
         groups = gateway.ask(f"/v2/models/{urllib.parse.quote(name, safe='')}/config").get("instance_group", [])
     except ClientError:
@@ -135,15 +188,15 @@ def _times(count: int) -> str:
     return f"{count} x " if count > 1 else ""
 
 
-def call(gateway: Gateway, model: str, version: str | None, inputs: Iterable[str], say: Say) -> None:
+def call(gateway: Gateway, model: str, version: str | None, inputs: Iterable[str], print_line: PrintLine) -> None:
     """Send inputs as [NAME=]JSON or [NAME=]@FILE, print the outputs. Raises ClientError."""
     path = f"/v2/models/{urllib.parse.quote(model, safe='')}" + (f"/versions/{version}" if version else "")
     about = gateway.ask(path)
     specs = {tensor["name"]: tensor for tensor in about["inputs"]}
     answer = gateway.ask(f"{path}/infer", {"inputs": [_tensor(text, specs) for text in inputs]})
-    say(f"{answer['model_name']} version {answer['model_version']}")
+    print_line(f"{answer['model_name']} version {answer['model_version']}")
     for output in answer["outputs"]:
-        say(f"  {output['name']}: {output['datatype']} {output['shape']} {json.dumps(output['data'])}")
+        print_line(f"  {output['name']}: {output['datatype']} {output['shape']} {json.dumps(output['data'])}")
 
 
 def _tensor(text: str, specs: dict[str, Any]) -> dict[str, Any]:
@@ -181,8 +234,8 @@ def _nesting(value: Any) -> list[int]:
     return shape
 
 
-def _told(body: bytes) -> str:
-    """The text of an error answer, as far as it has one."""
+def _error_text(body: bytes) -> str:
+    """The text of an error response."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
 """The command line: `tensorgate VERB`.
 
-Every verb is one function; those that serve import the house, those that ask a server do not.
+Every verb is one function. Verbs that serve import the gateway inside it; those that ask a server start without it.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _import_verbs(verbs: Any) -> None:
 
 
 class _HelpOfFlags(argparse.Action):
-    """The help of `import tf-serving`: with what becomes of each flag of TensorFlow Serving."""
+    """The help of `import tf-serving`, with the fate of each flag of TensorFlow Serving."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
@@ -246,7 +246,7 @@ class _HelpOfFlags(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from tensorgate.gateway.cli import migrate
 
-        _say(parser.format_help() + _CONTAINER + migrate.tf_serving_flags())
+        _print_line(parser.format_help() + _CONTAINER + migrate.tf_serving_flags())
         parser.exit()
 
 
@@ -276,17 +276,17 @@ def _url(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--timeout", type=float, default=10.0, help="seconds for one answer (default 10)")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # The kernel keeps signals from process 1, which a container's is, while it has said nothing of them.
+    # The kernel ignores signals to process 1, a container's, for which the process has no handler.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from tensorgate.gateway import app
     from tensorgate.gateway.cli import serving
@@ -295,27 +295,27 @@ def _serve(options: argparse.Namespace) -> int:
     from tensorgate.gateway.telemetry.logs import LINE
 
     if options.file is None and not options.model_repository:
-        _complain("serve needs a configuration or --model-repository DIR; see tensorgate serve --help")
+        _print_error("serve needs a configuration or --model-repository DIR; see tensorgate serve --help")
         return 2
     logging.basicConfig(level=options.log_level.upper(), format=LINE)
     try:
         shortcuts.check_variable()
     except ValueError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 2
     kinds = app.registries()
     read = partial(_read, options, kinds)
     try:
         config = read()
     except ConfigError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 2
     app.tune_process()
-    return serving.serve(config, kinds, _say, read)
+    return serving.serve(config, kinds, _print_line, read)
 
 
 def _read(options: argparse.Namespace, kinds: Any) -> Any:
-    """The configuration that `serve` was given, as it is now. Raises ConfigError."""
+    """Read the configuration that `serve` was given. Raises ConfigError."""
     from tensorgate.gateway.config import config_class, load_config, parse_config, with_model_control
 
     if options.file is None:
@@ -326,7 +326,7 @@ def _read(options: argparse.Namespace, kinds: Any) -> Any:
 
 
 def _listen(options: argparse.Namespace) -> str:
-    """The configuration that the command line stands for, but for its repositories."""
+    """The configuration, as JSON, of a command line without a file, except its repositories."""
     binds = {name: {"bind": f"0.0.0.0:{getattr(options, f'{name}_port')}"} for name in PORTS}
     return json.dumps({"listen": {"http": [binds["http"]], "grpc": [binds["grpc"]], "metrics": binds["metrics"]}})
 
@@ -342,18 +342,19 @@ def _check(options: argparse.Namespace) -> int:
         try:
             config = load_config(file, kinds)
         except ConfigError as error:
-            _complain(str(error))
+            _print_error(str(error))
             status = 2
             continue
         found = check.misfits(config, file, kinds)
         failures = [str(problem) for _, problem in found]
         if options.load:
-            told = {name for name, _ in found}
-            failures += [f"{file}: models.{text}" for name, text in app.dry_run_load(config, kinds) if name not in told]
+            known = {name for name, _ in found}
+            loads = app.dry_run_load(config, kinds)
+            failures += [f"{file}: models.{text}" for name, text in loads if name not in known]
         for failure in failures:
-            _complain(failure)
+            _print_error(failure)
         count = len(app.catalog(config, config.extended(kinds)).names())
-        _say(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
+        _print_line(f"{file}: {'models fail to load' if failures else 'ok'}, {count} models")
         status = max(status, 2 if failures else 0)
     return status
 
@@ -365,16 +366,16 @@ def _plan(options: argparse.Namespace) -> int:
     try:
         found = app.plan(options.old, options.new, sys.stdin.read if options.old == Path("-") else None)
     except ConfigError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 2
-    _say(json.dumps(found.plain(), indent=2) if options.json else "\n".join(found.lines()))
+    _print_line(json.dumps(found.plain(), indent=2) if options.json else "\n".join(found.lines()))
     return 1 if found else 0
 
 
 def _import_triton(options: argparse.Namespace) -> int:
     from tensorgate.gateway.cli import migrate
 
-    return migrate.from_triton(options.folder, options.output, _say, _complain)
+    return migrate.from_triton(options.folder, options.output, _print_line, _print_error)
 
 
 def _import_tf_serving(options: argparse.Namespace) -> int:
@@ -385,13 +386,13 @@ def _import_tf_serving(options: argparse.Namespace) -> int:
         words += ["--enable_batching", f"--batching_parameters_file={options.batching}"]
     words += [f"--monitoring_config_file={options.monitoring}"] if options.monitoring else []
     words += [f"--ssl_config_file={options.ssl}"] if options.ssl else []
-    return migrate.from_tf_serving(words, options.output, _say, _complain)
+    return migrate.from_tf_serving(words, options.output, _print_line, _print_error)
 
 
 def _import_grps(options: argparse.Namespace) -> int:
     from tensorgate.gateway.cli import migrate
 
-    return migrate.from_grps(options.server, options.inference, options.output, _say, _complain)
+    return migrate.from_grps(options.server, options.inference, options.output, _print_line, _print_error)
 
 
 def _schema(options: argparse.Namespace) -> int:
@@ -400,27 +401,27 @@ def _schema(options: argparse.Namespace) -> int:
     kinds = _kinds(options.file)
     if kinds is None:
         return 2
-    _say(json.dumps(json_schema(kinds), indent=2))
+    _print_line(json.dumps(json_schema(kinds), indent=2))
     return 0
 
 
 def _ops(options: argparse.Namespace) -> int:
-    from tensorgate.gateway.cli import ops_help as op_list
+    from tensorgate.gateway.cli import ops_help
 
     kinds = _kinds(options.config)
     if kinds is None:
         return 2
     try:
-        lines = op_list.explained(kinds.ops, options.names) if options.names else op_list.listed(kinds.ops)
-        _say("\n".join(lines).rstrip())
+        lines = ops_help.explained(kinds.ops, options.names) if options.names else ops_help.listed(kinds.ops)
+        _print_line("\n".join(lines).rstrip())
     except KeyError as error:
-        _complain(error.args[0])
+        _print_error(error.args[0])
         return 2
     return 0
 
 
 def _kinds(file: Path | None) -> Any:
-    """The registries, with the operators that a configuration brings; None if that cannot be read."""
+    """The registries plus the operators that a configuration defines; None if that cannot be read."""
     from tensorgate.gateway import app
     from tensorgate.gateway.config import ConfigError, load_config
 
@@ -428,17 +429,17 @@ def _kinds(file: Path | None) -> Any:
     try:
         return kinds if file is None else load_config(file, kinds).extended(kinds)
     except ConfigError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return None
 
 
 def _models(options: argparse.Namespace) -> int:
-    return _asking(lambda: client.models(client.Gateway(options.url, options.timeout), _say))
+    return _asking(lambda: client.models(client.Gateway(options.url, options.timeout), _print_line))
 
 
 def _call(options: argparse.Namespace) -> int:
     gateway = client.Gateway(options.url, options.timeout)
-    return _asking(lambda: client.call(gateway, options.model, options.version, options.inputs, _say))
+    return _asking(lambda: client.call(gateway, options.model, options.version, options.inputs, _print_line))
 
 
 def _health(options: argparse.Namespace) -> int:
@@ -447,16 +448,16 @@ def _health(options: argparse.Namespace) -> int:
         if options.grpc
         else client.Gateway(options.url, options.timeout)
     )
-    return _asking(lambda: client.health(gateway, options.live, options.wait, _say))
+    return _asking(lambda: client.health(gateway, options.live, options.wait, _print_line))
 
 
 def _diff(options: argparse.Namespace) -> int:
     from tensorgate.gateway.cli import shadow_report
 
     try:
-        shadow_report.show(options.file, options.route, as_json=options.json, say=_say)
+        shadow_report.show(options.file, options.route, as_json=options.json, print_line=_print_line)
     except OSError as error:
-        _complain(f"{options.file}: {(error.strerror or 'unreadable').lower()}")
+        _print_error(f"{options.file}: {(error.strerror or 'unreadable').lower()}")
         return 1
     return 0
 
@@ -465,6 +466,6 @@ def _asking(question: object) -> int:
     try:
         question()  # type: ignore[operator]
     except client.ClientError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 1
     return 0

@@ -1,4 +1,4 @@
-"""Other servers' configurations -> a YAML file of the gateway, to be read, changed and kept."""
+"""Other servers' configurations -> a YAML file of the gateway, for people to read, change and keep."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tensorgate.adapters.importers import grps_config
-from tensorgate.adapters.importers.common import Imported, Server, document
+from tensorgate.adapters.importers.common import Imported, ImportedServer, document
 from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags, read_server, table
 from tensorgate.adapters.importers.triton_repository import model_folders, read_model
 
-Say: TypeAlias = Callable[[str], None]
+Print: TypeAlias = Callable[[str], None]
 
 _TRITON_PORTS: Final = """\
 listen:                               # Triton's ports
@@ -24,19 +24,19 @@ listen:                               # Triton's ports
 _ELSEWHERE: Final = "What it was told and is not done here stands beside what it is about."
 
 
-def from_triton(repository: Path, output: Path | None, say: Say, complain: Say) -> int:
-    """Write the repository's models as YAML, to `output` or to `say`, and tell of each model what became of it.
+def from_triton(repository: Path, output: Path | None, write: Print, warn: Print) -> int:
+    """Write the models of a Triton repository as YAML, to `output` or by `write`; `warn` about what was not imported.
 
-    Returns the exit status: 0, or 1 if a model, or the file, could not be had.
+    Returns the exit status: 0, or 1 if a model could not be imported or a file not be read or written.
     """
     try:
         folders = model_folders(repository)
     except OSError as error:
-        complain(_told(repository, error))
+        warn(_file_error(repository, error))
         return 1
     models = [_imported(name, folder) for name, folder in folders.items()]
     target = output.absolute().parent if output else Path.cwd()
-    return _finish(models, triton_document(repository.name, models, target), output, say, complain)
+    return _finish(models, triton_document(repository.name, models, target), output, write, warn)
 
 
 def triton_document(name: str, models: Sequence[Imported], folder: Path) -> str:
@@ -48,53 +48,55 @@ def triton_document(name: str, models: Sequence[Imported], folder: Path) -> str:
     return document(title, _TRITON_PORTS.splitlines(), models, folder)
 
 
-def from_tf_serving(words: Sequence[str], output: Path | None, say: Say, complain: Say) -> int:
-    """Write what a TensorFlow Serving server was told as YAML; `words` are its command line, of flags and files.
+def from_tf_serving(words: Sequence[str], output: Path | None, write: Print, warn: Print) -> int:
+    """Write the configuration of a TensorFlow Serving server as YAML; `words` are its command line, flags and files.
 
-    Returns the exit status: 0; 1 if a model, a file, or anything else that was asked for, could not be had; 2 if the
-    command line is wrong.
+    Returns the exit status: 0; 1 if anything was refused, or a file could not be read or written; 2 if the command line
+    is wrong.
     """
     try:
         line = read_flags(words)
     except UsageError as error:
-        complain(str(error))
+        warn(str(error))
         return 2
     title = ["Imported from TensorFlow Serving.", _ELSEWHERE]
-    return _from_server(lambda: read_server(line), title, output, say, complain)
+    return _from_server(lambda: read_server(line), title, output, write, warn)
 
 
 def tf_serving_flags() -> str:
-    """What becomes of each flag of TensorFlow Serving, for people to read."""
+    """The fate of each flag of TensorFlow Serving, as a table for the terminal."""
     return table()
 
 
-def from_grps(server_file: Path, inference_file: Path, output: Path | None, say: Say, complain: Say) -> int:
+def from_grps(server_file: Path, inference_file: Path, output: Path | None, write: Print, warn: Print) -> int:
     """Write the two configuration files of a grps server as YAML.
 
-    Returns the exit status: 0; 1 if a model, a file, or anything else that was asked for, could not be had.
+    Returns the exit status: 0; 1 if anything was refused, or a file could not be read or written.
     """
     title = ["Imported from grps.", _ELSEWHERE]
-    return _from_server(lambda: grps_config.read_server(server_file, inference_file), title, output, say, complain)
+    return _from_server(lambda: grps_config.read_server(server_file, inference_file), title, output, write, warn)
 
 
-def _from_server(read: Callable[[], Server], title: Sequence[str], output: Path | None, say: Say, complain: Say) -> int:
-    """Report what became of everything, and write the file, with absolute paths. Returns the exit status."""
+def _from_server(
+    read: Callable[[], ImportedServer], title: Sequence[str], output: Path | None, write: Print, warn: Print
+) -> int:
+    """Report every note, and write the file, with absolute paths. Returns the exit status."""
     try:
         server = read()
     except OSError as error:
-        complain(_told(Path(error.filename), error))
+        warn(_file_error(Path(error.filename), error))
         return 1
     except ValueError as error:
-        complain(str(error))
+        warn(str(error))
         return 1
     for note in server.notes:
-        complain(str(note))
+        warn(str(note))
     lines = [*title, *(str(note) for note in server.notes if note.fate != "mapped")]
-    status = _finish(server.models, document(lines, server.sections, server.models, None), output, say, complain)
+    status = _finish(server.models, document(lines, server.sections, server.models, None), output, write, warn)
     notes = [*server.notes, *(note for model in server.models for note in model.notes)]
     refused = sum(note.fate == "refused" for note in notes)
     if refused:
-        complain(f"{refused} {'thing' if refused == 1 else 'things'} refused; the lines above say what to do")
+        warn(f"{refused} {'thing' if refused == 1 else 'things'} refused; the lines above say what to do")
     return 1 if refused else status
 
 
@@ -106,23 +108,23 @@ def _imported(name: str, folder: Path) -> Imported:
     return Imported(name, reading.entry, reading.notes)
 
 
-def _finish(models: Sequence[Imported], text: str, output: Path | None, say: Say, complain: Say) -> int:
-    """Report what became of each model, and write the file. Returns the exit status."""
+def _finish(models: Sequence[Imported], text: str, output: Path | None, write: Print, warn: Print) -> int:
+    """Report the notes of each model, and write the file. Returns the exit status."""
     for model in models:
         for line in [*map(str, model.notes), *([f"NOT IMPORTED: {model.error}"] if model.error else [])]:
-            complain(f"{model.name}: {line}")
+            warn(f"{model.name}: {line}")
     if output is None:
-        say(text.removesuffix("\n"))
+        write(text.removesuffix("\n"))
     else:
         try:
             output.write_text(text, encoding="utf-8")
         except OSError as error:
-            complain(_told(output, error))
+            warn(_file_error(output, error))
             return 1
     failed = sum(bool(model.error) for model in models)
-    complain(f"{len(models) - failed} of {len(models)} models imported{f' to {output}' if output else ''}")
+    warn(f"{len(models) - failed} of {len(models)} models imported{f' to {output}' if output else ''}")
     return 1 if failed or not models else 0
 
 
-def _told(file: Path, error: OSError) -> str:
+def _file_error(file: Path, error: OSError) -> str:
     return f"{file}: {(error.strerror or str(error)).lower()}"

@@ -1,4 +1,4 @@
-"""The operators that the YAML may name, for people at a terminal: what `tensorgate ops` says."""
+"""The text of `tensorgate ops`: the operators that the YAML may name."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _WORDS: Final = {"string": "text", "boolean": "true or false", "null": "null", "
 
 
 def listed(ops: Mapping[str, OpKind]) -> Iterator[str]:
-    """A line each."""
+    """A line per operator."""
     width = max(map(len, ops))
     for name in sorted(ops):
         yield f"{name:{width}}  {_paragraphs(ops[name])[0]}"
 
 
 def explained(ops: Mapping[str, OpKind], names: Sequence[str]) -> Iterator[str]:
-    """All about some of them. Raises KeyError with a remark about a name that there is not."""
+    """The description and keys of these operators. Raises KeyError with a text for people if one does not exist."""
     for name in names:
         if name not in ops:
             close = difflib.get_close_matches(name, ops, 1)
             raise KeyError(f"there is no operator {name}" + (f"; did you mean {close[0]}?" if close else ""))
         yield name
         for paragraph in _paragraphs(ops[name]):
-            # an example is to be copied in one piece
+            # an example stays on one line, to be copied
             lines = [paragraph] if paragraph.startswith("Example:") else textwrap.wrap(paragraph, _WIDTH)
             yield from (f"  {line}" for line in lines)
         yield ""
@@ -60,7 +60,7 @@ def _keys(schema: Mapping[str, Any], parts: Mapping[str, Any], indent: str) -> I
 
 
 def _kind(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
-    """What a value may be, in a few words."""
+    """A value's type in a few words."""
     if "$ref" in schema:
         return _kind(parts[schema["$ref"].rpartition("/")[2]], parts)
     if "anyOf" in schema:

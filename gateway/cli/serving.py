@@ -1,4 +1,4 @@
-"""`serve`: one process that answers, or a parent and the worker that it replaces when that cannot go on."""
+"""`serve`: one process, or a supervisor and the worker that it replaces when that cannot go on."""
 
 from __future__ import annotations
 
@@ -11,47 +11,49 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tensorgate.gateway.app import NAME, App, Say, Sockets, freeze_gc, told, version
+from tensorgate import __version__
+from tensorgate.gateway.app import NAME, App, Sockets, freeze_gc, told
 from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.models.changes import effective
 
-LEAVES_WITHIN_S: Final = 2.0
-"""For what can still be answered when a device is lost. Whoever waits for that device learns it at once."""
-CALLERS_WAIT_S: Final = 5.0
-"""So long a new worker lets connections wait for its models; then they are told that it is not ready."""
-_KILLED_AFTER_S: Final = 5.0
-"""Beyond unready_seconds and drain_seconds, where a worker does not stop."""
+MAX_LEAVE_S: Final = 2.0
+"""How long other requests may still finish after a device is lost. Those on that device fail at once."""
+MAX_LOADING_S: Final = 5.0
+"""How long a restarted worker lets connections wait for its models before it listens and answers unready."""
+_KILL_AFTER_S: Final = 5.0
+"""After unready_seconds and drain_seconds, a worker that does not stop is killed this much later."""
 _ONE_SIGNAL_S: Final = 0.2
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/dxg")
 
 
+Log = Callable[[str], None]
 Read = Callable[[], Config]
 """Reads the configuration anew. Raises ConfigError."""
 
 
-def serve(config: Config, kinds: Registries, say: Say, read: Read) -> int:
+def serve(config: Config, kinds: Registries, log: Log, read: Read) -> int:
     """Run until SIGTERM or SIGINT, then drain. Returns the exit status, unless it ends the process itself."""
     if not is_supervised(config):
-        end_process(_run(config, kinds, say, read, None, NOTHING))
+        end_process(_run(config, kinds, log, read, None, NOTHING))
     try:
         sockets = Sockets(config)
     except OSError as error:
-        say(str(error))
+        log(str(error))
         return 1
     with sockets:
 
         def work(restarts: Mapping[str, int], serves: Callable[[], None]) -> int:
             now = _read_again(config, read) if any(restarts.values()) else config
-            return _run(now, kinds, say, read, sockets, restarts, serves)
+            return _run(now, kinds, log, read, sockets, restarts, serves)
 
-        return Supervisor(work, say, config.unready_seconds + config.drain_seconds + _KILLED_AFTER_S).run()
+        return Supervisor(work, log, config.unready_seconds + config.drain_seconds + _KILL_AFTER_S).run()
 
 
 def _read_again(config: Config, read: Read) -> Config:
-    """What a new worker serves: the file as it is now, but for what needs a restart of the whole, such as ports."""
+    """The configuration of a restarted worker: the file as it is now, except keys that need a full restart."""
     try:
         return effective(config, read())
     except ConfigError:
@@ -59,7 +61,7 @@ def _read_again(config: Config, read: Read) -> Config:
 
 
 def is_supervised(config: Config) -> bool:
-    """Whether a parent is to watch over the process: `auto` is where models may be on a GPU."""
+    """Whether to run under a supervisor; `auto`: if models may be on a GPU."""
     if config.supervise != "auto":
         return config.supervise
     may_be = bool(config.repositories) or any(model.device != "cpu" for model in config.models.values())
@@ -69,7 +71,7 @@ def is_supervised(config: Config) -> bool:
 def _run(
     config: Config,
     kinds: Registries,
-    say: Say,
+    log: Log,
     read: Read,
     sockets: Sockets | None,
     restarts: Mapping[str, int],
@@ -77,7 +79,7 @@ def _run(
 ) -> int:
     faulthandler.enable()  # a crash in a native library leaves at least its stack in the log
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(config, kinds, say, read, sockets, restarts, serves))
+        return runner.run(_serve(config, kinds, log, read, sockets, restarts, serves))
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
@@ -92,19 +94,19 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 async def _serve(
     config: Config,
     kinds: Registries,
-    say: Say,
+    log: Log,
     read: Read,
     sockets: Sockets | None,
     restarts: Mapping[str, int],
     serves: Callable[[], None],
 ) -> int:
-    """Until SIGTERM, SIGINT or the loss of a device. Of the latter it does not return: to wait for threads and
-    libraries that still believe in the device could take for ever. `serves` is called once it listens.
+    """Serve until SIGTERM, SIGINT or the loss of a device. After the latter it ends the process and does not return:
+    threads and libraries that wait for the device may never end. `serves` is called once it listens.
     """
     try:
-        app = App(config, kinds, say, sockets, restarts, read)
+        app = App(config, kinds, log, sockets, restarts, read)
     except ImportError as error:
-        say(str(error))
+        log(str(error))
         return 1
     stop = _Stop(app.repository.give_up)
     loop = asyncio.get_running_loop()
@@ -114,41 +116,40 @@ async def _serve(
     loop.add_signal_handler(signal.SIGUSR1, app.reopen_logs)
     freeze_gc()
     over = asyncio.ensure_future(_either(stop.asked, app.device_lost))
-    loading = _load(app, say) if any(restarts.values()) else None
+    loading = _load(app, log) if any(restarts.values()) else None
     if loading is not None:
-        await asyncio.wait([loading, over], timeout=CALLERS_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([loading, over], timeout=MAX_LOADING_S, return_when=asyncio.FIRST_COMPLETED)
     try:
         await app.start()
     except OSError as error:
-        say(str(error))
+        log(str(error))
         return 1
     serves()
-    say(f"{NAME} {version()} listens on " + "  ".join(app.addresses))
-    loading = loading or _load(app, say)
-    loading.add_done_callback(lambda _: _announce(app, say))
+    log(f"{NAME} {__version__} listens on " + "  ".join(app.addresses))
+    loading = loading or _load(app, log)
+    loading.add_done_callback(lambda _: _announce(app, log))
     await over
     if app.device_lost.is_set():
-        say(f"a device is lost: unready now, and ending with status {RESTART}, to be started again")
+        log(f"a device is lost: unready now, and ending with status {RESTART}, to be started again")
         loading.cancel()
-        await app.leave(LEAVES_WITHIN_S)
+        await app.leave(MAX_LEAVE_S)
         end_process(RESTART, orderly=False)
     pause = f", stopping in {config.unready_seconds:g} s" if config.unready_seconds else ""
-    say(f"draining: unready now{pause}, finishing what was accepted")
+    log(f"draining: unready now{pause}, finishing what was accepted")
     loading.cancel()
     begun = time.perf_counter()
     if not await app.drain(stop.hurried):
-        say(f"gave up after {time.perf_counter() - begun:.1f} s: a model still runs (see drain_seconds)")
+        log(f"gave up after {time.perf_counter() - begun:.1f} s: a model still runs (see drain_seconds)")
         return 1
-    say(f"drained in {time.perf_counter() - begun:.1f} s")
+    log(f"drained in {time.perf_counter() - begun:.1f} s")
     return 0
 
 
 class _Stop:
-    """What signals to stop mean: the first, to drain; the next, not to wait for others to notice; one more, not to wait
-    for what runs, either.
+    """Counts signals to stop: the first drains; the second skips unready_seconds; the third gives up running requests.
 
-    A terminal sends its signal to the supervisor and to us, and the supervisor passes it on: what comes within a moment
-    is one.
+    A terminal sends its signal to supervisor and worker, and the supervisor forwards it: signals within _ONE_SIGNAL_S
+    count as one.
     """
 
     def __init__(self, give_up: Callable[[], None]) -> None:
@@ -169,9 +170,9 @@ class _Stop:
         self.asked.set()
 
 
-def _load(app: App, say: Say) -> asyncio.Task[None]:
-    """Begin to load all models."""
-    return asyncio.ensure_future(app.load(lambda report: say(told(report))))
+def _load(app: App, log: Log) -> asyncio.Task[None]:
+    """Start to load all models."""
+    return asyncio.ensure_future(app.load(lambda report: log(told(report))))
 
 
 async def _either(*events: asyncio.Event) -> None:
@@ -179,8 +180,8 @@ async def _either(*events: asyncio.Event) -> None:
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _announce(app: App, say: Say) -> None:
+def _announce(app: App, log: Log) -> None:
     state = "ready" if app.service.ready else "NOT READY: not every model could be loaded (readiness: strict)"
-    say(state)
+    log(state)
     for title, line in app.examples().items():
-        say(f"\n{title}:\n  {line}")
+        log(f"\n{title}:\n  {line}")

@@ -1,4 +1,4 @@
-"""`tensorgate diff`: a file of answers that differed, for people, or summed up as JSON."""
+"""The text of `tensorgate diff`: responses that differed from a shadow's, and their summary."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tensorgate.gateway.routing.shadow_samples import read
+from tensorgate.gateway.routing.shadow_samples import read_diff_samples
 
 Sample = Mapping[str, Any]
 
 
-def show(path: Path, route: str | None, *, as_json: bool, say: Callable[[str], None]) -> None:
-    """Print the samples of a file, of one route or all, and what they have in common. Raises OSError."""
-    samples = [sample for sample in read(path) if route is None or sample.get("route") == route]
+def show(path: Path, route: str | None, *, as_json: bool, print_line: Callable[[str], None]) -> None:
+    """Print the samples of a file, of one route or all, and a summary. Raises OSError."""
+    samples = [sample for sample in read_diff_samples(path) if route is None or sample.get("route") == route]
     if as_json:
-        say(json.dumps({"samples": samples, "summary": summary(samples)}, ensure_ascii=False, indent=2))
+        print_line(json.dumps({"samples": samples, "summary": summary(samples)}, ensure_ascii=False, indent=2))
         return
     for sample in samples:
-        for line in _told(sample):
-            say(line)
-        say("")
-    for line in _summed_up(summary(samples)):
-        say(line)
+        for line in _sample_lines(sample):
+            print_line(line)
+        print_line("")
+    for line in _summary_lines(summary(samples)):
+        print_line(line)
 
 
 def summary(samples: Iterable[Sample]) -> Mapping[str, Any]:
-    """Per route: how many samples of which result, and of each output what it was and how far off."""
+    """Per route: counts of results and errors, and per output counts of comparisons and the largest differences."""
     routes: dict[str, Any] = {}
     for sample in samples:
         about = routes.setdefault(sample.get("route", ""), {"results": Counter(), "outputs": {}, "errors": Counter()})
@@ -48,7 +48,7 @@ def _larger(one: float | str, other: float | str) -> float | str:
     return one if float(one) >= float(other) else other
 
 
-def _told(sample: Sample) -> Iterable[str]:
+def _sample_lines(sample: Sample) -> Iterable[str]:
     primary, shadow = sample.get("primary", {}), sample.get("shadow", {})
     known = f" id {sample['id']}" if sample.get("id") else ""
     yield f"{sample.get('time', '')}  route {sample.get('route', '')}{known}: {sample['result']}"
@@ -81,7 +81,7 @@ def _figure(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.4g}"
 
 
-def _summed_up(routes: Mapping[str, Any]) -> Iterable[str]:
+def _summary_lines(routes: Mapping[str, Any]) -> Iterable[str]:
     if not routes:
         yield "no differences"
     for route, about in routes.items():

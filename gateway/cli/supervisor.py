@@ -1,15 +1,15 @@
-"""A parent that starts the server again when its process cannot go on.
+"""A parent process that restarts the server when its process cannot go on.
 
     parent    holds the listening sockets of HTTP, and nothing of CUDA; waits
       └ worker    a fork of it, which serves
 
-A kernel with a stray pointer makes CUDA refuse all further work of the process; a crash in a native library, or the
-kernel's out-of-memory killer, ends it. Nobody but another process can help then. The worker is forked once everything
-is imported and read, so that a new one costs no more than its models; connections that come meanwhile wait in the
-parent's sockets. Whatever way a worker ends that was not told to, another takes its place; only one that could not
-even begin, at the very first start, ends the parent with its status: what is wrong with a configuration is said once.
+A GPU kernel with a stray pointer makes CUDA refuse all further work of the process; a crash in a native library, or the
+kernel's out-of-memory killer, ends it. Only another process can serve then. The worker is forked after all imports, so
+that a new one costs no more than its models; connections that arrive meanwhile wait in the parent's sockets. A worker
+that ends without a signal to stop is replaced. Only if the first worker ends with a status before it serves does the
+parent end with that status: a wrong configuration is reported once.
 
-Signals go through to the worker; whoever ends the parent, ends the worker with it (PR_SET_PDEATHSIG).
+Signals are forwarded to the worker; if the parent dies, so does the worker (PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 RESTART: Final = 75
-"""The exit status of a worker that wants to be replaced: EX_TEMPFAIL of sysexits.h."""
+"""The exit status of a worker that asks for its replacement: EX_TEMPFAIL of sysexits.h."""
 DEVICE_LOST: Final = "device_lost"
 EXIT: Final = "exit"
-"""Why workers are replaced that have ended with a status: a model's own code may call os._exit."""
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
+"""The reason of a restart after an exit status: a model's code may call os._exit."""
+MIN_PAUSE_S: Final = 1.0
+MAX_PAUSE_S: Final = 30.0
 HEALTHY_AFTER_S: Final = 60.0
-"""Who has lived so long has earned a quick restart."""
+"""A worker that ran this long is restarted after MIN_PAUSE_S."""
 
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _PR_SET_PDEATHSIG: Final = 1
@@ -45,15 +45,15 @@ Work = Callable[[Mapping[str, int], Callable[[], None]], int]
 
 
 class Supervisor:
-    """Runs `work` in a child, and again whenever that ends unasked.
+    """Runs `work` in a child process, and again whenever that ends without a signal to stop.
 
-    `within` is how many seconds a worker may take to stop. Belongs to the main thread of a process that has no other
-    than those of libraries which know of forks.
+    A worker that takes longer than `within` seconds to stop is killed. Call it in the main thread of a process without
+    other threads, except those of libraries that support fork.
     """
 
-    def __init__(self, work: Work, say: Callable[[str], None], within: float) -> None:
+    def __init__(self, work: Work, log: Callable[[str], None], within: float) -> None:
         self._work = work
-        self._say = say
+        self._log = log
         self._within = within
         self._worker = 0
         self._stopping = False
@@ -62,34 +62,34 @@ class Supervisor:
         self._has_served = mmap.mmap(-1, 1)  # shared with the workers: whether any of them has begun to serve
 
     def run(self) -> int:
-        """Until it is told to stop, or the first worker cannot begin -> the worker's exit status; 128 and the signal's
-        number if a signal ended it.
+        """Run until a signal to stop, or until the first worker ends before it serves -> the worker's exit status, or
+        128 plus the number of the signal that ended it.
         """
         with self._signals() as woken:
-            pause = FIRST_PAUSE_S
+            pause = MIN_PAUSE_S
             while True:
                 begun = time.monotonic()
                 try:
                     self._start()
                 except OSError as error:  # no memory, or no more processes: the machine may have some again
-                    self._say(f"no process for a worker: {error.strerror}; another attempt in {pause:g} s")
+                    self._log(f"no process for a worker: {error.strerror}; another attempt in {pause:g} s")
                 else:
                     status = self._wait(woken)
                     reason = _reason(status)
                     if self._stopping or (reason == EXIT and not self._has_served[0]):
                         return status if status >= 0 else 128 - status
                     self._restarts[reason] = self._restarts.get(reason, 0) + 1
-                    pause = FIRST_PAUSE_S if time.monotonic() - begun > HEALTHY_AFTER_S else pause
+                    pause = MIN_PAUSE_S if time.monotonic() - begun > HEALTHY_AFTER_S else pause
                     why = f"exit status {status}" if reason == EXIT else reason
-                    self._say(f"the worker ended ({why}); another begins in {pause:g} s")
+                    self._log(f"the worker ended ({why}); another begins in {pause:g} s")
                 _sleep(pause, woken, lambda: self._stopping)
                 if self._stopping:
                     return 0
-                pause = min(2 * pause, LONGEST_PAUSE_S)
+                pause = min(2 * pause, MAX_PAUSE_S)
 
     @contextmanager
     def _signals(self) -> Iterator[int]:
-        """Signals may reach any thread of a process, and wake the main one by what they write here."""
+        """Handle signals; yields a file descriptor that becomes readable when one arrives, in whichever thread."""
         woken, wake = os.pipe()
         for end in (woken, wake):
             os.set_blocking(end, False)
@@ -116,7 +116,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------------------------------ the worker
 
     def _start(self) -> None:
-        """What a signal does is settled on both sides before any can come. Raises OSError."""
+        """Fork a worker, with signals blocked until both sides have their handlers. Raises OSError."""
         sys.stdout.flush()
         sys.stderr.flush()
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
@@ -124,20 +124,20 @@ class Supervisor:
         try:
             self._worker = os.fork()
             if not self._worker:
-                self._be_worker(parent)
-            if self._stopping:  # since the last look
+                self._run_worker(parent)
+            if self._stopping:  # a signal arrived before they were blocked
                 os.kill(self._worker, signal.SIGTERM)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
 
-    def _be_worker(self, parent: int) -> NoReturn:
+    def _run_worker(self, parent: int) -> NoReturn:
         status: Any = 1
         try:
             signal.set_wakeup_fd(-1)
             for number in (*_FORWARDED, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-            _die_with(parent)
+            _end_with(parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
             status = self._work(dict(self._restarts), self._serves)
         except SystemExit as ended:
@@ -150,9 +150,9 @@ class Supervisor:
         self._has_served[0] = 1
 
     def _wait(self, woken: int) -> int:
-        """Until the worker has ended -> its exit status, or minus the signal that ended it.
+        """Wait for the worker's end -> its exit status, or minus the signal that ended it.
 
-        As process 1 of a container the parent inherits orphans, and buries them, too.
+        As process 1 of a container, the parent also reaps orphans.
         """
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -162,15 +162,15 @@ class Supervisor:
             if pid:
                 continue
             if time.monotonic() >= self._deadline:
-                self._say("the worker does not stop, and is killed")
+                self._log("the worker does not stop, and is killed")
                 os.kill(self._worker, signal.SIGKILL)
                 self._deadline = math.inf
             _drain(woken, self._deadline - time.monotonic())
 
 
 def end_process(status: int, *, orderly: bool = True) -> NoReturn:
-    """At once, whatever threads still do: one may be loading a model for minutes. If not `orderly`, libraries are not
-    told, either: with a lost device they may never end.
+    """End the process without waiting for threads: one may be loading a model for minutes. Unless `orderly`, atexit
+    handlers do not run either: with a lost device they may never return.
     """
     if orderly:
         atexit._run_exitfuncs()
@@ -183,7 +183,7 @@ def end_process(status: int, *, orderly: bool = True) -> NoReturn:
 
 
 def _reason(status: int) -> str:
-    """What ended a worker, as metrics name it."""
+    """Why a worker ended, as metrics name it."""
     if status == RESTART:
         return DEVICE_LOST
     if status >= 0:
@@ -192,8 +192,8 @@ def _reason(status: int) -> str:
     return signal.Signals(-status).name if known else f"signal_{-status}"
 
 
-def _die_with(parent: int) -> None:
-    """Be told to stop when the parent is gone, however it went. Linux has that; elsewhere an orphan lives on."""
+def _end_with(parent: int) -> None:
+    """Get SIGTERM when the parent dies. Only Linux supports it; elsewhere the orphan goes on."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What no section of the configuration can know by itself: routes and their models, ports and their neighbours."""
+"""Contradictions between sections: routes without a model, ports that collide, uploads that everybody could make."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
-from tensorgate.gateway.config.control import EVERYTHING
+from tensorgate.gateway.config.listeners import Listen
 from tensorgate.gateway.config.messages import hint
-from tensorgate.gateway.config.options import Config, Listen
+from tensorgate.gateway.config.options import EVERYTHING, Config
 from tensorgate.gateway.config.values import parse_bind
 from tensorgate.gateway.config.yaml_tree import Loc, key_path, quoted
 
 _ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104
 _ANYBODY: Final = "anonymous"
-"""Who is nobody in particular, where administrators are listed."""
+"""Stands for callers without credentials in a list of administrators."""
 
 
 def contradictions(data: Any, classes: type[Config]) -> Iterator[tuple[Loc, str]]:
-    """(place, remark) for what only several sections together show to be wrong; `classes` is what the file becomes.
+    """(location, remark) per contradiction; `classes` validates the same data.
 
-    Works on plain data that may be wrong in other ways too, and passes over what it cannot understand, so that one
-    reading of a file tells everything.
+    The data may be wrong in other ways too: values of an unexpected type are skipped, so that one reading of a file
+    reports everything.
     """
     models = _mapping(_mapping(data).get("models"))
     elsewhere = bool(_sequence(_mapping(data).get("repositories")))
@@ -41,24 +41,24 @@ def contradictions(data: Any, classes: type[Config]) -> Iterator[tuple[Loc, str]
 
 
 def exposed_uploads(data: Any, dialects: Collection[str]) -> Iterator[tuple[Loc, str]]:
-    """Files that anybody may bring who reaches a port from elsewhere: one of these `dialects` is spoken there."""
+    """Uploads that anybody could make who reaches a port from another machine and speaks one of these `dialects`."""
     control, auth = _mapping(_mapping(data).get("model_control")), _mapping(data).get("auth")
     if control.get("allow_uploads") is not True:
         return
     for bind, mode in _ports_of_others(_mapping(data), dialects):
-        place: Loc = ("model_control", "allow_uploads")
+        loc: Loc = ("model_control", "allow_uploads")
         if auth is None:
             if _mapping(data).get("admin") is None:
                 remedy = "needs admin or auth, or a port of 127.0.0.1"
-                yield place, f"whoever reaches {bind} could bring models of their own: {remedy}"
+                yield loc, f"whoever reaches {bind} could bring models of their own: {remedy}"
                 return
         elif _ANYBODY in _sequence(_mapping(auth).get("admins")) and mode != "required":
-            yield place, f"auth.admins has {_ANYBODY}: whoever reaches {bind} could bring models of their own"
+            yield loc, f"auth.admins has {_ANYBODY}: whoever reaches {bind} could bring models of their own"
             return
 
 
 def _ports_of_others(data: Mapping[str, Any], dialects: Collection[str]) -> Iterator[tuple[str, str]]:
-    """(bind, what it wants of callers) of each port that is not this machine's alone and speaks one of the dialects."""
+    """(bind, auth mode) of each port that other machines reach and that speaks one of the dialects."""
     listen = {"http": [each.model_dump() for each in Listen().http], **_mapping(data.get("listen"))}
     usual = _mapping(data.get("auth")).get("mode", "required")
     for port in [*_sequence(listen["http"]), *_sequence(listen.get("grpc"))]:
@@ -79,7 +79,7 @@ def _is_of_this_machine(host: str) -> bool:
 
 
 def _no_models(data: Any) -> Iterator[tuple[Loc, str]]:
-    """Only a repository makes up for having no models here."""
+    """Without a repository, the file must name models."""
     if isinstance(data, dict) and "models" not in data:
         yield (), "models: missing required key"
     elif _mapping(data).get("models") == {}:
@@ -93,7 +93,7 @@ def _unknown_loads(control: Mapping[str, Any], models: Mapping[str, Any]) -> Ite
 
 
 def _targets(route: Any) -> Iterator[tuple[Loc, Mapping[str, Any]]]:
-    """All targets of a route, in its short form or its long one, and where they stand in it."""
+    """(location within the route, target) for all targets of a route, in its short form or its long one."""
     if isinstance(route, list):
         yield from (((index,), _mapping(target)) for index, target in enumerate(route))
     for key in ("targets", "fallback"):
@@ -107,19 +107,19 @@ def _targets(route: Any) -> Iterator[tuple[Loc, Mapping[str, Any]]]:
 
 
 def _unknown_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
-    """Rules that ask for a port that is none."""
+    """Rules whose listener does not exist."""
     known = _listener_names(data)
     for name, route in _mapping(_mapping(data).get("routes")).items():
         for number, rule in enumerate(_sequence(_mapping(route).get("match"))):
             wanted = _mapping(rule).get("listener")
             for text in wanted if isinstance(wanted, list) else [wanted]:
                 if known and isinstance(text, str) and text not in known:
-                    place: Loc = ("routes", name, "match", number, "listener")
-                    yield place, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
+                    loc: Loc = ("routes", name, "match", number, "listener")
+                    yield loc, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
 
 
 def _not_of_grpc(listen: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    """What only HTTP's ports can do."""
+    """Keys of gRPC ports that only HTTP ports support."""
     for index, port in enumerate(_sequence(listen.get("grpc"))):
         if _mapping(port).get("cors") is not None:
             yield ("listen", "grpc", index, "cors"), "browsers do not speak gRPC"
@@ -130,12 +130,12 @@ def _unknown_limited_listeners(data: Any) -> Iterator[tuple[Loc, str]]:
     for number, limit in enumerate(_sequence(_mapping(data).get("rate_limits"))):
         for index, text in enumerate(_sequence(_mapping(limit).get("listeners"))):
             if isinstance(text, str) and text not in known:
-                place: Loc = ("rate_limits", number, "listeners", index)
-                yield place, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
+                loc: Loc = ("rate_limits", number, "listeners", index)
+                yield loc, f"no listener has the name or the bind {quoted(text)}{hint(text, known)}"
 
 
 def _listener_names(data: Any) -> list[str]:
-    """Of both transports."""
+    """Names and binds of the ports of both transports."""
     listen = _mapping(_mapping(data).get("listen"))
     ports = [_mapping(each) for transport in ("http", "grpc") for each in _sequence(listen.get(transport))]
     return sorted({str(port.get(key)) for port in ports for key in ("name", "bind") if port.get(key)})
@@ -158,11 +158,11 @@ def _target_contradictions(
 
 
 def _shared_ports(listen: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
-    places: list[tuple[Loc, Any]] = []
+    located: list[tuple[Loc, Any]] = []
     for transport in ("http", "grpc"):
-        places += [(("listen", transport, i), each) for i, each in enumerate(_sequence(listen.get(transport)))]
+        located += [(("listen", transport, i), each) for i, each in enumerate(_sequence(listen.get(transport)))]
     taken: list[tuple[str, int, Loc]] = []
-    for loc, listener in [*places, (("listen", "metrics"), listen.get("metrics"))]:
+    for loc, listener in [*located, (("listen", "metrics"), listen.get("metrics"))]:
         try:
             host, port = parse_bind(_mapping(listener).get("bind"))
         except ValueError:

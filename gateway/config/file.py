@@ -1,14 +1,14 @@
 """A YAML file -> Config, or everything that is wrong with it at once, each with its line and column.
 
-The text becomes plain data with places (`yaml_tree`), the data is validated as JSON by the classes of `options`, and
-each of pydantic's errors is led back to its place and put into an operator's words (`words`).
+`yaml_tree` turns the text into plain data with locations, the classes of `options` validate that as JSON, and
+`messages` turns each of pydantic's errors into a finding with its location.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,14 +17,18 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from tensorgate.gateway.config.checks import contradictions
-from tensorgate.gateway.config.control import ModelControl
-from tensorgate.gateway.config.custom_ops import with_own_ops
 from tensorgate.gateway.config.messages import Translator
-from tensorgate.gateway.config.options import Config, ModelConfig, config_class, some_model
-from tensorgate.gateway.config.yaml_tree import Finding, Loc, NotYaml, Spot, Tree, key_path, read_tree
+from tensorgate.gateway.config.model import ModelConfig
+from tensorgate.gateway.config.options import Config, ModelControl, config_class, some_model
+from tensorgate.gateway.config.values import CustomOp
+from tensorgate.gateway.config.yaml_tree import Finding, Loc, NotYaml, Position, Tree, key_path, read_tree
+from tensorgate.gateway.contract.files import FileRef
+from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.registries import Registries
 
 MAX_BYTES: Final = 4 << 20
+
+_CUSTOM_OP: TypeAdapter[FileRef] = TypeAdapter(CustomOp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +62,19 @@ def load_config(path: Path, registries: Registries, repositories: Sequence[Path]
 
 
 def load_text(text: str, path: Path, registries: Registries, repositories: Sequence[Path] = ()) -> Config:
-    """The same of a text in place of the file's."""
+    """Like `load_config`, with this text in place of the file's."""
     tree = _tree(text, path)
-    own, findings = with_own_ops(tree, path, registries)
-    return _validated(tree, path, config_class(own), repositories, findings).bring(own.ops).named(_digest(text))
+    own, findings = _with_custom_ops(tree, path, registries)
+    return (
+        _validated(tree, path, config_class(own), repositories, findings).with_ops(own.ops).with_digest(_digest(text))
+    )
 
 
 def parse_config(text: str, path: Path, classes: type[Config], repositories: Sequence[Path] = ()) -> Config:
-    """The same of a text that may stand nowhere, by the class for these registries; `path` is where it would stand. It
-    brings no operators of its own.
+    """Like `load_text`, by the class for these registries; the text defines no operators of its own. Relative paths
+    start at the folder of `path`, which need not exist.
     """
-    return _validated(_tree(text, path), path, classes, repositories, []).named(_digest(text))
+    return _validated(_tree(text, path), path, classes, repositories, []).with_digest(_digest(text))
 
 
 def _digest(text: str) -> str:
@@ -88,15 +94,47 @@ def _validated(
     if repositories and isinstance(tree.data, dict):
         own = tree.data.get("repositories") or []
         tree.data["repositories"] = [*own, *(str(folder.absolute()) for folder in repositories)]
-    findings += [Finding(tree.places[loc].value, loc, text) for loc, text in contradictions(tree.data, classes)]
+    findings += [Finding(tree.locations[loc].value, loc, text) for loc, text in contradictions(tree.data, classes)]
     try:
         config = classes.model_validate_json(json.dumps(tree.data), context=path.absolute())
     except ValidationError as error:
         findings += Translator(tree, _schema(classes)).findings(error.errors(include_url=False))
     findings = [*tree.findings, *(finding for finding in findings if finding.loc not in tree.doubtful)]
     if findings:
-        raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.spot)))
+        raise ConfigError(tuple(_problem(path, each) for each in sorted(findings, key=lambda each: each.position)))
     return config
+
+
+def _with_custom_ops(tree: Tree, path: Path, registries: Registries) -> tuple[Registries, list[Finding]]:
+    """The registries plus the operators of the section `ops`, and a finding for each that cannot be loaded. The section
+    is read before the rest, which may use the operators; validation reports one that is no mapping.
+    """
+    section = tree.data.get("ops") if isinstance(tree.data, dict) else None
+    if not isinstance(section, dict) or registries.load_op is None:
+        return registries, []
+    own: dict[str, OpKind] = {}
+    findings = []
+    for name, text in _load_ops(section, path, registries, own):
+        findings.append(Finding(tree.locations["ops", name].value, ("ops", name), text))
+    return replace(registries, ops={**registries.ops, **own}), findings
+
+
+def _load_ops(
+    section: Mapping[str, Any], path: Path, registries: Registries, own: dict[str, OpKind]
+) -> Iterator[tuple[str, str]]:
+    for name, written in section.items():
+        if name in registries.ops:
+            yield name, f"{name} is an operator of the gateway itself; choose another name"
+            continue
+        try:
+            file = _CUSTOM_OP.validate_python(written, context=path.absolute())
+        except ValidationError:
+            continue  # validation of the whole file reports it
+        try:
+            if registries.load_op is not None:
+                own[name] = registries.load_op(name, file.path, file.member)
+        except ValueError as error:
+            yield name, str(error)
 
 
 # Never stale: classes are made once, and a set of kinds has its own.
@@ -149,14 +187,14 @@ def with_model_control(
 def locator(path: Path) -> Callable[[Loc, str], Problem]:
     """(keys and indices, remark) -> the problem with its line in this file, as far as it has these keys."""
     try:
-        places = read_tree(_read_text(path)).places
+        locations = read_tree(_read_text(path)).locations
     except (NotYaml, ConfigError):
-        places = {}
+        locations = {}
 
     def locate(loc: Loc, text: str) -> Problem:
-        known = next((loc[:length] for length in range(len(loc), 0, -1) if loc[:length] in places), ())
-        spot = places[known].key if known else Spot(0, 0)
-        return Problem(path, spot.line, spot.column, key_path(loc), text)
+        known = next((loc[:length] for length in range(len(loc), 0, -1) if loc[:length] in locations), ())
+        position = locations[known].key if known else Position(0, 0)
+        return Problem(path, position.line, position.column, key_path(loc), text)
 
     return locate
 
@@ -189,12 +227,12 @@ def _read_text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode()
-        spot = Spot(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        raise ConfigError((Problem(path, spot.line, spot.column, "", "not UTF-8 text"),)) from None
+        position = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise ConfigError((Problem(path, position.line, position.column, "", "not UTF-8 text"),)) from None
 
 
 def _problem(path: Path, finding: Finding) -> Problem:
-    return Problem(path, finding.spot.line, finding.spot.column, key_path(finding.loc), finding.text)
+    return Problem(path, finding.position.line, finding.position.column, key_path(finding.loc), finding.text)
 
 
 def _printable(text: str) -> str:

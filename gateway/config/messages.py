@@ -1,7 +1,7 @@
-"""What pydantic has to object, led back to its place in the file and put into an operator's words.
+"""pydantic's errors -> findings with a line and column, in an operator's words.
 
-Pydantic names a place by keys, indices and, inside unions, tags that stand in no file. So each step of it is followed
-through the data and through the JSON schema of the same classes side by side: the schema tells tags from keys, and
+Pydantic names a location by keys, indices and, inside unions, tags that stand in no file. So each step is followed
+through the data and, side by side, through the JSON schema of the same classes: the schema tells tags from keys, and
 which keys and names would have been possible.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 from pydantic_core import ErrorDetails
 
-from tensorgate.gateway.config.yaml_tree import Finding, Loc, Place, Tree, found, quoted
+from tensorgate.gateway.config.yaml_tree import Finding, Loc, NodeLocation, Tree, found, quoted
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -58,13 +58,13 @@ _UNQUOTED: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|true|fa
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an error is about: the innermost value of its place that stands in the file, the schemas that it may
-    follow, and those of the mapping or list around it. `rest` is the last step that led nowhere: an absent key, the
-    tag of a union, or "[key]" for the key itself.
+    """What an error is about: the innermost value on its path that stands in the file, the schemas that may apply to
+    it, and those of the mapping or list around it. `rest` is the last step that led nowhere: an absent key, the tag of
+    a union, or "[key]" for the key itself.
     """
 
     loc: Loc
-    place: Place
+    location: NodeLocation
     schemas: Sequence[Schema]
     around: Sequence[Schema]
     rest: str | int
@@ -72,14 +72,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """Words the errors of one file: its tree, and the JSON schema of the classes that refused it."""
+    """Turns the errors of one file into findings, by its tree and the JSON schema of the classes that refused it."""
 
     tree: Tree
     schema: Schema
 
     def findings(self, errors: Iterable[ErrorDetails]) -> Iterator[Finding]:
-        """What each error finds, in no order. What no member of a union takes is one finding that lists them all; where
-        one got further into the value than the others, only its remarks count.
+        """A finding per error, in no order. A value that no member of a union accepts is one finding that lists all
+        members; if one member got further into the value than the others, only its findings count.
         """
         expected: dict[Loc, list[str]] = {}
         targets = [(error, self._target(error["loc"])) for error in errors]
@@ -96,8 +96,10 @@ class Translator:
         for loc, texts in expected.items():
             if loc in deeper:
                 continue
-            place = self.tree.places[loc]
-            yield Finding(place.value, loc, f"found {found(place.node)}, expected {' or '.join(dict.fromkeys(texts))}")
+            location = self.tree.locations[loc]
+            yield Finding(
+                location.value, loc, f"found {found(location.node)}, expected {' or '.join(dict.fromkeys(texts))}"
+            )
 
     def _target(self, loc: Loc) -> Target:
         at: Loc = ()
@@ -106,12 +108,12 @@ class Translator:
         for step in loc:
             if tagged := [choices[step] for choices in map(_choices, schemas) if step in choices]:
                 schemas = list(self._options(tagged[0]))
-            elif (*at, step) in self.tree.places:
+            elif (*at, step) in self.tree.locations:
                 at, rest, around = (*at, step), "", schemas
                 schemas = [option for child in _children(around, step) for option in self._options(child)]
             else:
                 rest = step
-        return Target(at, self.tree.places[at], schemas, around, rest)
+        return Target(at, self.tree.locations[at], schemas, around, rest)
 
     def _options(self, schema: Schema) -> Iterator[Schema]:
         """The schemas behind references and undiscriminated unions."""
@@ -147,7 +149,7 @@ def _expected(error: ErrorDetails, target: Target) -> str | None:
     """What stands after "expected" for an error about a value's kind, size or choice; None for other errors."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TYPES:
-        return _TYPES[kind] + _remedy(kind, target.place.node)
+        return _TYPES[kind] + _remedy(kind, target.location.node)
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
         return f"{words} {_number(context[key])}"
@@ -159,31 +161,33 @@ def _expected(error: ErrorDetails, target: Target) -> str | None:
     if kind in ("literal_error", "enum"):
         names = [schema["const"] for schema in target.schemas if "const" in schema]
         names += [name for schema in target.schemas for name in schema.get("enum", ())]
-        return _one_of(names, target.place.node)
+        return _one_of(names, target.location.node)
     return None
 
 
 def _remark(error: ErrorDetails, target: Target, tree: Tree) -> Finding:
-    kind, place, loc = error["type"], target.place, target.loc
+    kind, location, loc = error["type"], target.location, target.loc
     tagged = next((schema for schema in target.schemas if "discriminator" in schema), None)
     if kind == "missing":
-        return Finding(place.key, (*loc, target.rest), "missing required key")
+        return Finding(location.key, (*loc, target.rest), "missing required key")
     if kind == "extra_forbidden":
         keys = sorted({key for schema in target.around for key in schema.get("properties", ())})
-        return Finding(place.key, loc, f"unknown key{hint(str(loc[-1]), keys)}")
+        return Finding(location.key, loc, f"unknown key{hint(str(loc[-1]), keys)}")
     if tagged and kind == "union_tag_not_found":
         names = ", ".join(_choices(tagged))
         return Finding(
-            place.key, (*loc, tagged["discriminator"]["propertyName"]), f"missing required key; one of {names}"
+            location.key, (*loc, tagged["discriminator"]["propertyName"]), f"missing required key; one of {names}"
         )
     if tagged and kind == "union_tag_invalid":
         loc = (*loc, tagged["discriminator"]["propertyName"])
-        place = tree.places[loc]
-        return Finding(place.value, loc, f"found {found(place.node)}, expected {_one_of(_choices(tagged), place.node)}")
+        location = tree.locations[loc]
+        return Finding(
+            location.value, loc, f"found {found(location.node)}, expected {_one_of(_choices(tagged), location.node)}"
+        )
     text = str(error.get("ctx", {}).get("error") or error["msg"])
     if target.rest == "[key]":
-        return Finding(place.key, loc, f"found {quoted(str(loc[-1]))}, {text}" if _is_half(text) else text)
-    return Finding(place.value, loc, f"found {found(place.node)}, {text}" if _is_half(text) else text)
+        return Finding(location.key, loc, f"found {quoted(str(loc[-1]))}, {text}" if _is_half(text) else text)
+    return Finding(location.value, loc, f"found {found(location.node)}, {text}" if _is_half(text) else text)
 
 
 def _number(bound: Any) -> str:
@@ -191,7 +195,7 @@ def _number(bound: Any) -> str:
 
 
 def _is_half(text: str) -> bool:
-    """Whether a validator left it to us to say what was found."""
+    """Whether the text lacks what was found: a validator that raises "expected …" leaves that to this module."""
     return text.startswith("expected ")
 
 

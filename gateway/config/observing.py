@@ -1,4 +1,4 @@
-"""What the configuration says of being seen: the access log, and OpenTelemetry."""
+"""Observability: the access log, Prometheus metrics, traces."""
 
 from __future__ import annotations
 
@@ -38,3 +38,22 @@ class OpenTelemetryConfig(Section):
     """What the service is called in traces."""
     max_waiting: int = Field(default=8192, ge=1)
     """How many spans may wait for the collector; more are dropped."""
+
+
+class Metrics(Section):
+    """What Prometheus is shown."""  # each dialect adds its own
+
+
+class Tracing(Section):
+    """Traces of single requests, as Triton's. Callers may change all of it but the file."""
+
+    file: Annotated[FileRef, Existing("new")] | None = None
+    """Where traces are written, relative to this file; null: nowhere."""
+    level: tuple[Literal["TIMESTAMPS", "TENSORS"], ...] = ()
+    """TIMESTAMPS: the times of each stage. TENSORS is accepted and writes nothing. Empty: nothing is traced."""
+    rate: int = Field(default=1000, ge=0, lt=2**32)
+    """Every so many-th request is traced."""
+    count: int = Field(default=-1, ge=-1, lt=2**31)
+    """How many requests are traced; -1 is no end."""
+    log_frequency: int = Field(default=0, ge=0, lt=2**32)
+    """How many traces go into a file before another begins, FILE.0, FILE.1 and so on; 0: all into FILE."""

@@ -1,8 +1,8 @@
 """What the configuration may say: frozen classes, given the registries of what is plugged in.
 
 `config_class` puts them together for one set of registries: a model takes the keys of its backend beside the common
-ones, a step those of its op, and every dialect may have a section at the top and one in each model. What these
-classes hold is checked, files that they name exist; `file` reads them from YAML and words what is wrong.
+ones, a step those of its op, and every dialect may have a section at the top and one in each model. The classes check
+their values, and that the files they name exist; `file` reads them from YAML and words what is wrong.
 """
 
 from __future__ import annotations
@@ -11,352 +11,77 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
 
-from tensorgate.gateway.config.control import Admin, ModelControl, Reload
-from tensorgate.gateway.config.cpu import Cpu
-from tensorgate.gateway.config.observing import AccessLogConfig, OpenTelemetryConfig
-from tensorgate.gateway.config.padding import RaggedConfig
+from tensorgate.gateway.config.listeners import Listen, Listener
+from tensorgate.gateway.config.model import ModelConfig, Step
+from tensorgate.gateway.config.observing import AccessLogConfig, Metrics, OpenTelemetryConfig, Tracing
+from tensorgate.gateway.config.resources import Cpu, Limits, ResponseCacheConfig, SharedMemoryConfig
 from tensorgate.gateway.config.routes import Route
-from tensorgate.gateway.config.schedule import PrioritiesConfig, QueueConfig, SequencesConfig
-from tensorgate.gateway.config.security import Auth, Cors, Mode, RateLimit, Tls
-from tensorgate.gateway.config.signatures import SignatureConfig
-from tensorgate.gateway.config.values import (
-    MAX_VERSION,
-    PUBLIC_NAMES,
-    Bind,
-    ByteSize,
-    OneOfClasses,
-    OneOfNames,
-    OwnOp,
-    Placement,
-    PublicName,
-    Section,
-    VersionPolicy,
-    parse_bind,
-    refuse,
-)
-from tensorgate.gateway.config.warmup import WarmupSample
-from tensorgate.gateway.contract.backend import BackendKind, Padding
+from tensorgate.gateway.config.security import Admin, Auth, RateLimit
+from tensorgate.gateway.config.values import PUBLIC_NAMES, CustomOp, OneOfClasses, OneOfNames, PublicName, Section
+from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.files import Existing, FileRef
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.registries import Registries
-from tensorgate.gateway.contract.tensor import DTYPES, NOTHING, TensorSpec
 
-# ----------------------------------------------------------------------------------------------------------- listeners
-
-
-class MetricsListener(Section):
-    """Where Prometheus finds /metrics."""
-
-    bind: Bind
-    """HOST:PORT, an IPv6 host in brackets; port 0 takes any free one."""
-    tls: Tls | None = None
-    """Its certificate; null: it speaks without TLS."""
-    auth: Mode | None = None
-    """Whether callers must say who they are, where it is not as the section auth says."""
-
-    @property
-    def host(self) -> str:
-        """The host, an IPv6 address without its brackets."""
-        return parse_bind(self.bind)[0]
-
-    @property
-    def port(self) -> int:
-        """The port; 0 is any free one."""
-        return parse_bind(self.bind)[1]
+EVERYTHING = "*"
 
 
-class Listener(MetricsListener):
-    """A port and the dialects spoken there."""
+class ModelControl(Section):
+    """Which models are loaded, and who decides. Source: Triton's model control modes."""
 
-    dialects: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Which dialects are spoken here; null is all of them."""
-    name: str | None = Field(default=None, min_length=1)
-    """What routes call it; null: its bind."""
-    cors: Cors | None = None
-    """Which pages of the web may call it from a browser; null: none. For HTTP ports."""
+    mode: Literal["none", "poll", "explicit"] = "none"
+    """none: all are loaded at start, and stay; poll: what changes on disk is followed; explicit: callers load and
+    unload."""
+    load: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Of mode explicit: the models that are loaded at start; "*" is all."""
+    poll_seconds: float = Field(default=15, gt=0, allow_inf_nan=False)
+    """Of mode poll: how often the disk is looked at."""
+    allow_uploads: bool = False
+    """Of mode explicit: whether a load may bring the model's files with it. Ports that others reach need admin or auth
+    for that."""
+    trusted: bool = False
+    """Whether those files may be programs: Python, shared libraries, models of the backends python, triton_python,
+    tensorflow and torch. Who may upload them has all that the server's user may do."""
 
-    @property
-    def title(self) -> str:
-        """What it is called."""
-        return self.name or self.bind
+    model_roots: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
+    """Of modes poll and explicit: the folders below which the models may lie that TensorFlow Serving's callers list in
+    a reload, which replaces all that is served; without any, reloads are refused."""
 
-
-class Listen(Section):
-    """All ports."""
-
-    http: tuple[Listener, ...] = (Listener(bind="0.0.0.0:8000"),)
-    """HTTP ports."""
-    grpc: tuple[Listener, ...] = ()
-    """gRPC ports."""
-    metrics: MetricsListener | None = None
-    """A port for Prometheus alone."""
-
-
-# -------------------------------------------------------------------------------------------------------------- models
-
-
-class OutputConfig(Section):
-    """An output of a model, where its file does not say it."""
-
-    name: str = Field(min_length=1)
-    """The tensor's name."""
-    datatype: Literal[tuple(DTYPES)]  # type: ignore[valid-type]
-    """Open Inference's name of the datatype."""
-    shape: tuple[Annotated[int, Field(ge=-1)], ...] | None = None
-    """The whole shape, batch dimension included (but not with max_batch_size auto), -1 where it varies; null is any
-    rank."""
-
-    def spec(self, labels: tuple[str, ...] = ()) -> TensorSpec:
-        """As a specification; `labels` name the classes along the last axis."""
-        return TensorSpec(self.name, DTYPES[self.datatype], self.shape, labels=labels)
-
-
-class InputConfig(OutputConfig):
-    """An input of a model, where its file does not say it."""
-
-    optional: bool = False
-    """Whether a request may leave it out."""
-
-    def spec(self, labels: tuple[str, ...] = ()) -> TensorSpec:
-        """As a specification."""
-        return TensorSpec(self.name, DTYPES[self.datatype], self.shape, self.optional, labels)
-
-
-class Step(Section):
-    """One op before or after a model, beside the options of that op."""
-
-    op: str
-    """Which op."""
-
-
-class ModelConfig(Section):
-    """What is common to all models; the class of a backend adds that backend's options."""
-
-    dialect_names: ClassVar[tuple[str, ...]] = ()
-
-    backend: str
-    """What computes the model."""
-    path: Annotated[FileRef, Existing("any")] | None
-    """Where the model lies, relative to this file."""
-    versions: VersionPolicy = Field(default=VersionPolicy(latest=1), json_schema_extra={"default": "latest"})
-    """Which versions are served: latest, all, a list of them, or {latest: 2}; none: there are no version folders, the
-    path is the model itself."""
-    labels: dict[str, Annotated[int, Field(ge=0, le=MAX_VERSION)]] = Field(default_factory=dict)
-    """Version labels."""
-    device: Placement = "auto"
-    """auto: the first GPU, or the CPU where there is none; cpu; cuda or cuda:N: that GPU; cuda:*: every GPU; all: every
-    GPU, or the CPU where there is none; a list of cpu and cuda:N: each of them, as often as it is named."""
-    instances: int = Field(default=1, ge=1, le=1024)
-    """How many copies of the model run side by side on each device."""
-    max_batch_size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
-    """The most rows in one batch; 0: the model has no batch dimension; auto: as the model's file allows, 4 or 0."""
-    max_queue_delay_us: int = Field(default=0, ge=0)
-    """How long an idle device waits for a fuller batch, in microseconds."""
-    preferred_batch_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """Sizes in which a batch leaves without waiting for more company."""
-    batching: bool = True
-    """Whether requests share runs; false: each runs alone, even with max_batch_size."""
-    max_queue_size: int = Field(default=512, ge=1)
-    """How many requests may wait."""
-    queue: QueueConfig = QueueConfig()
-    """What becomes of requests that wait long."""
-    priorities: PrioritiesConfig | None = None
-    """Which requests go first; null: all are equal."""
-    inputs: tuple[InputConfig, ...] = ()
-    """Inputs, where the model's file does not say them."""
-    outputs: tuple[OutputConfig, ...] = ()
-    """Outputs, where the model's file does not say them."""
-    memory_limit_bytes: ByteSize | None = None
-    """The most of a GPU's memory that each copy of the model may take, weights and what it computes with: a number, or
-    text like 2GiB. Of ONNX models alone: other backends share one pool for the whole process. null: no limit."""
-    pad_batches_to: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """The only numbers of rows that batches may have, [1, 4, 16] for example: copies of a row are added to others. The
-    largest bounds max_batch_size. Empty: any number."""
-    ragged: RaggedConfig | None = None
-    """How requests of different lengths share a batch; null: only those of the same shapes do."""
-    sequences: SequencesConfig | None = None
-    """What makes it a model of sequences; null: every request stands for itself."""
-    class_labels: dict[str, Annotated[FileRef, Existing("file")]] = Field(default_factory=dict)
-    """An output -> a file with the names of its classes, one per line."""
-    preprocess: tuple[Step, ...] = ()
-    """Ops before the model, in order, on its device."""
-    postprocess: tuple[Step, ...] = ()
-    """Ops after the model, in order, on its device."""
-    signatures: dict[str, SignatureConfig] = Field(default_factory=dict)
-    """Named views for TensorFlow Serving's callers; serving_default over all inputs and outputs stands by itself."""
-    response_cache: bool = False
-    """Whether equal requests may get an answer that was given before; for models whose answer depends on nothing but
-    the request's tensors and parameters. See the section of the same name."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    """Free data handed to the model."""
-    example: Annotated[FileRef, Existing("file")] | None = None
-    """A JSON file with the inputs of one request: {"input": nested list}, or the bare list of a model's only input."""
-
-    warmup: tuple[WarmupSample, ...] = ()
-    """What it runs before it is ready. Empty: the example, and full batches of it, on a GPU or in the sizes of
-    pad_batches_to, unless a run may have effects beyond its answer."""
-
-    @field_validator("inputs", "outputs")
+    @field_validator("load")
     @classmethod
-    def _names_differ(cls, tensors: tuple[OutputConfig, ...]) -> tuple[OutputConfig, ...]:
-        names = [tensor.name for tensor in tensors]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise refuse(index, "name", text=f'"{name}" stands already at [{names.index(name)}]')
-        return tensors
+    def _explicit_only(cls, load: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if load and info.data.get("mode", "explicit") != "explicit":
+            raise ValueError("only mode explicit chooses the models to load")
+        return load
 
-    @field_validator("preferred_batch_sizes")
+    @field_validator("model_roots")
     @classmethod
-    def _sizes_fit(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
-        most = info.data.get("max_batch_size")
-        for index, size in enumerate(sizes):
-            if isinstance(most, int) and size > most:
-                raise refuse(index, text=f"more than max_batch_size, {most}")
-        return sizes
+    def _for_callers(cls, roots: tuple[FileRef, ...], info: ValidationInfo) -> tuple[FileRef, ...]:
+        if roots and info.data.get("mode") == "none":
+            raise ValueError("mode none lets nobody reload")
+        return roots
 
-    @field_validator("pad_batches_to")
-    @classmethod
-    def _sizes_rise(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
-        for index, (size, following) in enumerate(pairwise(sizes)):
-            if following <= size:
-                raise refuse(index + 1, text=f"no more than {size} before it; expected sizes that rise")
-        return cls._sizes_fit(sizes, info)
-
-    @field_validator("sequences")
-    @classmethod
-    def _sequences_stand_alone(cls, sequences: SequencesConfig | None, info: ValidationInfo) -> SequencesConfig | None:
-        if sequences is None:
-            return sequences
-        if info.data.get("priorities") is not None:
-            raise ValueError("requests of a sequence keep their order, so that the model can have no priorities")
-        if info.data.get("pad_batches_to") or info.data.get("ragged"):
-            raise ValueError("a row that is added would be a step of a sequence: no pad_batches_to, no ragged")
-        sequences.refuse_declared("input", [tensor.name for tensor in info.data.get("inputs", ())])
-        sequences.refuse_declared("output", [tensor.name for tensor in info.data.get("outputs", ())])
-        return sequences
-
-    @field_validator("labels")
-    @classmethod
-    def _labels_are_served(cls, labels: dict[str, int], info: ValidationInfo) -> dict[str, int]:
-        policy = info.data.get("versions")
-        for label, version in labels.items():
-            if policy is not None and policy.named and version not in policy.named:
-                raise refuse(label, text=f"version {version} is not among the versions of this model")
-        return labels
-
-    def input_specs(self) -> tuple[TensorSpec, ...]:
-        """The declared inputs, and with them those that sequences add; none where the model's file says them."""
-        if not self.inputs or self.sequences is None:
-            return tuple(tensor.spec() for tensor in self.inputs)
-        return (*(tensor.spec() for tensor in self.inputs), *self.sequences.input_specs())
-
-    def output_specs(self) -> tuple[TensorSpec, ...]:
-        """The declared outputs, and with them the states of sequences; none where the model's file says them."""
-        if not self.outputs or self.sequences is None:
-            return tuple(tensor.spec() for tensor in self.outputs)
-        return (*(tensor.spec() for tensor in self.outputs), *self.sequences.output_specs())
-
-    def padding(self) -> Padding:
-        """What is added to batches."""
-        ragged = self.ragged
-        cuts = tuple(each.cut() for each in ragged.cut) if ragged else ()
-        return Padding(self.pad_batches_to, ragged.ragged() if ragged else NOTHING, cuts)
-
-    def mappings(self) -> dict[str, Options]:
-        """The sections that single dialects have in this model, by dialect name; only those that are written."""
-        sections = {name: getattr(self, name) for name in self.dialect_names}
-        return {name: section for name, section in sections.items() if section is not None}
+    def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The models to load at start, out of `names` and those that `load` names, which may not exist."""
+        if self.mode != "explicit" or EVERYTHING in self.load:
+            return (*names, *(name for name in self.load if name not in names and name != EVERYTHING))
+        return tuple(dict.fromkeys(self.load))
 
 
-# ----------------------------------------------------------------------------------------------------------- the whole
+class Reload(Section):
+    """When the configuration is read anew, beside SIGHUP and POST /admin/reload."""
 
-
-class Timeouts(Section):
-    """Seconds after which an HTTP port closes a connection."""
-
-    idle_seconds: float = Field(default=75, gt=0, allow_inf_nan=False)
-    """That has no request."""
-    head_seconds: float = Field(default=30, gt=0, allow_inf_nan=False)
-    """Whose request's head, or handshake, is not whole."""
-    body_seconds: float = Field(default=60, gt=0, allow_inf_nan=False)
-    """Of whose request's body nothing more comes."""
-    answer_seconds: float = Field(default=300, gt=0, allow_inf_nan=False)
-    """Whose client takes nothing of its answer."""
-
-
-class Limits(Section):
-    """What a caller may send."""
-
-    max_body_bytes: int = Field(default=64 << 20, ge=1)
-    """The largest body, or the largest JSON part of one with binary tensors."""
-    max_binary_bytes: int = Field(default=1 << 30, ge=1, lt=2**31)
-    """The largest body with tensors as bytes: Open Inference's binary extension, and every message of gRPC."""
-    max_json_depth: int | None = Field(default=None, ge=1)
-    """How deep JSON may nest; null is each dialect's own limit."""
-    max_elements: int | None = Field(default=None, ge=1)
-    """How many elements the tensors of a request may have in all; null: as many as a body holds."""
-    max_header_bytes: int = Field(default=8190, ge=1024, le=1 << 20)
-    """The longest request line or header; of gRPC, all metadata of a call."""
-    max_headers: int = Field(default=128, ge=8, le=10_000)
-    """How many headers a request may have."""
-    max_connections: int | None = Field(default=None, ge=1)
-    """How many connections each port may have open; more are closed at once. null: any number."""
-    max_concurrent_streams: int | None = Field(default=1000, ge=1, lt=2**31)
-    """How many calls of gRPC one connection may have open: clients let further ones wait; null: any number."""
-    timeouts: Timeouts = Timeouts()
-    """How long HTTP ports wait for clients."""
-
-
-class Metrics(Section):
-    """What Prometheus is shown."""  # each dialect adds its own
-
-
-class Tracing(Section):
-    """Traces of single requests, as Triton's. Callers may change all of it but the file."""
-
-    file: Annotated[FileRef, Existing("new")] | None = None
-    """Where traces are written, relative to this file; null: nowhere."""
-    level: tuple[Literal["TIMESTAMPS", "TENSORS"], ...] = ()
-    """TIMESTAMPS: the times of each stage. TENSORS is accepted and writes nothing. Empty: nothing is traced."""
-    rate: int = Field(default=1000, ge=0, lt=2**32)
-    """Every so many-th request is traced."""
-    count: int = Field(default=-1, ge=-1, lt=2**31)
-    """How many requests are traced; -1 is no end."""
-    log_frequency: int = Field(default=0, ge=0, lt=2**32)
-    """How many traces go into a file before another begins, FILE.0, FILE.1 and so on; 0: all into FILE."""
-
-
-class SharedMemoryConfig(Section):
-    """Memory that callers on this machine share with the gateway, in place of sending tensors. Whoever may call the
-    gateway may read and write what is registered."""
-
-    system: bool = False
-    """Allow POSIX shared memory: files below /dev/shm that the gateway's own user owns and only it can write."""
-    cuda: bool = False
-    """Allow a GPU's memory, by CUDA IPC handles."""
-    prefix: str = ""
-    """What the keys of system memory must begin with; empty allows every key."""
-    max_regions: int = Field(default=256, ge=1)
-    """How many regions may be registered at once. Each holds a file open."""
-
-
-class ResponseCacheConfig(Section):
-    """Answers that are given again to equal requests, of all models that ask for it with `response_cache: true`."""
-
-    max_bytes: int = Field(default=64 << 20, ge=1)
-    """How much they may take in all; what was used longest ago leaves first."""
-    max_entry_bytes: int = Field(default=1 << 20, ge=1)
-    """The largest inputs, and the largest outputs, that are kept."""
-    ttl_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
-    """How long an answer may be given again; 0: until its version is unloaded."""
+    watch: bool = False
+    """Whether it is followed: read anew whenever the file has become another."""
+    poll_seconds: float = Field(default=1, gt=0, allow_inf_nan=False)
+    """How often the file is looked at; it is read once it has been the same twice."""
 
 
 class Config(Section):
@@ -369,7 +94,7 @@ class Config(Section):
     """Where requests come in."""
     models: dict[PublicName, ModelConfig] = Field(default_factory=dict, json_schema_extra=PUBLIC_NAMES)
     """The models, by name; may be left out where there are repositories."""
-    ops: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], OwnOp] = Field(default_factory=dict)
+    ops: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], CustomOp] = Field(default_factory=dict)
     """Operators of your own for preprocess and postprocess: a name -> file.py:Class, relative to this file."""
     repositories: tuple[Annotated[FileRef, Existing("folder")], ...] = ()
     """Folders of further models: a folder each, named like the model."""
@@ -420,10 +145,10 @@ class Config(Section):
     """How long running requests may go on after that."""
     _source: Path = PrivateAttr(default_factory=Path)
     _digest: str = PrivateAttr(default="")
-    _own_ops: Mapping[str, OpKind] = PrivateAttr(default_factory=dict)
+    _custom_ops: Mapping[str, OpKind] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any) -> None:
-        """Keep where the configuration comes from: the validation's context."""
+        """Keep the path of the YAML file, which is the validation's context."""
         if isinstance(context, Path):
             self._source = context
 
@@ -437,19 +162,19 @@ class Config(Section):
         """The SHA-256 of the YAML text, as sha256sum prints it."""
         return self._digest
 
-    def named(self, digest: str) -> Config:
-        """The same, made of the text that has this digest."""
+    def with_digest(self, digest: str) -> Config:
+        """Set the digest of the text that this configuration was made of, and return it."""
         self._digest = digest
         return self
 
-    def bring(self, ops: Mapping[str, OpKind]) -> Config:
-        """The same, with the operators that its section `ops` names."""
-        self._own_ops = ops
+    def with_ops(self, ops: Mapping[str, OpKind]) -> Config:
+        """Set the operators that the section `ops` names, and return the configuration."""
+        self._custom_ops = ops
         return self
 
     def extended(self, registries: Registries) -> Registries:
-        """The registries with the operators that the file brings."""
-        return replace(registries, ops={**registries.ops, **self._own_ops})
+        """The registries plus the operators that the file defines."""
+        return replace(registries, ops={**registries.ops, **self._custom_ops})
 
     def dialects(self) -> dict[str, Options]:
         """The section of each dialect, by name, with its defaults where the YAML has none."""
@@ -465,10 +190,10 @@ class Config(Section):
 
 
 _DESCRIBED: Final = {"use_attribute_docstrings": False}
-"""What is made here has no source to look for docstrings in: its fields have their descriptions already."""
+"""Classes made at run time have no source to read docstrings from; their fields carry descriptions already."""
 
 Tables: TypeAlias = tuple[tuple[tuple[str, Any], ...], ...]
-"""Registries as a key to remember by: the classes of one take a quarter of a second to make."""
+"""Registries as a cache key: making the classes of one takes a quarter of a second."""
 
 
 def config_class(registries: Registries) -> type[Config]:
@@ -551,7 +276,7 @@ def _step_class(name: str, options: type[Options]) -> type[Step]:
 def _model_class(
     name: str, kind: BackendKind, steps: Mapping[str, type[Step]], sections: Mapping[str, type[Options]]
 ) -> type[ModelConfig]:
-    """The common part and one backend's options in one class. What both name, the backend says: one that needs no
+    """ModelConfig and one backend's options in one class. The backend's definition of a key wins: one that needs no
     path makes it optional.
     """
     some_steps = tuple[Annotated[Step, OneOfClasses("op", steps)], ...]
@@ -574,7 +299,7 @@ def _model_class(
 
 
 def _like(base: type[Options], key: str) -> FieldInfo:
-    """The field of a base class, to be given a narrower type: its default, bounds and description stay."""
+    """A copy of a base class's field for a narrower type; default, bounds and description stay."""
     return copy(base.model_fields[key])
 
 

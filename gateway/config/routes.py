@@ -1,4 +1,4 @@
-"""Public names beside the models' own, and which model answers a request under each.
+"""Routes: public names beside the models' own, and the models that answer under each.
 
 routes:
   mnist: [{model: digits, label: stable, weight: 90}, {model: digits, label: canary, weight: 10}]

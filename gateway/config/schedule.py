@@ -1,4 +1,4 @@
-"""What a model's part of the configuration may say of queues, priorities and sequences."""
+"""A model's queue, priorities and sequences."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class SequencesConfig(Section):
     """What the gateway remembers from one request of a sequence to the next."""
 
     def input_specs(self) -> tuple[TensorSpec, ...]:
-        """The inputs that callers do not send. Their shapes are the model's business."""
+        """The inputs that callers do not send, of any shape."""
         return (
             *(TensorSpec(control.input, DTYPES[control.datatype]) for control in self.controls),
             *(TensorSpec(state.input, DTYPES[state.datatype]) for state in self.states),
@@ -126,7 +126,7 @@ class SequencesConfig(Section):
         return tuple(TensorSpec(state.output, DTYPES[state.datatype]) for state in self.states)
 
     def refuse_declared(self, key: Literal["input", "output"], names: Sequence[str]) -> None:
-        """What stands among the model's inputs and outputs is for callers, what stands here is not."""
+        """Raise a ValidationError if a tensor of these names, which callers send or see, is a control or state."""
         for place, tensors in (("controls", self.controls), ("states", self.states)):
             for index, tensor in enumerate(tensors):
                 name = getattr(tensor, key, "")

@@ -1,7 +1,5 @@
-"""Who may call, over what, and how often.
+"""Who may call, who may administrate, and how often.
 
-listen:
-  http: [{bind: "0.0.0.0:8443", tls: {certificate: tls.crt, key: tls.key, client_ca: ca.crt}}]
 auth:
   keys_file: keys.yaml
   jwt: {algorithms: [RS256], public_key_file: issuer.pem, issuer: "https://issuer.example"}
@@ -21,7 +19,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from tensorgate.gateway.config.tls import TlsFiles
 from tensorgate.gateway.config.values import Section
 from tensorgate.gateway.config.yaml_tree import NotYaml, key_path, read_tree
 from tensorgate.gateway.contract.files import Existing, FileRef
@@ -35,30 +32,35 @@ Who = Annotated[str, Field(pattern=_PATTERN)]
 """A caller's name, or "role:NAME"; "*" is every caller who is known, "anonymous" those who are not."""
 
 
-class Tls(Section):
-    """The certificate of a port, and whether its clients need one. Files are in PEM form; they are read again when they
-    change. Keys with a password are not supported."""
+class Admin(Section):
+    """Who may call what changes the server's state: load, unload, online, log settings and their like."""
 
-    certificate: Annotated[FileRef, Existing("file")]
-    """The certificate, and after it those between it and its authority."""
-    key: Annotated[FileRef, Existing("file")]
-    """Its key."""
-    client_ca: Annotated[FileRef, Existing("file")] | None = None
-    """The authorities whose certificates clients show; null: they show none."""
-    client: Literal["require", "verify_if_given"] = "require"
-    """With client_ca: whether a client without one is turned away."""
-    min_version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest version of TLS; 1.3 is for HTTP ports alone."""
+    header: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
+    """The HTTP header, or the gRPC metadata, that such calls must carry."""
+    value_env: str | None = Field(default=None, min_length=1)
+    """The environment variable that holds its value."""
+    value_file: Annotated[FileRef, Existing("file")] | None = None
+    """The file that holds its value, in place of a variable."""
 
     @model_validator(mode="after")
-    def _works(self) -> Tls:
-        self.files().check()
+    def _has_a_value(self) -> Admin:
+        if (self.value_env is None) == (self.value_file is None):
+            raise ValueError("needs value_env or value_file, one of them")
+        if not self.value():
+            raise ValueError(f"the value of {self.header} is empty: {self._source}")
+        if not self.value().isascii():
+            raise ValueError(f"the value of {self.header} is not ASCII, which headers need: {self._source}")
         return self
 
-    def files(self) -> TlsFiles:
-        """As the port needs it."""
-        client_ca = self.client_ca.path if self.client_ca else None
-        return TlsFiles(self.certificate.path, self.key.path, client_ca, self.client, self.min_version)
+    @property
+    def _source(self) -> str:
+        return self.value_env or (self.value_file.written if self.value_file else "")
+
+    def value(self) -> bytes:
+        """The value that callers must send. Kept out of every dump of the configuration."""
+        if self.value_file is not None:
+            return self.value_file.path.read_bytes().strip()
+        return os.environ.get(self.value_env or "", "").strip().encode()
 
 
 class ApiKey(Section):
@@ -158,8 +160,8 @@ class Jwt(Section):
         return self
 
     def keys(self) -> Mapping[str | None, Any]:
-        """What tokens are verified with: by the id that a token says, or under None the only one. Each JWK serves its
-        own algorithm alone. Raises ValueError, OSError.
+        """Verification keys by the key id in tokens, or the only one under None. Each JWK is valid for its own
+        algorithm alone. Raises ValueError, OSError.
         """
         try:
             import jwt
@@ -182,12 +184,12 @@ class Jwt(Section):
             ) from None
 
     def file(self) -> Path | None:
-        """Where the keys are, if they are in a file."""
+        """The file of the keys; None if they come from the environment."""
         reference = self.secret_file or self.public_key_file or self.jwks_file
         return None if reference is None else reference.path
 
     def key_material(self) -> bytes:
-        """What the file or the variable holds; a secret without the white space around it. Raises OSError."""
+        """The content of the file or variable; white space around a secret is removed. Raises OSError."""
         path = self.file()
         if path is None:
             return os.environ.get(self.secret_env or "", "").strip().encode()
@@ -254,7 +256,7 @@ class Auth(Section):
         return self
 
     def all_keys(self) -> dict[str, ApiKey]:
-        """Those of the file, too, as they are now. Raises ValueError, OSError."""
+        """The configured keys and those in the file, which is read now. Raises ValueError, OSError."""
         return {**self.keys, **(read_keys(self.keys_file.path) if self.keys_file else {})}
 
 
@@ -296,19 +298,3 @@ class RateLimit(Section):
         if callers is not None and info.data.get("by") == "address":
             raise ValueError("limits by address are looked at before anybody knows who calls")
         return callers
-
-
-class Cors(Section):
-    """Which pages of the web may call from a browser. Off unless it is set."""
-
-    origins: Annotated[tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...], Field(min_length=1)]
-    """Origins, like "https://app.example"; "*" is any."""
-    headers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], ...] = (
-        "Authorization",
-        "Content-Type",
-        "X-Api-Key",
-        "Inference-Header-Content-Length",
-    )
-    """The headers that they may send."""
-    max_age_seconds: int = Field(default=600, ge=0)
-    """How long a browser may remember that."""

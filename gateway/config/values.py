@@ -1,7 +1,7 @@
 """The small values of the configuration, and the annotations that check them.
 
-Validators raise ValueError with a whole remark, or with "expected …" alone, before which `file` puts what it
-found. The validation's context is the path of the YAML file; without one, files are sought from the working directory.
+Validators raise ValueError with a whole remark, or with "expected …", to which `messages` adds what was found. The
+validation's context is the path of the YAML file; without one, relative paths start at the working directory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class VersionPolicy:
         return tuple(found[-self.latest :])  # of 0, all
 
     def plain(self) -> str | list[int] | dict[str, int]:
-        """As YAML says it."""
+        """The value as written in YAML."""
         if self.flat:
             return "none"
         if self.named:
@@ -186,7 +186,7 @@ PublicName = Annotated[str, AfterValidator(_check_name)]
 PUBLIC_NAMES: Final[dict[str, JsonValue]] = {"propertyNames": {"pattern": f"^{NAME}$"}}
 """What the JSON schema says of a mapping with such names as keys."""
 
-OwnOp = Annotated[FileRef, Existing("member")]
+CustomOp = Annotated[FileRef, Existing("member")]
 """file.py:Class"""
 
 Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^{BIND}$"})]

@@ -1,4 +1,4 @@
-"""YAML text as plain data, with the place of everything in it.
+"""YAML text -> plain data, with the location of every value.
 
 Only what JSON has too: text, numbers, true and false, null, lists, mappings with text as keys; no tags that make
 objects. Where YAML 1.1 surprises (`no` is false, `12:30` is 750, `010` is 8) and text was meant, the remark says so
@@ -29,17 +29,17 @@ _BASE_60_OR_8: Final = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-9]+)+(\.[0-9
 _NOUNS: Final[dict[Loc, str]] = {("models",): "a model of this name", ("routes",): "a route of this name"}
 
 
-class Loader(yaml.CSafeLoader):
-    """Takes 1e-5 for a number, as JSON and YAML 1.2 do; YAML 1.1 wants a dot."""
+class _YamlLoader(yaml.CSafeLoader):
+    """Reads 1e-5 as a number, as JSON and YAML 1.2 do; YAML 1.1 requires a dot."""
 
 
-Loader.add_implicit_resolver(
+_YamlLoader.add_implicit_resolver(
     _TAG + "float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$", re.ASCII), list("-+.0123456789")
 )
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Spot:
+class Position:
     """A line and a column, from 1."""
 
     line: int
@@ -47,107 +47,107 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a value stands: the spot of its key (or of itself, in a list), its own, and its node."""
+class NodeLocation:
+    """Where a value stands: the position of its key (in a list: of the value), of the value, and its node."""
 
-    key: Spot
-    value: Spot
+    key: Position
+    value: Position
     node: yaml.Node
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A remark about the text at a spot; `loc` says whose value it is, if it got that far."""
+    """A remark about the text at a position; `loc` is the path to the value, if reading got that far."""
 
-    spot: Spot
+    position: Position
     loc: Loc
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Plain data, the place of each value in it, and what was found wrong on the way."""
+    """Plain data, the location of each value in it, and what is wrong with the text."""
 
     data: Any
-    places: dict[Loc, Place]
+    locations: dict[Loc, NodeLocation]
     findings: tuple[Finding, ...]
     doubtful: frozenset[Loc]
-    """Values that a finding puts in doubt: what else is wrong with them is not worth a remark."""
+    """Values that have a finding already: further ones about them are dropped."""
 
 
 class NotYaml(Exception):
-    """The text cannot be read at all."""
+    """The text cannot be parsed as YAML."""
 
-    def __init__(self, spot: Spot, text: str) -> None:
+    def __init__(self, position: Position, text: str) -> None:
         super().__init__(text)
-        self.finding = Finding(spot, (), text)
+        self.finding = Finding(position, (), text)
 
 
 def read_tree(text: str) -> Tree:
     """Text of one YAML document -> Tree. Raises NotYaml."""
     try:
         _check_depth(text)
-        root = yaml.compose(text, Loader=Loader)
+        root = yaml.compose(text, Loader=_YamlLoader)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text) from None
     except yaml.reader.ReaderError as error:
         before = text.encode()[: error.position].decode(errors="ignore")  # libyaml counts bytes here
-        spot = Spot(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        raise NotYaml(spot, f"not YAML: {error.reason}") from None
+        position = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise NotYaml(position, f"not YAML: {error.reason}") from None
     if root is None:
-        raise NotYaml(Spot(1, 1), "found nothing, expected a mapping")
-    reader = _Reader()
-    data = reader.value(root, (), _spot(root.start_mark))
-    return Tree(data, reader.places, tuple(reader.findings), frozenset(reader.doubtful))
+        raise NotYaml(Position(1, 1), "found nothing, expected a mapping")
+    builder = _TreeBuilder()
+    data = builder.value(root, (), _position(root.start_mark))
+    return Tree(data, builder.locations, tuple(builder.findings), frozenset(builder.doubtful))
 
 
 def _check_depth(text: str) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=Loader):
+    for event in yaml.parse(text, Loader=_YamlLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise NotYaml(_spot(event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
+            raise NotYaml(_position(event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str) -> NotYaml:
-    spot = _spot(error.problem_mark)
+    position = _position(error.problem_mark)
     if error.problem == "but found another document":
-        return NotYaml(spot, "a second document starts here, expected one")
+        return NotYaml(position, "a second document starts here, expected one")
     context = f"{error.context} that starts on line {error.context_mark.line + 1}, " if error.context_mark else ""
-    tab = "; YAML indents with spaces, not with tabs" if _character(text, spot) == "\t" else ""
-    return NotYaml(spot, f"not YAML: {context}{error.problem}{tab}")
+    tab = "; YAML indents with spaces, not with tabs" if _character(text, position) == "\t" else ""
+    return NotYaml(position, f"not YAML: {context}{error.problem}{tab}")
 
 
-def _character(text: str, spot: Spot) -> str:
+def _character(text: str, position: Position) -> str:
     lines = text.split("\n")
-    line = lines[spot.line - 1] if spot.line <= len(lines) else ""
-    return line[spot.column - 1 : spot.column]
+    line = lines[position.line - 1] if position.line <= len(lines) else ""
+    return line[position.column - 1 : position.column]
 
 
-def _spot(mark: Any) -> Spot:
-    return Spot(mark.line + 1, mark.column + 1)
+def _position(mark: Any) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
 
 
 @dataclass(slots=True)
-class _Reader:
+class _TreeBuilder:
     """Walks the nodes once, in the order of the text."""
 
-    places: dict[Loc, Place] = field(default_factory=dict)
+    locations: dict[Loc, NodeLocation] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     doubtful: set[Loc] = field(default_factory=set)
     count: int = 0
 
-    def value(self, node: yaml.Node, loc: Loc, key: Spot) -> Any:
-        spot = _spot(node.start_mark)
+    def value(self, node: yaml.Node, loc: Loc, key: Position) -> Any:
+        position = _position(node.start_mark)
         self._count(node)
         if len(loc) > MAX_DEPTH:
-            raise NotYaml(spot, f"nested deeper than {MAX_DEPTH} levels, or inside itself by an alias")
-        self.places[loc] = Place(key, spot, node)
+            raise NotYaml(position, f"nested deeper than {MAX_DEPTH} levels, or inside itself by an alias")
+        self.locations[loc] = NodeLocation(key, position, node)
         match node:
             case yaml.MappingNode(tag=tag) if tag == _TAG + "map":
                 return {name: self.value(child, (*loc, name), at) for name, child, at in self._entries(node, loc)}
             case yaml.SequenceNode(tag=tag) if tag == _TAG + "seq":
-                return [self.value(child, (*loc, i), _spot(child.start_mark)) for i, child in enumerate(node.value)]
+                return [self.value(child, (*loc, i), _position(child.start_mark)) for i, child in enumerate(node.value)]
             case yaml.ScalarNode():
                 return self._scalar(node, loc)
         return self._unknown_tag(node, loc)
@@ -166,9 +166,9 @@ class _Reader:
         self.doubtful.add(loc)
         self._find(node, loc, f"cannot read this as {node.tag.replace(_TAG, '!!')}, expected plain data")
 
-    def _entries(self, node: yaml.MappingNode, loc: Loc, depth: int = 0) -> Iterator[tuple[str, yaml.Node, Spot]]:
-        """(key, value, spot of the key) of a mapping, then of what it merges with `<<`; the first of a name wins."""
-        seen: dict[str, Spot] = {}
+    def _entries(self, node: yaml.MappingNode, loc: Loc, depth: int = 0) -> Iterator[tuple[str, yaml.Node, Position]]:
+        """(key, value, position of the key) of a mapping, then of those merged with `<<`; the first of a name wins."""
+        seen: dict[str, Position] = {}
         merged: list[yaml.MappingNode] = []
         for key, child in node.value:
             if key.tag == _TAG + "merge":
@@ -179,16 +179,16 @@ class _Reader:
                 noun = _NOUNS.get(loc, "this key")
                 self._find(key, (*loc, name), f"{noun} stands already on line {seen[name].line}")
             else:
-                seen[name] = _spot(key.start_mark)
+                seen[name] = _position(key.start_mark)
                 yield name, child, seen[name]
         for other in merged:
             self._count(other)
             if depth > MAX_DEPTH:
-                raise NotYaml(_spot(other.start_mark), "a mapping that merges itself")
-            for name, child, spot in self._entries(other, loc, depth + 1):
+                raise NotYaml(_position(other.start_mark), "a mapping that merges itself")
+            for name, child, position in self._entries(other, loc, depth + 1):
                 if name not in seen:
-                    seen[name] = spot
-                    yield name, child, spot
+                    seen[name] = position
+                    yield name, child, position
 
     def _merged(self, node: yaml.Node, loc: Loc) -> list[yaml.MappingNode]:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
@@ -198,7 +198,7 @@ class _Reader:
         return mappings
 
     def _key(self, node: yaml.Node, loc: Loc) -> str | None:
-        """The text of a key; what is not text is remarked and taken as it is written, None if it is no scalar."""
+        """The text of a key. One of another type adds a finding and is taken as written; None if it is no scalar."""
         if not isinstance(node, yaml.ScalarNode):
             self._find(node, loc, f"found {found(node)} as a key, expected text")
             return None
@@ -211,10 +211,10 @@ class _Reader:
     def _count(self, node: yaml.Node) -> None:
         self.count += 1
         if self.count > MAX_VALUES:
-            raise NotYaml(_spot(node.start_mark), f"more than {MAX_VALUES:,} values, aliases written out")
+            raise NotYaml(_position(node.start_mark), f"more than {MAX_VALUES:,} values, aliases written out")
 
     def _find(self, node: yaml.Node, loc: Loc, text: str) -> None:
-        self.findings.append(Finding(_spot(node.start_mark), loc, text))
+        self.findings.append(Finding(_position(node.start_mark), loc, text))
 
 
 def _scalar(node: yaml.Node) -> str | int | float | bool | None:
@@ -237,7 +237,7 @@ _CONSTRUCT: Final = {
 
 
 def found(node: yaml.Node) -> str:
-    """A value in the words of a remark, as it is written, and as YAML reads it where that differs."""
+    """How a finding names a value: as it is written, and as YAML reads it where that differs."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping" if node.value else "an empty mapping"
     if isinstance(node, yaml.SequenceNode):

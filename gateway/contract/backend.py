@@ -1,30 +1,40 @@
-"""What computes a model: tensors in, tensors out. For whoever writes a backend."""
+"""What computes a model: tensors in, tensors out. For whoever writes a backend.
+
+A backend is a class derived from `Backend`, or from `RequestBackend` where rows of several requests cannot be joined,
+and a `BackendKind` that names it; `docs/add-a-backend.md` has a whole one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import NOTHING, Signature, Tensors, TensorSpec
 from tensorgate.gateway.contract.upstream import Await, Clients
 
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+# ----------------------------------------------------------------------------------------------------- what it is given
+
 
 @dataclass(frozen=True, slots=True)
 class RaggedInput:
-    """An input whose shapes may differ between the requests of a batch: along `axes` (empty: all that vary), where all
-    become as long as the longest, rounded up to a multiple of `to_multiple_of`. What is added is `value`; None is 0, or
-    empty text.
-    """
+    """An input whose shapes may differ between the requests of a batch."""
 
     axes: tuple[int, ...] = ()
+    """Along these, all become as long as the longest; empty: along all that vary."""
     value: float | str | None = None
+    """What is added. None: 0, or empty text."""
     to_multiple_of: int = 1
+    """The common length is rounded up to a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +49,12 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What is added to batches: `sizes` are the numbers of rows that they may have, ascending; empty: any number. Of
-    the `ragged` inputs "*" is every other one that varies.
-    """
+    """What is added to batches before a backend gets them, and taken from its outputs."""
 
     sizes: tuple[int, ...] = ()
+    """The numbers of rows that a batch may have, ascending; empty: any number."""
     ragged: Mapping[str, RaggedInput] = NOTHING
+    """Inputs by name; "*" is every other one that varies."""
     cuts: tuple[Cut, ...] = ()
 
 
@@ -53,149 +63,173 @@ NO_PADDING: Final = Padding()
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a version comes from and how it is wanted: all that a backend needs to load it.
-
-    `path` is the version's folder, or the file that the YAML names, with the `member` of it that it names; `device` is
-    what the YAML asks for: auto, cpu, cuda or cuda:N. `inputs` and `outputs` are what the YAML declares, empty where
-    it leaves that to the model file. `options` is the backend's own Options object. `resolve` finds other models, for
-    a backend that is composed of them: to be called per request, on the event loop, for models come and go. `clients`
-    are for a backend that asks other servers, `on_loop` is for what it has to do on the event loop while it loads.
-    `padding` is done around the backend. `threads` are those of the host that the model may compute with, or one copy
-    of it, where it is one that is loaded; 0: nobody says. `memory_limit_bytes` is the most of a GPU's memory for each.
-    """
+    """Where a version comes from and how it is wanted: all that a backend needs to load one instance of it."""
 
     name: str
     version: int
     path: Path
+    """The version's folder, or the file that the YAML names where the kind is not `versioned`."""
     device: str
+    """What the YAML asks for: auto, cpu, cuda or cuda:N."""
     inputs: tuple[TensorSpec, ...]
+    """What the YAML declares; empty where it leaves that to the model's file. So are `outputs`."""
     outputs: tuple[TensorSpec, ...]
     max_batch_size: int | Literal["auto"]
     options: Any
+    """An object of the class that `BackendKind.options` names."""
     parameters: Mapping[str, Any] = NOTHING
+    """The model's `parameters` in the YAML, as they are."""
     member: str = ""
+    """Behind the colon of `path: file.py:Member`."""
     resolve: Resolve | None = None
+    """Finds other models, for a backend that is composed of them. Models come and go, so it is called for each request,
+    on the event loop."""
     clients: Clients | None = None
+    """Makes clients, for a backend that asks other servers."""
     on_loop: Await | None = None
+    """Runs a coroutine on the event loop and waits for it: `load` is called in a thread."""
     padding: Padding = NO_PADDING
+    """Done around the backend, which need not look at it."""
     threads: int = 0
+    """Threads of the host that this instance may compute with; 0: no limit is configured."""
     memory_limit_bytes: int | None = None
+    """How much of a GPU's memory this instance may take; None: no limit is configured."""
 
 
-class LoadedModel(Protocol):
-    """One loaded instance of a model's computation.
+# ----------------------------------------------------------------------------------------------------------- what it is
 
-    `inputs` and `outputs` are what the computation itself takes and gives (before any pre- or after any
-    postprocessing). `max_batch_size` is the wanted one, or what "auto" turned out to be; 0: no batch dimension.
-    `runs_on`: it is called on the model's own thread, or it is an async iterator that runs on the event loop. `inline`:
-    it may be called on the event loop when it has been measured to be quick. `decoupled`: zero to many answers, one
-    request at a time. `merges`: several requests may come in one call. `in_flight`: how many calls may overlap, 1
-    unless the backend itself keeps them apart. A backend with `any_shape` set looks at the shapes of its inputs itself:
-    those it names are declared for callers, and TensorFlow Serving's need not keep to them. One with `sees_requests`
-    set may compute something else for another signature, or where a stream is wanted: requests that differ in that
-    never share a call.
-    """
+
+class ModelDevice(Protocol):
+    """Where a model's arrays live; `backends.execution.device.open_device` makes one."""
+
+    name: str
+    """cpu, or cuda:N."""
+    xp: Any
+    """The module of its arrays: numpy or cupy."""
+
+
+class LoadedModel(ABC):
+    """One loaded instance of a model's computation. What has no default is set when it is made."""
 
     inputs: tuple[TensorSpec, ...]
+    """What the computation itself takes, before which there may be preprocessing."""
     outputs: tuple[TensorSpec, ...]
+    """What the computation itself gives, after which there may be postprocessing."""
     max_batch_size: int
-    platform: str
-    device: Any
-    runs_on: Literal["thread", "loop"]
-    inline: bool
-    decoupled: bool
-    merges: bool
-    in_flight: int
+    """The wanted one, or what "auto" turned out to be. 0: there is no batch dimension."""
+    device: ModelDevice
+    """Where tensors are when they come, and where outputs are left."""
+    platform: str = ""
+    """What clients are shown as the model's platform, "onnxruntime_onnx" for example."""
+    runs_on: Literal["thread", "loop"] = "thread"
+    """Whether it is called on the model's own thread, or gives async iterators that run on the event loop."""
+    inline: bool = False
+    """Whether it may be called on the event loop once it has been measured to be quick. It has no effects beyond its
+    answer then: a run may be tried."""
+    decoupled: bool = False
+    """Whether one request gets zero to many answers; it then comes alone."""
+    merges: bool = True
+    """Whether several requests may come in one call."""
+    in_flight: int = 1
+    """How many calls may overlap; more than 1 where the backend itself keeps them apart."""
+    any_shape: bool = False
+    """Whether it looks at its inputs' shapes itself: those it names are for callers to see, and TensorFlow Serving's
+    need not keep to them."""
+    sees_requests: bool = False
+    """Whether it may compute something else for another signature, or where a stream is wanted: requests that differ in
+    that never share a call."""
+    signatures: Mapping[str, Signature] = NOTHING
+    """Functions that it tells apart by `InferRequest.signature`; any other name means the default, whose tensors
+    `inputs` and `outputs` are. Requests of different signatures never share a call. The shapes that a signature
+    declares are not checked before the call."""
+    parts: tuple[ModelRef, ...] = ()
+    """The models that it is composed of."""
 
-    def close(self) -> None:
-        """Give back memory and devices."""
-        ...
+    def is_ready(self) -> bool:
+        """Whether requests should come now. Called on the event loop."""
+        return True
+
+    def close(self) -> None:  # noqa: B027  most have nothing to give back
+        """Give back memory and devices. Called in a thread, once, after the last call has ended."""
 
 
-class Backend(LoadedModel, Protocol):
-    """A computation on tensors, which live on its `device` (backends.execution.device); rows of requests are joined."""
+class Backend(LoadedModel):
+    """A computation on tensors, which live on its `device`. Rows of the requests that share a call are joined."""
 
+    @abstractmethod
     def infer(
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
     ) -> Iterable[Tensors] | AsyncIterator[Tensors]:
-        """Named tensors of one batch -> the named outputs, once for most models, zero to many times for decoupled
-        ones. Of more than those, the pipeline picks them.
+        """Named tensors of one batch, [rows, ...] where there is a batch dimension -> the named outputs with as many
+        rows. One step for most models, zero to many for decoupled ones. A step may have more outputs than the named.
+
+        Raises InvalidArgument for what the caller has done wrong; other exceptions become ModelFailed with their last
+        line. A batch that failed is run again request by request.
         """
-        ...
 
 
-class SignatureBackend(Backend, Protocol):
-    """A computation of several functions: `InferRequest.signature` says which; any other name means the default, whose
-    tensors `inputs` and `outputs` are. Requests of different signatures never share a call. The shapes that a signature
-    declares are not checked before it.
+class RequestBackend(LoadedModel):
+    """A computation on requests as they are, each with rows of its own. It runs on the event loop, without operators
+    around it.
     """
 
-    signatures: Mapping[str, Signature]
+    runs_on = "loop"
+    infer_alone: Callable[[InferRequest], Awaitable[InferResponse | GatewayError]] | None = None
+    """What becomes of one request of a unary model, if the backend can say that without `infer_each`, which costs less.
+    Ends soon after the request's cancellation or deadline."""
 
-
-class RequestBackend(LoadedModel, Protocol):
-    """A computation on requests as they are, each with rows of its own. It runs on the loop.
-
-    One that is not ready all the time has `is_ready()`, which says whether requests should come now, as any backend
-    may; one that is composed of other models has `parts`, their references. One of a unary model may have
-    `infer_alone`, too, a coroutine for what becomes of one request, which ends soon after the request's cancellation or
-    deadline. Of more outputs than were asked for, the
-    pipeline picks those.
-    """
-
+    @abstractmethod
     def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
-        """Requests of one batch -> what becomes of each, in their order, with the outputs that it asked for as host
-        arrays; once for most models, zero to many times for decoupled ones.
+        """Requests of one batch -> what becomes of each, in their order, with host arrays. One step for most models,
+        zero to many for decoupled ones. A response may have more outputs than were asked for.
         """
-        ...
+
+
+# ------------------------------------------------------------------------------------ what is known before it is loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a model takes and gives, as far as that can be told without loading it; see LoadedModel. `as_requests`: it
-    is a RequestBackend, which has no operators around it.
-    """
+    """What a model takes and gives, as far as its files and options show it. The names are those of LoadedModel."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_batch_size: int
     decoupled: bool = False
     as_requests: bool = False
+    """Whether it is a RequestBackend, which has no operators around it."""
 
 
-Describe: TypeAlias = Callable[[ModelSource], Described | None]
-"""Nothing where it cannot be told. Raises ValueError for what could not be loaded, either."""
-
-Joint: TypeAlias = tuple[tuple[str | int, ...], str]
+ConfigProblem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Keys and indices that lead to a part of a model's entry in the YAML, and what is wrong there."""
 
-FindJoints: TypeAlias = Callable[[ModelSource, Callable[[str, int | None], Described | None]], Iterable[Joint]]
-"""(model, (name, version) -> another model as its callers see it, None where that is not known) -> what does not fit.
-The lookup raises ModelNotFound."""
-
-LoadBackend: TypeAlias = Callable[[ModelSource], Backend | RequestBackend]
+FindModel: TypeAlias = Callable[[str, int | None], Described | None]
+"""(name, version) -> another model as its callers see it; None where that is not known. Raises ModelNotFound."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendKind:
-    """A line of the BACKENDS table, resolved: the YAML options of the backend and how to load one instance of it.
-
-    `versioned`: `path` holds version folders. `runs_code`: whoever writes the files of such a model has what the
-    server may do, be it as Python or as a graph that reads and writes files. `parts(options)` names the models that
-    such a model is composed of.
-    `collect` gives what its models count, as Prometheus' families; called in any thread. `limits_memory`: it can keep
-    a model within `memory_limit_bytes`. `describe` and `joints` are for a check of the configuration, before anything
-    is loaded.
-    """
+    """A line of the BACKENDS table, resolved."""
 
     options: type[Options]
-    load: LoadBackend
+    """What the YAML may say of such a model, beyond what it may say of every model."""
+    load: Callable[[ModelSource], Backend | RequestBackend]
+    """Makes one instance; called in a thread. What it raises keeps the version from being served, and is logged."""
     versioned: bool = True
+    """Whether `path` holds version folders."""
     runs_code: bool = False
+    """Whether the author of such a model's files can do whatever the server can, be it as Python or as a graph that
+    reads and writes files."""
     parts: Callable[[Any], Iterable[str]] = lambda options: ()
-    collect: Callable[[], Iterable[Any]] | None = None
-    describe: Describe = lambda source: None
-    joints: FindJoints = lambda source, find: ()
+    """The names of the models that a model with these options is composed of."""
+    collect: Callable[[], Iterable[Metric]] | None = None
+    """What its models count, for Prometheus; called in any thread."""
+    describe: Callable[[ModelSource], Described | None] = lambda source: None
+    """What is known of a model before it is loaded, for a check of the configuration; None where that is nothing.
+    Raises ValueError for what could not be loaded, either."""
+    check_edges: Callable[[ModelSource, FindModel], Iterable[ConfigProblem]] = lambda source, find: ()
+    """Where a model does not fit the models that it is composed of."""
     limits_memory: bool = False
+    """Whether it can keep an instance within `ModelSource.memory_limit_bytes`."""
     options_by_dialects: Callable[[tuple[str, ...]], type[Options]] | None = None
     """Names of the dialects that have a client -> `options`, for a backend that asks other servers."""

@@ -15,34 +15,33 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class MustOffload(Exception):
-    """Raised by a decode on the event loop that finds it has much to read, although its call is short: it is called
-    again in a thread.
-    """
+    """Raised by a decode on the event loop that has much to read. The service calls it again in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, as the credentials say: its name and roles. `until` is when they expire, in seconds since 1970."""
+    """Who calls, as the credentials say."""
 
     name: str
     roles: frozenset[str] = frozenset()
     until: float = math.inf
+    """When the credentials expire, in seconds since 1970."""
 
 
 class Peer(Protocol):
     """The other end of a connection."""
 
     def address(self) -> str:
-        """Its IP address; "" if it has none. It may be a proxy's."""
+        """The IP address, which may be a proxy's; "" if there is none."""
         ...
 
     def names(self) -> Sequence[str]:
-        """What its certificate calls it, if it has shown one that was verified: URIs, DNS names, the common name."""
+        """The names of a verified certificate: URIs, DNS names, the common name; none without a certificate."""
         ...
 
 
 class Nobody:
-    """Where there is no connection."""
+    """The peer of a call that came by no connection."""
 
     def address(self) -> str:
         return ""
@@ -55,8 +54,8 @@ NOBODY: Final[Peer] = Nobody()
 
 
 def combined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers by their names in lower case; those that come again as one list. Nobody takes the first and somebody else
-    the last of two, and two credentials are none. Source: RFC 9110, 5.3.
+    """Headers by their names in lower case, repeated ones joined as one list. So no reader takes the first of two and
+    another the last, and two credentials are none. Source: RFC 9110, 5.3.
     """
     found: dict[str, str] = {}
     for name, value in headers:
@@ -67,72 +66,90 @@ def combined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One message as a transport saw it, with what the dialect's address said (`args`: model, version, …).
+    """One message as a transport saw it, made whole by the transport.
 
-    `dialect` is who reads it, `listener` what the port is called where it came in, `peer` the other end of the
-    connection, `caller` who has asked, None if nobody knows. `auth` is what the port wants of callers, "" what all do,
-    `ending` what is to be done when the call is over. `headers` is read case-insensitively
-    with lower-case keys (HTTP headers or gRPC metadata). `raw_target` is the
-    HTTP request target, still percent-encoded, or the full gRPC method. `deadline` is in seconds of
-    `time.monotonic()`. `max_body_bytes` bounds the JSON of a body, also once it is inflated, `max_binary_bytes` a
-    body of tensor data as bytes, `max_json_depth` how deep JSON may nest. `notes` is the dialect's own: what its decode
-    learned that a later error must repeat, such as the request's id. `accepted`: the question is a model's to answer,
-    and an error from here on is an answer, too. `regions` is the memory that callers share; `in_thread`
-    tells a decode that it may take its time. `peer` is the other end of its connection;
-    `request_id` is what its answer's headers call it, "" where they do not. `call_record` is kept where somebody wants
-    to know what becomes of it.
+    What is Final stays as it was made; the type checker holds everybody to it, so that it costs no call. The rest is
+    written while the call is answered, each attribute by the one writer that is named below it.
     """
 
-    body: Buffer
-    method: str
-    raw_target: str
-    headers: Mapping[str, str]
-    transport: Literal["http", "grpc"]
-    args: Mapping[str, str] = NOTHING
-    deadline: float | None = None
-    max_body_bytes: int = 64 << 20
-    max_binary_bytes: int = 1 << 30
-    max_json_depth: int | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    body: Final[Buffer]
+    """The message. Arrays that are decoded may be views of it."""
+    method: Final[str]
+    """HTTP's method; POST over gRPC."""
+    raw_target: Final[str]
+    """HTTP's request target, still percent-encoded, or the full name of the gRPC method."""
+    headers: Final[Mapping[str, str]]
+    """HTTP headers or gRPC metadata, read case-insensitively with lower-case keys."""
+    transport: Final[Literal["http", "grpc"]]
+    args: Final[Mapping[str, str]] = NOTHING
+    """What the dialect's address says: model, version and so on."""
+    deadline: Final[float | None] = None
+    """In seconds of `time.monotonic()`."""
+    max_body_bytes: Final[int] = 64 << 20
+    """Bounds the JSON of a body, also once it is inflated."""
+    max_binary_bytes: Final[int] = 1 << 30
+    """Bounds a body of tensor data as bytes."""
+    max_json_depth: Final[int | None] = None
+    """How deep JSON may nest."""
+    notes: Final[dict[str, str]] = field(default_factory=dict)
+    """What the dialect's decode learns that a later error must repeat, such as the request's id. Only the dialect
+    writes into it.
+    """
     accepted: bool = False
+    """The question is a model's to answer, and an error from here on is an answer, too. The service writes it."""
     regions: Regions = NO_REGIONS
+    """The memory that callers share. The service writes it."""
     in_thread: bool = False
+    """Decoding runs in a thread and may take its time. The service writes it."""
     dialect: str = ""
-    listener: tuple[str, ...] = ()
-    peer: Peer = NOBODY
+    """The dialect that reads the message. The service writes it."""
+    listener: Final[tuple[str, ...]] = ()
+    """What routes call the port where the message came in."""
+    peer: Final[Peer] = NOBODY
+    """The other end of the connection."""
     caller: Caller | None = None
-    auth: str = ""
+    """The caller, None if nobody knows it. The authorizer writes it."""
+    auth: Final[str] = ""
+    """What the port wants of callers, "" for what all ports do."""
     request_id: str = ""
+    """What the answer's headers call it, "" where they do not. The observer writes one for the access log."""
     call_record: Any = None
-    ending: tuple[Callable[[], None], ...] = ()
+    """A CallRecord where somebody wants to know what becomes of the call; the contract cannot import telemetry. The
+    service writes it, and the observer takes it away.
+    """
+    _end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)
+
+    def on_end(self, step: Callable[[], None]) -> None:
+        """Take a step when the call is over."""
+        self._end_steps += (step,)
 
     def end(self) -> None:
-        """The call is over."""
-        for step in self.ending:
+        """Take the steps that wait for the end of the call."""
+        for step in self._end_steps:
             step()
 
-    def check_inline(self, most: int) -> None:
-        """For a decode that takes as long as the body has bytes: on the event loop `most` of them, and none that are
-        compressed, whose number nobody knows. Raises MustOffload.
+    def check_inline(self, max_bytes: int) -> None:
+        """Refuse the event loop to a decode that takes as long as the body has bytes: for more than `max_bytes`, and
+        for a compressed body, whose size nobody knows yet. Raises MustOffload.
         """
-        if not self.in_thread and (len(self.body) > most or "content-encoding" in self.headers):
+        if not self.in_thread and (len(self.body) > max_bytes or "content-encoding" in self.headers):
             raise MustOffload
 
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """One message for a transport to send. `body` may be a list of buffers, sent in order without joining them first.
+    """One message for a transport to send. Nobody changes it once it is made."""
 
-    `grpc_code` and `message` are what gRPC sends beside it; an OK reply carries a body. `streamed`: more may follow
-    on the same call.
-    """
-
-    body: Buffer | Sequence[Buffer]
-    http_status: int = 200
-    headers: Mapping[str, str] = NOTHING
-    grpc_code: Code = Code.OK
-    message: str = ""
-    streamed: bool = False
+    body: Final[Buffer | Sequence[Buffer]]
+    """One buffer, or several that are sent in order without joining them first."""
+    http_status: Final[int] = 200
+    headers: Final[Mapping[str, str]] = NOTHING
+    grpc_code: Final[Code] = Code.OK
+    """What gRPC sends beside the body. A reply that is OK has a body."""
+    message: Final[str] = ""
+    """The text of the gRPC status."""
+    streamed: Final[bool] = False
+    """More replies may follow on the same call."""
 
 
 EMPTY: Final = Reply(b"")

@@ -220,6 +220,7 @@ class InferRequest:
     wire: Any = None
     into: Mapping[str, Destination] | None = None
     on_device: bool = False
+    callers: tuple[ModelView, ...] = ()  # the models that wait for this request, outermost first
     cancellation: CancellationToken = field(default_factory=CancellationToken)
 
 

@@ -19,14 +19,14 @@ class Executor(Protocol):
 
     Requests come and answers leave as host arrays. `merges`: several requests may share a run. What cannot be done for
     one of them alone is its outcome, in the place of a response; what is raised is the outcome of all. Executors of the
-    same `turn` compute one at a time, and only their copies beside each other; None: it shares with nobody.
+    same `device_lock_key` compute one at a time, and only their copies beside each other; None: it shares with nobody.
     """
 
     runs_on: Literal["thread", "loop"]
     inline: bool
     decoupled: bool
     merges: bool
-    turn: object | None
+    device_lock_key: object | None
 
     def run(
         self, requests: Sequence[InferRequest], observe: Observe

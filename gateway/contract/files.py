@@ -1,4 +1,4 @@
-"""Files and folders that the YAML names: found beside it, and checked to be there, when it is read."""
+"""Files and folders that the YAML names: resolved relative to it, and checked to exist when it is read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pydantic_core import CoreSchema, core_schema
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """A file or folder that the YAML names. `written` is as it stands there, `path` absolute, and `member` what a
-    `file.py:Class` names in the file.
+    """A file or folder that the YAML names: `written` as in the YAML, `path` absolute, `member` the Class of
+    `file.py:Class`.
     """
 
     written: str
@@ -26,8 +26,8 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """Annotation of a FileRef: text, relative to the YAML file (the validation's context), naming what exists; `new`
-    is a file to be written, whose folder exists.
+    """Annotation of a FileRef: a path relative to the YAML file (the validation's context) that exists; `new`: a file
+    to write, whose folder exists.
     """
 
     kind: Literal["any", "file", "folder", "member", "new"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
+
 from tensorgate.gateway.contract.errors import RegionNotFound
 from tensorgate.gateway.contract.tensor import Array
 
@@ -12,8 +14,9 @@ class DeviceMemory(Protocol):
     """Bytes on a GPU that a caller shares."""
 
     nbytes: int
+    """The size of this part of the region."""
 
-    def array(self, dtype: Any, shape: tuple[int, ...], *, copy: bool = False) -> Array:
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], *, copy: bool = False) -> Array:
         """These bytes as an array, on the device where that is possible; not a copy unless that is asked for, or is the
         only way.
         """
@@ -43,7 +46,7 @@ class Regions(Protocol):
 
 
 class NoRegions:
-    """Where nobody can register any."""
+    """No memory can be registered."""
 
     def view(self, name: str, offset: int, byte_size: int, *, writable: bool = False) -> Memory:
         raise RegionNotFound(name)

@@ -91,7 +91,7 @@ SHORTCUTS: Final[Mapping[str, Shortcut]] = {
     "lone_arrays": Shortcut(
         when="a body of TensorFlow Serving's or grps' JSON that is one array between known words",
         plain="the document is read",
-        where="adapters.json.envelope",
+        where="adapters.json.cuts",
         saves="102 us in place of 139 (TensorFlow Serving JSON, 16 floats)",
     ),
     "array_cuts": Shortcut(

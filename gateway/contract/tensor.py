@@ -83,17 +83,16 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What a model says of one input or output.
-
-    `shape` is the whole wire shape, batch dimension included, -1 where a dimension varies; None is any rank.
-    `labels` names the classes along the last axis of an output, for classification.
-    """
+    """What a model declares of one input or output."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...] | None = None
+    """The whole shape, batch dimension included, -1 where a dimension varies; None: any rank."""
     optional: bool = False
+    """Whether requests may leave the input out."""
     labels: tuple[str, ...] = ()
+    """The classes along the last axis of an output, for classification."""
 
     @property
     def datatype(self) -> str:
@@ -108,7 +107,7 @@ class TensorSpec:
 
 
 def of_any_rows(spec: TensorSpec, max_batch_size: int) -> TensorSpec:
-    """With a batch dimension, how many rows an output has is the batch's to say."""
+    """An output's specification, whose axis 0 varies if there is a batch dimension: the batch decides its rows."""
     return replace(spec, shape=(-1, *spec.shape[1:])) if max_batch_size and spec.shape else spec
 
 
@@ -142,14 +141,14 @@ def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], m
 
 def _check_names(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec]) -> None:
     missing = tuple(spec.name for spec in specs.values() if spec.name not in inputs and not spec.optional)
-    least = sum(not spec.optional for spec in specs.values())
-    if not least <= len(inputs) <= len(specs):
-        raise InputCount(model, tuple(inputs), missing, least, len(specs))
+    min_count = sum(not spec.optional for spec in specs.values())
+    if not min_count <= len(inputs) <= len(specs):
+        raise InputCount(model, tuple(inputs), missing, min_count, len(specs))
     for name in reversed([*inputs]):
         if name not in specs:
             raise UnknownInput(name, model)
     if missing:
-        raise InputCount(model, tuple(inputs), missing, least, len(specs))
+        raise InputCount(model, tuple(inputs), missing, min_count, len(specs))
 
 
 def bytes_of(tensors: Tensors) -> int | None:
@@ -201,18 +200,18 @@ DEFAULT_SIGNATURE: Final = "serving_default"
 class Signature:
     """A named view of a model: which of its tensors a caller sees and under which names. Source: TensorFlow's
     SignatureDef.
-
-    `inputs` and `outputs` map the caller's name to the model's own tensor; `method` is a SignatureDef's method_name,
-    "tensorflow/serving/classify" for example. Where callers send tf.Examples, `features` says which feature is which
-    input of the model, and `inputs` is a tensor of serialized Examples; it is None where the model itself reads what
-    `inputs` names. `defaults` has the inputs, by the caller's names, that a request may leave out. `definition` is the
-    serialized SignatureDef of a model that brought one.
     """
 
     name: str
     inputs: Mapping[str, TensorSpec]
+    """The caller's name -> the model's own tensor. So are `outputs`."""
     outputs: Mapping[str, TensorSpec]
     method: str = "tensorflow/serving/predict"
+    """A SignatureDef's method_name; "tensorflow/serving/classify" for example."""
     features: Mapping[str, TensorSpec] | None = None
+    """Where callers send tf.Examples, feature -> input of the model; `inputs` is a tensor of serialized Examples then.
+    None: the model itself reads what `inputs` names."""
     defaults: Tensors = NOTHING
+    """Inputs, by the caller's names, that a request may leave out."""
     definition: bytes = b""
+    """The serialized SignatureDef, of a model that brought one."""

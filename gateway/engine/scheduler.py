@@ -71,7 +71,7 @@ class Scheduler:
         if sequences is None and policy.may_go_early:
             self._slots = [door for slot in self._slots if (door := slot.door()) is not None] + self._slots
         self._idle = list(self._slots)
-        turns = [slot.turn for slot in self._slots]
+        turns = [slot.device_lock_key for slot in self._slots]
         self._takes_turns = len(set(turns)) < len(turns)
         self._has_one_choice = len(set(devices)) < 2 and not self._takes_turns
         self._line: Line = (
@@ -283,7 +283,7 @@ class Scheduler:
         """Tell the slots that take turns with one that it begins or ends."""
         if self._takes_turns:
             for slot in self._slots:
-                if slot is not ran and slot.turn is ran.turn:
+                if slot is not ran and slot.device_lock_key is ran.device_lock_key:
                     slot.contention += 1 if busy else -1
 
     def _note_left(self, job: PendingRequest) -> None:

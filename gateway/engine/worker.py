@@ -229,7 +229,7 @@ class Slot:
         self.contention = 0
         self._first = first
         self._worker: Worker = Worker(name) if first is None else first._worker
-        self.turn: object = getattr(executor, "turn", None) or self._worker
+        self.device_lock_key: object = getattr(executor, "device_lock_key", None) or self._worker
         self._loop = loop
         self._name = name
         self._task: asyncio.Task[None] | None = None
@@ -241,7 +241,7 @@ class Slot:
         Otherwise it would wait for the loop to bring it the next, and for the interpreter, which the loop has.
         """
         executor = self.executor
-        if executor.runs_on != "thread" or executor.decoupled or self.turn is not self._worker:
+        if executor.runs_on != "thread" or executor.decoupled or self.device_lock_key is not self._worker:
             return None
         return Slot(self._name, executor, self._loop, self.device, self)
 

@@ -1,20 +1,25 @@
-"""What another configuration would change: `tensorgate plan` prints it, and a reload carries out the same.
+"""What another configuration would change: `tensorgate plan` prints it, a reload carries it out.
 
-Two configurations are compared as plain data with their defaults filled in, so that a key that is written out as it was
-anyway changes nothing. Paths are compared as they are written: both stand for one file, before and after.
+Two configurations are compared as plain data with defaults filled in, so that writing out a default changes nothing.
+Paths are compared as they are written: both stand for one file, before and after.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from tensorgate.gateway.config import Config, ConfigError, ModelConfig, Problem, RouteConfig, RouteTarget
 from tensorgate.gateway.config.checks import exposed_uploads
 from tensorgate.gateway.config.yaml_tree import key_path
+from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.models.catalog import Catalog
+from tensorgate.gateway.models.loader import ModelLoader, error_line
+from tensorgate.gateway.models.model_state import ModelState, StoredModel
 
 Kind: TypeAlias = Literal["added", "removed", "reloaded", "adjusted"]
 
@@ -32,8 +37,8 @@ _TAKES_EFFECT: Final = frozenset(
         "expose_model_errors",
     )
 )
-"""The sections beside `models` that a running gateway takes over, operators for models that it loads from then on.
-Whatever else there is needs a restart."""
+"""The sections beside `models` that a running gateway takes over; `ops` for models that it loads from then on. All
+others need a restart."""
 _FIXED: Final = frozenset(
     f"limits.{key}"
     for key in (
@@ -45,9 +50,9 @@ _FIXED: Final = frozenset(
         "timeouts",
     )
 )
-"""Keys of those that do not: a port has these bounds from its start."""
+"""Keys of those sections that need a restart: a port reads them when it starts."""
 _ADJUSTED: Final = frozenset(("versions", "labels"))
-"""Keys of a model that leave alone what is loaded and stays wanted."""
+"""Keys of a model whose change keeps loaded versions that are still wanted."""
 _SIGNS: Final = {"added": "+", "removed": "-", "reloaded": "~", "adjusted": "~", "changed": "~"}
 _MAX_VALUE_CHARACTERS: Final = 60
 _ABSENT: Final = object()
@@ -55,7 +60,7 @@ _ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key, and what stood there before and after, as plain data; None also where there was nothing."""
+    """A key and its values before and after, as plain data; None also if the key is absent."""
 
     key: str
     before: Any
@@ -67,8 +72,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """What becomes of a model. `adjusted`: it has other versions or labels, and goes on with what it keeps; `files`:
-    its files are not those that were loaded.
+    """A model that changes. `adjusted`: only versions or labels differ, and kept versions stay loaded; `files`: its
+    files differ from those that were loaded.
     """
 
     name: str
@@ -77,7 +82,7 @@ class ModelChange:
     files: bool = False
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The change as lines of text."""
         more = f" ({self.kind})" if self.kind in ("reloaded", "adjusted") else ""
         yield f"{_SIGNS[self.kind]} {self.name}{more}"
         yield from (f"    {each}" for each in self.differences)
@@ -87,8 +92,8 @@ class ModelChange:
 
 @dataclass(frozen=True, slots=True)
 class RouteChange:
-    """What becomes of a route. `shares` are its own targets, each with its weight before and after; None where it was
-    none. `differences` are all other keys.
+    """A route that changes. `shares` has each of its targets with the weight before and after, None if it is no target;
+    `differences` are all other keys.
     """
 
     name: str
@@ -97,7 +102,7 @@ class RouteChange:
     differences: tuple[Difference, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The change as lines of text."""
         yield f"{_SIGNS[self.kind]} {self.name}"
         yield from (f"    {target}: weight {_weight(was)} -> {_weight(will)}" for target, was, will in self.shares)
         yield from (f"    {each}" for each in self.differences)
@@ -105,8 +110,8 @@ class RouteChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All that is different. `retried` are models that do not serve as they should, and are tried again, `unchanged`
-    those that nobody touches; `settings` take effect at once, `restart` with the next start of the gateway.
+    """All that changes. `retried` are models that do not serve as they should and are loaded again, `unchanged` those
+    that stay as they are; `settings` take effect at once, `restart` with the next start of the gateway.
     """
 
     models: tuple[ModelChange, ...] = ()
@@ -119,16 +124,18 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.models or self.retried or self.routes or self.settings or self.restart)
 
-    def due(self) -> list[str]:
-        """The models that are to be brought to what they are to be, or to be tried again."""
+    def to_load(self) -> list[str]:
+        """The models to load, to adjust, or to try again."""
         return [*(each.name for each in self.models if each.kind != "removed"), *self.retried]
 
-    def demanded(self) -> set[str]:
-        """Those of them whose configuration is another: it holds nobody up that a file is broken, or still is."""
+    def required(self) -> set[str]:
+        """The models whose configuration changes: a reload is incomplete if one of them fails. Those of which only
+        files changed may fail.
+        """
         return {each.name for each in self.models if each.kind == "added" or each.differences}
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """All changes as plain data, for JSON."""
         models: dict[str, Any] = {kind: {} for kind in ("added", "removed", "reloaded", "adjusted")}
         for model in self.models:
             models[model.kind][model.name] = {"keys": _plain(model.differences), "files_changed": model.files}
@@ -147,7 +154,7 @@ class Changes:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """All changes as lines of text."""
         if not self:
             yield "nothing changes"
             return
@@ -167,8 +174,9 @@ def changes(
     wanted: Mapping[str, ModelConfig],
     touched: Mapping[str, bool] = NOTHING,
 ) -> Changes:
-    """From one configuration to another, of which these are the models, those of repositories among them. `touched` are
-    the models that are not alike even under the same configuration: whether because their files have changed.
+    """Compare two configurations; `serving` and `wanted` are all models before and after, of repositories too.
+
+    `touched` is that of CatalogDiff.
     """
     models = tuple(_models(serving, wanted, touched))
     different = {model.name for model in models}
@@ -191,9 +199,9 @@ def changes(
 
 
 def effective(before: Config, after: Config) -> Config:
-    """The new configuration as far as it takes effect: what needs a restart is as it was.
+    """`after`, with the values of `before` for all keys that need a restart.
 
-    Raises ConfigError where that would open uploads to everybody: each file by itself does not.
+    Raises ConfigError if the combination would let anybody upload models, though neither file does.
     """
     kept = {key: getattr(before, key) for key in type(after).model_fields if key not in (*_TAKES_EFFECT, "models")}
     fixed: dict[str, dict[str, Any]] = {}
@@ -211,8 +219,8 @@ def effective(before: Config, after: Config) -> Config:
 
 
 def differences(before: Any, after: Any, key: str = "") -> Iterator[Difference]:
-    """The keys under which two pieces of plain data differ, as deep as can be said. Lists of other lengths, and what is
-    not made of mappings, differ as a whole.
+    """The keys under which two pieces of plain data differ, as deep as mappings and lists of mappings go. Lists of
+    different lengths, and all other values, differ as a whole.
     """
     if before == after:
         return
@@ -248,7 +256,7 @@ def _models(
 
 
 def model_data(config: ModelConfig) -> dict[str, Any]:
-    """A model's configuration as plain data, whichever class of models it is of."""
+    """A model's configuration as plain data, comparable between backends."""
     return config.model_dump(mode="json")
 
 
@@ -271,7 +279,7 @@ def _without_targets(route: RouteConfig) -> dict[str, Any]:
 def _shares(
     before: Sequence[RouteTarget], after: Sequence[RouteTarget]
 ) -> Iterator[tuple[str, int | None, int | None]]:
-    """Of two targets that are alike, the weights are one share."""
+    """(target, weight before, weight after); the weights of equal targets are added."""
     was, will = _weights(before), _weights(after)
     for title in dict.fromkeys((*was, *will)):
         yield title, was.get(title), will.get(title)
@@ -325,3 +333,88 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     if found:
         yield title
         yield from (f"  {line}" for line in found)
+
+
+# ------------------------------------------------------------------------------------------ models of another catalog
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogDiff:
+    """How the models of another catalog differ from those that are served.
+
+    `serving` and `wanted` are the configurations before and after. `stored` has the wanted models as they lie on disk,
+    `errors` why others could not be read, and `new` those of the latter that never served. `touched` maps models to
+    load again under the same configuration to whether their files have changed; else they do not serve as they should.
+    `keeps_list`: the list that a caller sent in place of the old catalog stays in force, because no model differs.
+    """
+
+    serving: Mapping[str, ModelConfig] = field(default_factory=dict)
+    wanted: Mapping[str, ModelConfig] = field(default_factory=dict)
+    stored: Mapping[str, StoredModel] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    new: Set[str] = frozenset()
+    touched: Mapping[str, bool] = field(default_factory=dict)
+    keeps_list: bool = False
+
+
+def catalog_diff(
+    catalog: Catalog,
+    own: Catalog,
+    names: Iterable[str],
+    states: Mapping[str, ModelState],
+    loader: ModelLoader,
+    parts: Callable[[ModelConfig], Iterable[str]],
+) -> CatalogDiff:
+    """Compare `catalog` with `own`, the one in force, for the models of these names and the parts of ensembles.
+
+    Reads the disk: call it in a thread.
+    """
+    serving = {
+        name: state.stored.config
+        for name, state in states.items()
+        if state.wanted and state.stored is not None and not state.is_new
+    }
+    wanted: dict[str, ModelConfig] = {}
+    stored: dict[str, StoredModel] = {}
+    errors: dict[str, str] = {}
+    touched: dict[str, bool] = {}
+    due = deque(names)
+    while due:
+        name = due.popleft()
+        if name in wanted or name in errors:
+            continue
+        state = states.get(name)
+        before = state.stored if state is not None and state.wanted else None
+        try:
+            config = catalog.read(name)
+            if before is not None and before.given and _model_data(catalog, name) == _model_data(own, name):
+                wanted[name] = before.config  # a caller's configuration stands until the file's is another
+                continue
+            wanted[name] = config
+            found = stored[name] = loader.stored(config, catalog.fingerprint(name))
+        except (ModelNotFound, ValueError, OSError) as error:
+            errors[name] = error_line(error)
+            if name in serving:
+                wanted.setdefault(name, serving[name])
+            continue
+        due.extend(parts(config))
+        if state is not None and before is not None and not state.is_new:
+            if found.fingerprint != state.fingerprint:
+                touched[name] = True
+            elif not state.ready or found.prints != before.prints:
+                touched[name] = False
+    known = {name for name, state in states.items() if state.wanted and not state.is_new}
+    return CatalogDiff(serving, wanted, stored, errors, errors.keys() - known, touched)
+
+
+def differs(catalog: Catalog, own: Catalog) -> bool:
+    """Whether any model's configuration differs between two catalogs. Raises OSError."""
+    names = catalog.names()
+    return set(names) != set(own.names()) or any(_model_data(catalog, name) != _model_data(own, name) for name in names)
+
+
+def _model_data(catalog: Catalog, name: str) -> Any:
+    try:
+        return model_data(catalog.read(name))
+    except (ModelNotFound, ValueError, OSError) as error:
+        return error_line(error)

@@ -1,8 +1,8 @@
-"""What is loaded: a record for each model, and the table of all versions that are ready.
+"""What is loaded: the state of each model, and the snapshot of all versions that are ready.
 
-Readers get a snapshot: an immutable table that is replaced whole when anything changes, so that a request sees one
-state of the world. New versions load beside those that serve, in threads; then the snapshot changes, and what it no
-longer names finishes what it had accepted and gives its memory back.
+A snapshot is immutable and replaced whole when anything changes, so that a request sees one state of the world. New
+versions load beside those that serve, in threads; then the snapshot changes, and versions that it no longer names
+finish the requests they accepted and free their memory.
 """
 
 from __future__ import annotations
@@ -16,21 +16,19 @@ from tensorgate.gateway.contract.errors import Code, Reason
 from tensorgate.gateway.contract.questions import VersionStatus
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
-from tensorgate.gateway.models.catalog import no_version
-from tensorgate.gateway.models.loader import Loader, LoadReport, Report, RepositoryDeps
-from tensorgate.gateway.models.model_state import AVAILABLE, END, LOADING, START, UNLOADING, ModelState, Stored
-from tensorgate.gateway.models.uploads import Upload
+from tensorgate.gateway.models.loader import LoadReport, ModelLoader, Report, RepositoryDeps
+from tensorgate.gateway.models.model_folder import Upload, no_version
+from tensorgate.gateway.models.model_state import AVAILABLE, END, LOADING, START, UNLOADING, ModelState, StoredModel
 
 RECLAIM_AFTER_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that is ready: versions by model, ascending. A model that is composed of others is ready while they
-    are served, and is again when they come back.
+    """All versions that are ready, by model, ascending. An ensemble is ready while its parts are.
 
-    `labels` has the version labels of every model that is wanted, also of those that failed to load; `unloaded` names
-    those that served once and are not wanted any more.
+    `labels` has the version labels of every wanted model, loaded or not; `unloaded` names models that served once and
+    are not wanted any more.
     """
 
     models: Mapping[str, Mapping[int, Model]] = NOTHING
@@ -39,13 +37,13 @@ class Snapshot:
 
 
 class LoadedModels:
-    """Loads versions, puts them into service and takes them out of it. Which, is for whoever builds upon it to say."""
+    """Loads versions, publishes them in the snapshot and unloads them. The subclass decides which."""
 
-    def __init__(self, loader: Loader, hooks: RepositoryDeps, wanted: Iterable[str]) -> None:
+    def __init__(self, loader: ModelLoader, deps: RepositoryDeps, wanted: Iterable[str]) -> None:
         self._loader = loader
-        self._hooks = hooks
-        self._records = {name: ModelState(name, wanted=True) for name in wanted}
-        self._leaving: dict[asyncio.Task[None], Iterable[Model]] = {}
+        self._deps = deps
+        self._states = {name: ModelState(name, wanted=True) for name in wanted}
+        self._closing: dict[asyncio.Task[None], Iterable[Model]] = {}
         self._reclaiming: asyncio.Future[None] | None = None
         self._ended = False
         self.snapshot = Snapshot()
@@ -56,184 +54,184 @@ class LoadedModels:
         return [model for versions in self.snapshot.models.values() for model in versions.values()]
 
     def give_up(self) -> None:
-        """Tell everybody who still waits for a model that there will be no answer."""
-        loaded = [record.models.values() for record in self._records.values()]
-        for models in [*loaded, *self._leaving.values()]:
+        """Fail all requests that wait for a model."""
+        loaded = [state.models.values() for state in self._states.values()]
+        for models in [*loaded, *self._closing.values()]:
             for model in models:
                 model.give_up()
 
     def lose_device(self, name: str) -> None:
-        """The device of a model does no more work for this process, nor does any other GPU's: CUDA says so."""
+        """Stop all models on GPUs: after an error on the device of model `name`, CUDA refuses all further work."""
         why = Reason("its device is lost, the server restarts", Code.UNAVAILABLE)
-        for models in [self.serving(), *self._leaving.values()]:
+        for models in [self.serving(), *self._closing.values()]:
             for model in models:
                 if model.name == name or set(model.devices) != {"cpu"}:
                     model.lose_device()
-                    self._records[model.name].note(model.version, END, why)
+                    self._states[model.name].set_status(model.version, END, why)
 
-    async def _leave_all(self) -> None:
-        """Unload everything, once what was accepted is answered."""
+    async def _unload_all(self) -> None:
+        """Unload everything, after accepted requests are answered."""
         self._ended = True
         if self._reclaiming is not None:
             self._reclaiming.cancel()
-        for record in self._records.values():
-            self._retire(record, record.models, record.stored.upload if record.stored else None)
-        await asyncio.gather(*self._leaving)
+        for state in self._states.values():
+            self._retire(state, state.models, state.stored.upload if state.stored else None)
+        await asyncio.gather(*self._closing)
 
     def _publish(self) -> None:
-        records = self._records
-        whole = _whole({name: record.models for name, record in records.items()})
-        for name, record in records.items():
-            record.served = whole[name]
+        states = self._states
+        complete = _complete({name: state.models for name, state in states.items()})
+        for name, state in states.items():
+            state.served = complete[name]
         self.snapshot = Snapshot(
-            {name: versions for name, versions in whole.items() if versions},
-            {name: record.labels for name, record in records.items() if record.wanted},
-            frozenset(name for name, record in records.items() if not record.wanted and record.statuses),
+            {name: versions for name, versions in complete.items() if versions},
+            {name: state.labels for name, state in states.items() if state.wanted},
+            frozenset(name for name, state in states.items() if not state.wanted and state.statuses),
         )
 
     # ------------------------------------------------------------------------------------------------ loading one model
 
-    async def _bring(
+    async def _load(
         self,
-        record: ModelState,
-        stored: Stored,
+        state: ModelState,
+        stored: StoredModel,
         report: Report,
         *,
         anew: bool = True,
         relabel: bool = True,
         current: Callable[[], bool] = lambda: True,
     ) -> Mapping[int | None, Reason]:
-        """Load a model's versions and let them take over -> why some could not be loaded, by version; by None, why
-        there are none.
+        """Load a model's versions and publish them -> the reasons of those that failed, by version; by None, why there
+        is no version.
 
-        A version that fails leaves the one that served in its place, and none is given up before all that are wanted
-        are there. Under another configuration either all versions take over or none. The configuration's labels take
-        effect with its versions, unless they have done so already. Nothing happens if this is not `current` any more
-        when its turn comes, nor do labels that have become old meanwhile take effect.
+        A version that fails leaves the one that served in its place, and no version is unloaded before all wanted ones
+        are loaded. Under another configuration all versions take over, or none. `anew`: load versions that have not
+        changed, too. `relabel`: the configuration's labels take effect. If `current` is false once the lock is held,
+        nothing happens; if it becomes false while loading, labels stay.
         """
-        async with record.lock:
+        async with state.lock:
             if not current():
                 return {}
-            before, old = record.models, record.stored
+            before, old = state.models, state.stored
             alike = stored.same_but_for_versions(old)
             kept = {} if anew or not alike or old is None else _unchanged(before, old, stored)
             if relabel and not before:
-                record.labels = stored.config.labels
-            made, failures = await self._make_all(record, stored, kept, report)
+                state.labels = stored.config.labels
+            made, failures = await self._load_versions(state, stored, kept, report)
             if failures and before and not alike:
-                self._discard(record, made)
+                self._discard(state, made)
             else:
-                record.stored = stored
-                record.labels = stored.config.labels if relabel and current() else record.labels
-                record.models = _in_service((dict(before) if failures else kept) | made, stored)
-                record.failed = bool(failures) and (record.failed or not before)
-                gone = {version: model for version, model in before.items() if record.models.get(version) is not model}
-                self._retire(record, gone, old.upload if old else None)
-            record.wanted = True
-            record.late = record.late and not record.models
-            record.seen = stored.fingerprint
-            record.error = failures[None].text if None in failures else ""
+                state.stored = stored
+                state.labels = stored.config.labels if relabel and current() else state.labels
+                state.models = _in_service((dict(before) if failures else kept) | made, stored)
+                state.failed = bool(failures) and (state.failed or not before)
+                gone = {version: model for version, model in before.items() if state.models.get(version) is not model}
+                self._retire(state, gone, old.upload if old else None)
+            state.wanted = True
+            state.is_new = state.is_new and not state.models
+            state.fingerprint = stored.fingerprint
+            state.error = failures[None].text if None in failures else ""
             self._publish()
-            for version in made.keys() & record.models.keys():
-                record.note(version, AVAILABLE)
+            for version in made.keys() & state.models.keys():
+                state.set_status(version, AVAILABLE)
             return failures
 
-    async def _make_all(
-        self, record: ModelState, stored: Stored, kept: Mapping[int, Model], report: Report
+    async def _load_versions(
+        self, state: ModelState, stored: StoredModel, kept: Mapping[int, Model], report: Report
     ) -> tuple[dict[int, Model], dict[int | None, Reason]]:
-        """The versions that are not kept, made one after the other; the first ones of a model serve at once."""
+        """Load the versions that are not kept, one after the other; if the model has none yet, each serves at once."""
         made: dict[int, Model] = {}
         failures: dict[int | None, Reason] = {}
         due = [version for version in stored.versions if version not in kept]
-        fresh = [version for version in due if version not in record.models]
+        fresh = [version for version in due if version not in state.models]
         for version in fresh:
-            record.note(version, START)
-        first = not record.models
+            state.set_status(version, START)
+        first = not state.models
         if first:
-            record.stored = stored
+            state.stored = stored
         if not stored.versions:
             failures[None] = Reason("no version to load", Code.NOT_FOUND)
             text = await asyncio.to_thread(no_version, stored.config)
-            report(LoadReport(record.name, None, error=text))
+            report(LoadReport(state.name, None, error=text))
         for version in due:
             if version in fresh:
-                record.note(version, LOADING)
-            outcome = await self._loader.make(record.name, version, stored, report)
+                state.set_status(version, LOADING)
+            outcome = await self._loader.load_version(state.name, version, stored, report)
             if isinstance(outcome, Model):
                 made[version] = outcome
                 if first:
-                    record.wanted, record.models = True, _in_service(made, stored)
+                    state.wanted, state.models = True, _in_service(made, stored)
                     self._publish()
-                    record.note(version, AVAILABLE)
+                    state.set_status(version, AVAILABLE)
             else:
                 failures[version] = outcome
                 if version in fresh:
-                    record.note(version, END, outcome)
+                    state.set_status(version, END, outcome)
         return made, failures
 
-    # ---------------------------------------------------------------------------------------------------- taking leave
+    # ------------------------------------------------------------------------------------------------------- unloading
 
-    def _dismiss(self, record: ModelState) -> None:
-        """A model is not wanted any more: off the table at once."""
-        gone, record.models = record.models, {}
-        record.wanted = record.failed = False
-        record.error = ""
-        record.seen = None
+    def _unload(self, state: ModelState) -> None:
+        """Take a model that is not wanted any more out of the snapshot, and close its versions."""
+        gone, state.models = state.models, {}
+        state.wanted = state.failed = False
+        state.error = ""
+        state.fingerprint = None
         self._publish()
-        self._retire(record, gone, record.stored.upload if record.stored else None)
+        self._retire(state, gone, state.stored.upload if state.stored else None)
 
-    def _discard(self, record: ModelState, made: Mapping[int, Model]) -> None:
-        """Versions that never served, because others of the same load failed."""
-        for version in made.keys() - record.models.keys():
-            record.note(version, END, Reason("another version of the same load failed", Code.ABORTED))
-        self._leave(record, made, {}, None)
+    def _discard(self, state: ModelState, made: Mapping[int, Model]) -> None:
+        """Close versions that never served, because others of the same load failed."""
+        for version in made.keys() - state.models.keys():
+            state.set_status(version, END, Reason("another version of the same load failed", Code.ABORTED))
+        self._close_later(state, made, {}, None)
 
-    def _retire(self, record: ModelState, gone: Mapping[int, Model], upload: Upload | None) -> None:
-        """Versions that served; in what state they are is told unless others have taken their place."""
+    def _retire(self, state: ModelState, gone: Mapping[int, Model], upload: Upload | None) -> None:
+        """Close versions that served; their status changes unless others have taken their place."""
         ending = {
-            version: record.note(version, UNLOADING)
+            version: state.set_status(version, UNLOADING)
             for version, model in gone.items()
-            if record.models.get(version, model) is model
+            if state.models.get(version, model) is model
         }
-        self._leave(record, gone, ending, upload)
+        self._close_later(state, gone, ending, upload)
 
-    def _leave(
-        self, record: ModelState, gone: Mapping[int, Model], ending: Mapping[int, VersionStatus], upload: Upload | None
+    def _close_later(
+        self, state: ModelState, gone: Mapping[int, Model], ending: Mapping[int, VersionStatus], upload: Upload | None
     ) -> None:
         if gone or upload:
             models = tuple(gone.values())
-            task = asyncio.ensure_future(self._close(record, models, ending, upload))
-            self._leaving[task] = models
-            task.add_done_callback(self._left)
+            task = asyncio.ensure_future(self._close(state, models, ending, upload))
+            self._closing[task] = models
+            task.add_done_callback(self._on_closed)
 
-    def _left(self, task: asyncio.Task[None]) -> None:
-        """Models are gone; whoever ends the server does not wait for what they have left."""
-        del self._leaving[task]
+    def _on_closed(self, task: asyncio.Task[None]) -> None:
+        """Reclaim memory once models are closed; closing the server does not wait for it."""
+        del self._closing[task]
         if self._reclaiming is None and not self._ended:
             self._reclaiming = asyncio.ensure_future(self._reclaim())
 
     async def _reclaim(self) -> None:
-        """Once for all that leave within a moment."""
+        """Reclaim once for all models that close within RECLAIM_AFTER_S."""
         await asyncio.sleep(RECLAIM_AFTER_S)
         self._reclaiming = None
-        await asyncio.to_thread(self._hooks.reclaim)
+        await asyncio.to_thread(self._deps.reclaim)
 
     async def _close(
-        self, record: ModelState, models: Iterable[Model], ending: Mapping[int, VersionStatus], upload: Upload | None
+        self, state: ModelState, models: Iterable[Model], ending: Mapping[int, VersionStatus], upload: Upload | None
     ) -> None:
-        """Finish what was accepted, and give back what was held."""
+        """Close models after their accepted requests, and delete the upload."""
         await asyncio.gather(*(model.close() for model in models))
         for version, status in ending.items():
-            if record.statuses.get(version) is status:  # else it has come back meanwhile
-                record.note(version, END)
-                self._hooks.forget(record.name, version)
+            if state.statuses.get(version) is status:  # else it has come back meanwhile
+                state.set_status(version, END)
+                self._deps.forget_metrics(state.name, version)
         if upload is not None:
             await asyncio.to_thread(upload.cleanup)
 
 
-def _whole(models: Mapping[str, Mapping[int, Model]]) -> Mapping[str, Mapping[int, Model]]:
-    """The versions of which no part is missing, nor a part of a part. What is no model of ours may be a route, and is
-    found when it is asked for.
+def _complete(models: Mapping[str, Mapping[int, Model]]) -> Mapping[str, Mapping[int, Model]]:
+    """The versions whose parts, and the parts of those, are all loaded. A part that is no model may be a route, which
+    is resolved when it is called.
     """
     while True:
         lacking = [
@@ -255,8 +253,8 @@ def _has(versions: Mapping[int, Model], version: int | None) -> bool:
     return bool(versions) if version is None else version in versions
 
 
-def _in_service(models: Mapping[int, Model], stored: Stored) -> dict[int, Model]:
-    """Versions in ascending order, each of which tells of all, and of the policy by which they are chosen."""
+def _in_service(models: Mapping[int, Model], stored: StoredModel) -> dict[int, Model]:
+    """Versions in ascending order, with all of them and the version policy in each one's view."""
     versions = tuple(sorted(models))
     policy = {"versions": stored.config.versions.plain(), "labels": stored.config.labels}
     for model in models.values():
@@ -266,7 +264,7 @@ def _in_service(models: Mapping[int, Model], stored: Stored) -> dict[int, Model]
     return {version: models[version] for version in versions}
 
 
-def _unchanged(before: Mapping[int, Model], old: Stored, stored: Stored) -> dict[int, Model]:
-    """The versions that serve, are still wanted, and lie on disk as they did."""
+def _unchanged(before: Mapping[int, Model], old: StoredModel, stored: StoredModel) -> dict[int, Model]:
+    """The versions that serve, are still wanted, and whose files have not changed."""
     same = [version for version in stored.versions if old.prints.get(version) == stored.prints[version]]
     return {version: before[version] for version in same if version in before}

@@ -1,27 +1,25 @@
-"""What a model's configuration says of it once it is loaded: queue, signatures, labels, example."""
+"""A model's configuration, fitted to its loaded computation: queue, sequences, signatures, labels, warm-up."""
 
 from __future__ import annotations
 
-import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tensorgate.gateway.config import ModelConfig
+from tensorgate.gateway.config import ControlConfig, LevelConfig, ModelConfig, QueueConfig, StateConfig
 from tensorgate.gateway.contract.execution import Computation
-from tensorgate.gateway.contract.tensor import NOTHING, Tensors, TensorSpec
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, Tensors, TensorSpec
 from tensorgate.gateway.engine.model import ModelSpec
-from tensorgate.gateway.models.queue_policy import queue_policy, sequence_policy
+from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
+from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, State, frozen
 from tensorgate.gateway.models.signatures import signature
-from tensorgate.gateway.models.warmup_samples import read_samples
+from tensorgate.gateway.models.warmup_samples import read_example, read_warmup_samples
 
 
 def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
-    """What the configuration says of a loaded model beside its computation.
-
-    Raises ValueError naming what does not fit it.
-    """
+    """The specification of a loaded model. Raises ValueError naming what does not fit the computation."""
     sequences = sequence_policy(config, computation)
     if sequences is not None:
         computation = sequences.visible(computation)
@@ -30,7 +28,7 @@ def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
         raise ValueError(f"signature {own[0]} is one of the model's own")
     example: Tensors = NOTHING
     if config.example:
-        example = _read_example(config.example.path, computation.inputs, computation.max_batch_size)
+        example = read_example(config.example.path, computation.inputs, computation.max_batch_size)
     labels = {output: _lines(file.path) for output, file in config.class_labels.items()}
     if config.response_cache and (sequences is not None or computation.executors[0].decoupled):
         raise ValueError("response_cache: a model of sequences, or with many answers to a request, gives none again")
@@ -41,7 +39,7 @@ def model_spec(config: ModelConfig, computation: Computation) -> ModelSpec:
         labels=labels,
         mappings=config.mappings(),
         example=example,
-        warmup=read_samples(config, computation, example),
+        warmup=read_warmup_samples(config, computation, example),
         sizes=config.pad_batches_to,
         configuration=config.model_dump(mode="json") | {"max_batch_size": computation.max_batch_size},
         cached=config.response_cache,
@@ -52,28 +50,93 @@ def _lines(path: Path) -> tuple[str, ...]:
     return tuple(path.read_bytes().decode().removesuffix("\n").split("\n"))
 
 
-def _read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: int) -> Tensors:
-    """One request's inputs from a JSON file: {"input": nested list}, or the bare list of a model with one input.
+def queue_policy(config: ModelConfig, max_batch_size: int) -> QueuePolicy:
+    """How requests wait and are batched; `max_batch_size` is the loaded model's."""
+    priorities = config.priorities
+    own: Mapping[str, LevelConfig] = priorities.queue_policies if priorities else {}
+    levels = priorities.levels if priorities else 1
+    return QueuePolicy(
+        max_batch_size,
+        config.max_queue_delay_us,
+        tuple(_level(own.get(str(number), config.queue), config) for number in range(1, levels + 1)),
+        priorities.default if priorities else 1,
+        config.preferred_batch_sizes,
+        config.batching,
+    )
 
-    A model that batches may leave the batch dimension out: the file then holds one row.
+
+def _level(policy: QueueConfig, config: ModelConfig) -> LevelPolicy:
+    size = policy.max_queue_size if isinstance(policy, LevelConfig) else None
+    return LevelPolicy(
+        size or config.max_queue_size, policy.timeout_us, policy.timeout_action, policy.allow_timeout_override
+    )
+
+
+def sequence_policy(config: ModelConfig, computation: Computation) -> SequencePolicy | None:
+    """How a model keeps sequences; None if it keeps none. Raises ValueError naming what does not fit."""
+    sequences = config.sequences
+    if sequences is None:
+        return None
+    if sequences.states and computation.executors[0].decoupled:
+        raise ValueError("sequences: states need a model that gives one answer per request")
+    takes = {spec.name: spec for spec in computation.required}
+    gives = {spec.name: spec for spec in computation.outputs}
+    for state in sequences.states:
+        _check(gives, "output", state.output, state.datatype)
+    return SequencePolicy(
+        sequences.max_idle_us,
+        tuple(
+            _control(control, _check(takes, "input", control.input, control.datatype), computation.max_batch_size)
+            for control in sequences.controls
+        ),
+        tuple(
+            _state(state, _check(takes, "input", state.input, state.datatype), computation.max_batch_size)
+            for state in sequences.states
+        ),
+    )
+
+
+def _check(specs: Mapping[str, TensorSpec], what: str, name: str, datatype: str) -> TensorSpec:
+    spec = specs.get(name)
+    if spec is None:
+        raise ValueError(f"sequences: the model has no {what} '{name}'")
+    if spec.datatype != datatype:
+        raise ValueError(f"sequences: the model's {what} '{name}' is {spec.datatype}, not {datatype}")
+    return spec
+
+
+def _control(config: ControlConfig, spec: TensorSpec, max_batch_size: int) -> Control:
+    """A control is one number, with as many dimensions as the model's input; of an input of any rank, two with a batch
+    dimension, else one.
     """
-    content: Any = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        content = {inputs[0].name: content}
-    specs = {spec.name: spec for spec in inputs}
-    unknown = set(content) - set(specs)
-    if unknown:
-        raise ValueError(f"{path}: no such input: {', '.join(sorted(unknown))}")
-    return {
-        name: _example_array(content[name], spec, max_batch_size) for name, spec in specs.items() if name in content
-    }
+    shape = (1,) * len(spec.shape) if spec.shape is not None else (1, 1) if max_batch_size else (1,)
+    if not spec.accepts(shape):
+        raise ValueError(f"sequences: '{spec.name}' has shape {list(spec.shape or ())}, and a control is one number")
+    return Control(config.input, config.kind, DTYPES[config.datatype], shape, config.values)
 
 
-def _example_array(value: Any, spec: TensorSpec, max_batch_size: int) -> np.ndarray[Any, Any]:
-    if spec.datatype == "BYTES":
-        array = np.array(value, np.object_)
-        array[...] = np.vectorize(str.encode, otypes=[np.object_])(array)
+def _state(config: StateConfig, spec: TensorSpec, max_batch_size: int) -> State:
+    initial = _initial(config)
+    if not spec.accepts(initial.shape):
+        raise ValueError(
+            f"sequences: '{spec.name}' has shape {list(spec.shape or ())}, but starts as {list(initial.shape)}"
+        )
+    if max_batch_size and initial.shape[:1] != (1,):
+        raise ValueError(f"sequences: '{spec.name}' starts as {list(initial.shape)}, and a sequence has one row")
+    return State(config.input, config.output, initial)
+
+
+def _initial(config: StateConfig) -> Array:
+    """The state of a sequence's first step. An open dimension counts as 1."""
+    shape = tuple(1 if size < 0 else size for size in config.shape)
+    dtype = DTYPES[config.datatype]
+    if config.initial is None:
+        initial = np.full(shape, b"", dtype) if dtype == BYTES else np.zeros(shape, dtype)
+    elif dtype == BYTES:
+        raise ValueError(f"sequences: '{config.input}' is text, which starts empty and not from a file")
     else:
-        array = np.array(value, spec.dtype)
-    one_row = max_batch_size and spec.shape is not None and array.ndim == len(spec.shape) - 1
-    return array[np.newaxis] if one_row else array
+        content, bytes_wanted = config.initial.path.read_bytes(), dtype.itemsize * math.prod(shape)
+        if len(content) != bytes_wanted:
+            raise ValueError(f"sequences: {config.initial.path} has {len(content)} bytes, expected {bytes_wanted}")
+        initial = np.frombuffer(content, dtype).reshape(shape).copy()
+    return frozen(initial)

@@ -1,4 +1,4 @@
-"""What the repository remembers of one model: its configuration, its versions, and what became of each."""
+"""The state of one model: its configuration, its versions, and the status of each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tensorgate.gateway.config import ModelConfig
 from tensorgate.gateway.contract.errors import Code, Reason
 from tensorgate.gateway.contract.questions import IndexEntry, VersionStatus
 from tensorgate.gateway.engine.model import Model
-from tensorgate.gateway.models.catalog import files_print, tree_print
-from tensorgate.gateway.models.uploads import Upload
+from tensorgate.gateway.models.model_folder import Upload, files_fingerprint, tree_fingerprint
 
 START: Final = "START"
 LOADING: Final = "LOADING"
@@ -27,11 +26,11 @@ _NO_REASON: Final = Reason("")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stored:
-    """A model as it lies on disk at one moment: how it is configured, and the versions that its policy chooses.
+class StoredModel:
+    """A model as it lies on disk at one moment: its configuration, and the versions that its policy chooses.
 
-    `fingerprint` is the whole model's, `upload` holds its files if they came with the call; `given`: its configuration
-    came with one.
+    `fingerprint` covers the whole model, `prints` each version and the files that the configuration names. `upload`
+    holds the files if a load call brought them; `given`: the call brought the configuration.
     """
 
     config: ModelConfig
@@ -39,49 +38,43 @@ class Stored:
     fingerprint: Hashable = None
     upload: Upload | None = None
     given: bool = False
-    prints: Mapping[int, Hashable] = field(init=False)
-    around: Hashable = field(init=False)
+    prints: Mapping[int | None, Hashable] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prints", {version: tree_print(path) for version, path in self.versions.items()})
-        object.__setattr__(self, "around", files_print(self.config))
+        prints: dict[int | None, Hashable] = {
+            version: tree_fingerprint(path) for version, path in self.versions.items()
+        }
+        object.__setattr__(self, "prints", prints | {None: files_fingerprint(self.config)})
 
-    @property
-    def place(self) -> Path:
-        """Where its versions are sought."""
-        return self.config.path.path if self.config.path else Path()
-
-    def same_but_for_versions(self, other: Stored | None) -> bool:
-        """Whether a version that has not changed itself may go on as it is."""
+    def same_but_for_versions(self, other: StoredModel | None) -> bool:
+        """Whether versions whose own files have not changed can stay loaded."""
         if other is None or self.upload is not None or other.upload is not None:
             return False
-        return (self.around, self.place) == (other.around, other.place) and _core(self.config) == _core(other.config)
+        return self._shared() == other._shared()
 
-
-def _core(config: ModelConfig) -> dict[str, Any]:
-    """What a version is computed by: all but which versions there are, and how they are called. As plain data, which is
-    alike whenever it was read.
-    """
-    return config.model_dump(mode="json", exclude={"path", "versions", "labels"})
+    def _shared(self) -> tuple[Any, ...]:
+        """What all versions are computed by, as plain data, which compares equal whenever it was read."""
+        plain = self.config.model_dump(mode="json", exclude={"path", "versions", "labels"})
+        return self.prints[None], self.config.path.path if self.config.path else Path(), plain
 
 
 @dataclass(slots=True, eq=False)
 class ModelState:
-    """One model, loaded or not. Its lock is held by whoever loads or unloads it.
+    """One model, loaded or not. Whoever loads or unloads it holds its lock.
 
-    `wanted`: it counts for readiness, unless it is `late`: came while others served, and has not done so itself yet;
-    `failed`: not all that was wanted when it came could be loaded; `error`: why no version of it could be. `seen` is
-    the fingerprint of what was last tried, `stored` is what its versions were loaded from; `labels` are its own, unless
-    a caller's list has brought others. Of the loaded `models`, those are `served` of which no part is missing.
+    `wanted`: it counts for readiness, unless it `is_new`: added while others serve, and not served yet. `failed`: not
+    all versions that were wanted first could be loaded; `error`: why none could be. `fingerprint` is that of the last
+    attempt, `stored` what the versions were loaded from. `labels` are the configuration's, or those of a caller's list.
+    `models` are loaded; those of which no part is missing are `served`.
     """
 
     name: str
     wanted: bool = False
-    late: bool = False
+    is_new: bool = False
     failed: bool = False
     error: str = ""
-    seen: Hashable = None
-    stored: Stored | None = None
+    fingerprint: Hashable = None
+    stored: StoredModel | None = None
     labels: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[int, Model] = field(default_factory=dict)
     served: Mapping[int, Model] = field(default_factory=dict)
@@ -90,30 +83,28 @@ class ModelState:
 
     @property
     def ready(self) -> bool:
-        """What is loaded and lacks a part does not count: the part does, if it is wanted."""
+        """Whether it serves. A version that lacks a part does not count: the part does, if it is wanted."""
         return bool(self.models) and not self.failed and all(model.is_ready() for model in self.served.values())
 
     @property
-    def awaits_others(self) -> bool:
-        """Whether it could not be loaded because another server was not there."""
+    def awaits_upstream(self) -> bool:
+        """Whether loading failed because another server was not available."""
         return (
             self.wanted
             and not self.models
             and any(status.state == END and status.code == Code.UNAVAILABLE for status in self.statuses.values())
         )
 
-    def told(self) -> dict[int, VersionStatus]:
-        """Every version that was ever wanted, as callers see it: one that lacks a part of it is no better than one that
-        is unloaded.
-        """
+    def version_statuses(self) -> dict[int, VersionStatus]:
+        """Every version that was ever wanted, as callers see it: one that lacks a part counts as unloaded."""
         lacking = self.models.keys() - self.served.keys()
         return {
             version: VersionStatus(version, END) if version in lacking and status.state == AVAILABLE else status
             for version, status in self.statuses.items()
         }
 
-    def note(self, version: int, state: str, why: Reason = _NO_REASON) -> VersionStatus:
-        """A version's new state. Of versions that ended long ago, the lowest are forgotten."""
+    def set_status(self, version: int, state: str, why: Reason = _NO_REASON) -> VersionStatus:
+        """Set a version's status. Of many ended versions, the lowest is forgotten."""
         status = self.statuses[version] = VersionStatus(version, state, *why)
         if len(self.statuses) > _REMEMBERED_VERSIONS:
             ended = [each.version for each in self.statuses.values() if each.state == END]
@@ -122,10 +113,10 @@ class ModelState:
         return status
 
     def index(self) -> Iterator[IndexEntry]:
-        """An entry per version; one that was never loaded has only a name."""
+        """An entry per version; a model that was never loaded has one with only its name."""
         if not self.statuses:
             yield IndexEntry(self.name, None, "UNAVAILABLE", self.error) if self.error else IndexEntry(self.name)
-        for version, status in sorted(self.told().items()):
+        for version, status in sorted(self.version_statuses().items()):
             state = _INDEX_STATES.get(status.state, "LOADING")
             reason = status.error or ("unloaded" if status.state == END else "")
             yield IndexEntry(self.name, version, state, reason)

@@ -1,16 +1,16 @@
-"""The configuration, read anew while the gateway serves.
+"""Reloads the configuration while the gateway serves.
 
-    read and check ── wrong ──▶ refused: the old one goes on
+    read and check ── wrong ──▶ refused: the old configuration stays in force
           │
-    what would change (`changes`): nothing else is touched
+    compute what changes (`changes`): nothing else is touched
           │
-    models that are added or differ load beside those that serve, and take over
-          │             └─ one fails ──▶ incomplete: its old version goes on, and so does all that follows here
-    routes, limits, administrators, readiness: all at once, in one step of the event loop
+    load models that are added or differ, beside those that serve; they take over
+          │             └─ one fails ──▶ incomplete: its old version serves on, and the steps below do not happen
+    apply routes, limits, administrators, readiness: all at once, in one step of the event loop
           │
-    models that are gone leave, once they have answered what they accepted
+    unload models that were removed, after they have answered what they accepted
 
-So a route never leads to a model that is not there: neither to one that has not come yet, nor to one that has left.
+So a route never leads to a model that is not loaded yet, or not any more.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ RESULTS: Final = ("applied", "unchanged", "incomplete", "refused")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a reload. `errors` has a line for each problem of a file that was refused, and for each model that
+class ReloadOutcome:
+    """The outcome of a reload. `errors` has a line for each problem of a file that was refused, and for each model that
     failed to load.
     """
 
@@ -50,7 +50,7 @@ class Outcome:
     seconds: float = 0.0
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """The outcome as plain data, for JSON."""
         return {
             "result": self.result,
             "seconds": round(self.seconds, 3),
@@ -61,8 +61,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ReloadActions:
-    """What the composition root does in a reload: `read` the configuration (in a thread; raises ConfigError), make a
-    `catalog` of it, `take_over` all of it that is no model.
+    """The composition root's part of a reload: `read` the configuration (in a thread; raises ConfigError), make its
+    `catalog`, `take_over` all sections but models.
     """
 
     read: Callable[[], Config]
@@ -70,46 +70,45 @@ class ReloadActions:
     take_over: Callable[[Config], None]
 
 
-class Reloads:
-    """Brings a running gateway to what its configuration says now. One reload at a time, the first once all models of
-    the start are loaded. `config` is the one in force.
+class Reloader:
+    """Applies a changed configuration to a running gateway. One reload runs at a time, the first after all models of
+    the start are loaded. `config` is the configuration in force.
     """
 
-    def __init__(self, config: Config, catalog: Catalog, repository: Repository, steps: ReloadActions) -> None:
+    def __init__(self, config: Config, catalog: Catalog, repository: Repository, actions: ReloadActions) -> None:
         self.config = config
         self.loaded = asyncio.Event()
         self._catalog = catalog
         self._repository = repository
-        self._steps = steps
-        self._turn = asyncio.Lock()
-        self._running: set[asyncio.Task[Outcome]] = set()
+        self._actions = actions
+        self._lock = asyncio.Lock()
+        self._running: set[asyncio.Task[ReloadOutcome]] = set()
         self._counts = dict.fromkeys(RESULTS, 0)
         self._succeeded_at = time.time()
 
-    def request(self, why: str) -> asyncio.Task[Outcome]:
-        """Begin a reload, which is brought to its end whether anybody waits for it or not."""
+    def request(self, why: str) -> asyncio.Task[ReloadOutcome]:
+        """Start a reload; it runs to its end even if nobody awaits the task."""
         task = asyncio.ensure_future(self._reload(why))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
 
     def stop(self) -> None:
-        """No more of them: the gateway is about to end."""
+        """Cancel running reloads: the gateway is about to end."""
         for task in self._running:
             task.cancel()
 
     async def follow(self, pause: float) -> None:
-        """Reload for ever whenever the file is another, and has not been written to since the last look.
+        """Reload for ever whenever the file has changed, once it is the same at two looks `pause` seconds apart.
 
-        A look follows links: editors put a new file in the place of the old one, Kubernetes another folder under a
-        link. It costs one stat.
+        A look costs one stat, which follows links: editors replace the file, Kubernetes the folder behind a link.
         """
         file = self.config.source
         known = last = None
         content = self.config.digest
         while True:
             await asyncio.sleep(pause)
-            found = await asyncio.to_thread(_print, file)
+            found = await asyncio.to_thread(_file_stamp, file)
             settled, last = found == last, found
             if found is None or found == known or not settled:
                 continue
@@ -120,7 +119,7 @@ class Reloads:
                 await self.request("the file has changed")
 
     def collect(self) -> Iterator[Metric]:
-        """The series of /metrics."""
+        """The metrics of reloads, for Prometheus."""
         counted = CounterMetricFamily(
             "tensorgate_config_reloads", "Times the configuration was read anew, by what came of it.", labels=["result"]
         )
@@ -138,57 +137,57 @@ class Reloads:
         info.add_metric([self.config.digest], 1)
         yield info
 
-    async def _reload(self, why: str) -> Outcome:
+    async def _reload(self, why: str) -> ReloadOutcome:
         await self.loaded.wait()
-        async with self._turn:
+        async with self._lock:
             begun = time.perf_counter()
             log.info("reloading the configuration: %s", why)
             try:
                 outcome = await self._outcome()
             except Exception as error:
                 log.exception("the configuration could not be reloaded")
-                outcome = Outcome("incomplete", errors=(f"{type(error).__name__}, see the log",))
-            outcome = Outcome(outcome.result, outcome.changes, outcome.errors, time.perf_counter() - begun)
+                outcome = ReloadOutcome("incomplete", errors=(f"{type(error).__name__}, see the log",))
+            outcome = ReloadOutcome(outcome.result, outcome.changes, outcome.errors, time.perf_counter() - begun)
             self._counts[outcome.result] += 1
             if outcome.result in ("applied", "unchanged"):
                 self._succeeded_at = time.time()
-            for line in _told(outcome):
+            for line in _log_lines(outcome):
                 log.log(logging.INFO if outcome.result in ("applied", "unchanged") else logging.ERROR, "%s", line)
             return outcome
 
-    async def _outcome(self) -> Outcome:
+    async def _outcome(self) -> ReloadOutcome:
         try:
-            config = await asyncio.to_thread(self._steps.read)
+            config = await asyncio.to_thread(self._actions.read)
             in_force = effective(self.config, config)
         except ConfigError as error:
-            return Outcome("refused", errors=tuple(map(str, error.problems)))
-        catalog = await asyncio.to_thread(self._steps.catalog, config)
+            return ReloadOutcome("refused", errors=tuple(map(str, error.problems)))
+        catalog = await asyncio.to_thread(self._actions.catalog, config)
         try:
-            found = await self._repository.catalog_diff(catalog)
+            diff = await self._repository.catalog_diff(catalog)
         except OSError as error:
-            return Outcome("refused", errors=(f"{config.source}: repositories: {error}",))
-        due = changes(self.config, config, found.serving, found.wanted, found.touched)
+            return ReloadOutcome("refused", errors=(f"{config.source}: repositories: {error}",))
+        plan = changes(self.config, config, diff.serving, diff.wanted, diff.touched)
         failures: list[LoadReport] = []
 
         def report(each: LoadReport) -> None:
             if each.error:
                 failures.append(each)
 
-        names = list(dict.fromkeys((*due.due(), *found.errors)))
-        await self._repository.bring(Catalogs(catalog, self._catalog), found, names, report)
+        names = list(dict.fromkeys((*plan.to_load(), *diff.errors)))
+        await self._repository.load_changed(Catalogs(catalog, self._catalog), diff, names, report)
         errors = tuple(_failure(each) for each in failures)
-        demanded = due.demanded() | found.new
-        if any(each.name in demanded for each in failures):
-            return Outcome("incomplete", due, errors)
+        required = plan.required() | diff.new
+        if any(each.name in required for each in failures):
+            return ReloadOutcome("incomplete", plan, errors)
         self.config = in_force
         self._catalog = catalog
-        self._steps.take_over(self.config)
-        await self._repository.part(catalog, found)
-        return Outcome("applied" if due else "unchanged", due, errors)
+        self._actions.take_over(self.config)
+        await self._repository.unload_removed(catalog, diff)
+        return ReloadOutcome("applied" if plan else "unchanged", plan, errors)
 
 
-def _told(outcome: Outcome) -> Iterator[str]:
-    """For the operator's log."""
+def _log_lines(outcome: ReloadOutcome) -> Iterator[str]:
+    """Lines for the operator's log."""
     match outcome.result:
         case "refused":
             yield "the configuration was refused, the old one serves on:"
@@ -206,8 +205,8 @@ def _failure(report: LoadReport) -> str:
     return f"models.{report.name}{version}: {report.error}"
 
 
-def _print(file: Path) -> tuple[int, int, int] | None:
-    """Another one whenever the file is another; None where there is none."""
+def _file_stamp(file: Path) -> tuple[int, int, int] | None:
+    """Differs whenever the file was replaced or written; None if there is no file."""
     try:
         state = file.stat()
     except OSError:

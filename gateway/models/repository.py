@@ -1,6 +1,6 @@
-"""Which models are served, and by whose word: the configuration's, callers', or the disk's.
+"""Decides which models are served: as the configuration, callers, or the disk want it.
 
-One model is loaded or unloaded by one call at a time, different models side by side.
+One model is loaded or unloaded by one call at a time, different models concurrently.
 """
 
 from __future__ import annotations
@@ -28,11 +28,19 @@ from tensorgate.gateway.contract.errors import (
 from tensorgate.gateway.contract.questions import IndexEntry, VersionStatus, WantedModel
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.models.catalog import Catalog
-from tensorgate.gateway.models.catalog_diff import CatalogDiff, catalog_diff, differs
+from tensorgate.gateway.models.changes import CatalogDiff, catalog_diff, differs
+from tensorgate.gateway.models.listed_catalog import PLATFORM, ListedCatalog
 from tensorgate.gateway.models.loaded_models import LoadedModels
-from tensorgate.gateway.models.loader import Loader, LoadReport, Report, RepositoryDeps, told, without_folders
-from tensorgate.gateway.models.model_list import PLATFORM, ListedCatalog
-from tensorgate.gateway.models.model_state import ModelState, Stored
+from tensorgate.gateway.models.loader import (
+    LoadReport,
+    ModelLoader,
+    Report,
+    RepositoryDeps,
+    error_line,
+    public_error,
+    without_folders,
+)
+from tensorgate.gateway.models.model_state import ModelState, StoredModel
 
 log = logging.getLogger(__name__)
 
@@ -42,80 +50,80 @@ Result = TypeVar("Result")
 
 
 class Repository(LoadedModels):
-    """Loads and unloads models of a catalog, as model control allows, and remembers what became of each."""
+    """Loads and unloads models of a catalog, as model control allows, and keeps the state of each."""
 
-    def __init__(self, catalog: Catalog, hooks: RepositoryDeps, control: ModelControl | None = None) -> None:
+    def __init__(self, catalog: Catalog, deps: RepositoryDeps, control: ModelControl | None = None) -> None:
         self._control = control or ModelControl()
         roots = [root.path for root in self._control.model_roots]
-        self._catalog = ListedCatalog(catalog, hooks.versioned, hooks.validate, roots)
-        loader = Loader(self._catalog, hooks, trusted=self._control.trusted)
-        super().__init__(loader, hooks, self._control.chosen(catalog.names()))
+        self._catalog = ListedCatalog(catalog, deps.versioned, deps.validate, roots)
+        loader = ModelLoader(self._catalog, deps, trusted=self._control.trusted)
+        super().__init__(loader, deps, self._control.chosen(catalog.names()))
         self._work: set[asyncio.Task[Any]] = set()
         self._reloading = asyncio.Lock()
         self._closed = False
 
-    # -------------------------------------------------------------------------------------------------- what there is
+    # --------------------------------------------------------------------------------------------------------- queries
 
     def statuses(self, name: str, version: int | None = None) -> tuple[VersionStatus, ...]:
         """Every version that was ever wanted, highest first, or the one that is named. Raises ModelNotFound."""
-        record = self._records.get(name)
-        known = record.told() if record else {}
+        state = self._states.get(name)
+        known = state.version_statuses() if state else {}
         if version is not None:
             known = {version: known[version]} if version in known else {}
         if not known:
-            raise ModelNotFound(name, version, known=record is not None and (record.wanted or bool(record.statuses)))
+            raise ModelNotFound(name, version, known=state is not None and (state.wanted or bool(state.statuses)))
         return tuple(known[number] for number in sorted(known, reverse=True))
 
     def all_available(self) -> bool:
-        """Whether every model that is wanted serves, in all versions that were wanted when it came.
+        """Whether every wanted model serves, in all versions that were wanted when it was added.
 
-        What is unloaded on purpose does not count, nor does a newer version that fails beside one that serves, nor a
-        model that a reload brought and that has never served.
+        A model that was unloaded on purpose does not count, nor a newer version that fails beside one that serves, nor
+        a model that a reload added and that has never served.
         """
-        return all(record.ready for record in self._records.values() if record.wanted and not record.late)
+        return all(state.ready for state in self._states.values() if state.wanted and not state.is_new)
 
     def configuration(self, name: str) -> Mapping[str, Any]:
-        """How a wanted model is configured, as plain data. Raises ModelNotFound."""
-        record = self._records.get(name)
-        if record is None or record.stored is None or not record.wanted:
+        """A wanted model's configuration, as plain data. Raises ModelNotFound."""
+        state = self._states.get(name)
+        if state is None or state.stored is None or not state.wanted:
             raise ModelNotFound(name)
-        return record.stored.config.model_dump(mode="json")
+        return state.stored.config.model_dump(mode="json")
 
     def configurations(self) -> dict[str, Mapping[str, Any]]:
-        """Of every wanted model that could be read, by name."""
-        return {name: self.configuration(name) for name, each in self._records.items() if each.wanted and each.stored}
+        """The configuration of every wanted model that could be read, by name."""
+        return {name: self.configuration(name) for name, each in self._states.items() if each.wanted and each.stored}
 
     async def index(self, ready_only: bool = False) -> tuple[IndexEntry, ...]:
         """Every model of the catalog and every one that was loaded, by name."""
         names = await asyncio.to_thread(self._catalog.names)
-        records = {name: ModelState(name) for name in names} | self._records
-        entries = [entry for name in sorted(records) for entry in records[name].index()]
+        states = {name: ModelState(name) for name in names} | self._states
+        entries = [entry for name in sorted(states) for entry in states[name].index()]
         return tuple(entry for entry in entries if not ready_only or entry.state == "READY")
 
     def known(self) -> tuple[IndexEntry, ...]:
         """Every model that was ever wanted, by name."""
-        return tuple(entry for name in sorted(self._records) for entry in self._records[name].index())
+        return tuple(entry for name in sorted(self._states) for entry in self._states[name].index())
 
-    # ------------------------------------------------------------------------------------------------- callers' wishes
+    # --------------------------------------------------------------------------------------- load and unload by callers
 
     async def load(self, name: str, configuration: str | None = None, files: Mapping[str, bytes] = NOTHING) -> None:
-        """Load a model, or load it anew, and what it is composed of if that is not loaded yet.
+        """Load a model, or load it anew, and its parts that are not loaded yet.
 
-        Raises ModelControlOff, ModelNotStored, LoadRefused, LoadFailed. A caller who leaves does not stop it.
+        Raises ModelControlOff, ModelNotStored, LoadRefused, LoadFailed. Cancellation of the caller does not stop it.
         """
         self._check_open(name)
         if files and not self._control.allow_uploads:
             raise LoadRefused(name, "this server takes no files (see model_control.allow_uploads)")
         if files and configuration is None:
             raise LoadRefused(name, "files need a configuration ('config') beside them")
-        await self._to_the_end(self._load_tree(name, configuration, files, {name}))
+        await self._shielded(self._load_tree(name, configuration, files, {name}))
 
     async def unload(self, name: str, dependents: bool = False) -> None:
-        """Take a model off the table, with `dependents` also what it is composed of; the rest goes on in the
+        """Take a model, with `dependents` also its parts, out of the snapshot; accepted requests finish in the
         background. A model that is not loaded is no error. Raises ModelControlOff.
         """
         self._check_open(name)
-        await self._to_the_end(self._unload_tree(name, dependents, {name}))
+        await self._shielded(self._unload_tree(name, dependents, {name}))
 
     def _check_open(self, name: str) -> None:
         if self._control.mode != "explicit":
@@ -131,29 +139,29 @@ class Repository(LoadedModels):
         except ModelNotFound:
             raise ModelNotStored(name) from None
         except (ValueError, OSError) as error:
-            raise LoadRefused(name, without_folders(told(error))) from None
-        record = self._records.setdefault(name, ModelState(name))
+            raise LoadRefused(name, public_error(error)) from None
+        state = self._states.setdefault(name, ModelState(name))
         try:
             if not stored.versions:
                 raise LoadRefused(name, "at least one version must be available under the version policy")
-            for part in self._hooks.parts(stored.config):
+            for part in self._deps.parts(stored.config):
                 if part not in seen and part not in self.snapshot.models:
                     seen.add(part)
                     await self._load_tree(part, None, NOTHING, seen)
-            failures = await self._bring(record, stored, _log_report)
+            failures = await self._load(state, stored, _log_report)
         finally:
-            if stored.upload is not None and record.stored is not stored:
+            if stored.upload is not None and state.stored is not stored:
                 stored.upload.cleanup()
         if failures:
             raise LoadFailed(name, {version: why.text for version, why in failures.items() if version is not None})
 
     async def _unload_tree(self, name: str, dependents: bool, seen: set[str]) -> None:
-        record = self._records.get(name)
-        if record is None:
+        state = self._states.get(name)
+        if state is None:
             return
-        parts = self._hooks.parts(record.stored.config) if dependents and record.stored else ()
-        async with record.lock:
-            self._dismiss(record)
+        parts = self._deps.parts(state.stored.config) if dependents and state.stored else ()
+        async with state.lock:
+            self._unload(state)
         for part in set(parts) - seen:
             seen.add(part)
             await self._unload_tree(part, dependents, seen)
@@ -161,17 +169,17 @@ class Repository(LoadedModels):
     # -------------------------------------------------------------------------------------------- a list of all models
 
     async def reload(self, models: Sequence[WantedModel]) -> None:
-        """Serve these models and no others; returns once those of them serve that did not.
+        """Serve these models and no others; returns once those that did not serve before do.
 
-        Labels take effect first, all at once. Then new versions are loaded, and take over from those that are not
-        wanted any more; models that are not listed, nor part of one, are unloaded. Raises ModelControlOff,
-        PlatformRefused, LabelRefused or LoadRefused, which leave everything as it was, or ReloadFailed.
+        Labels take effect first, all at once. Then new versions are loaded and take over; models that are neither
+        listed nor part of a listed one are unloaded. Raises ModelControlOff, PlatformRefused, LabelRefused or
+        LoadRefused, which leave everything as it was, or ReloadFailed.
         """
         if not self._control.model_roots:
             raise ModelControlOff
         if self._closed:
             raise ModelUnavailable("")
-        await self._to_the_end(self._reload(models))
+        await self._shielded(self._reload(models))
 
     async def _reload(self, models: Sequence[WantedModel]) -> None:
         async with self._reloading:
@@ -180,13 +188,13 @@ class Repository(LoadedModels):
             listed = {each.name: stored[each.name].config for each in models}
             self._catalog.take_over(listed, stored.keys() - listed.keys())
             for name, each in stored.items():
-                self._records.setdefault(name, ModelState(name)).labels = each.config.labels
+                self._states.setdefault(name, ModelState(name)).labels = each.config.labels
             self._publish()
             new = [name for name in stored if name not in self.snapshot.models]
-            for name, record in self._records.items():
-                if name not in stored and (record.wanted or record.lock.locked()):
-                    self._begin(self._unload_tree(name, False, {name}))
-            tasks = {name: self._begin(self._bring_listed(name, each)) for name, each in stored.items()}
+            for name, state in self._states.items():
+                if name not in stored and (state.wanted or state.lock.locked()):
+                    self._spawn(self._unload_tree(name, False, {name}))
+            tasks = {name: self._spawn(self._load_listed(name, each)) for name, each in stored.items()}
             outcomes = zip(new, await asyncio.gather(*(tasks[name] for name in new)), strict=True)
             failures = {
                 (name, version): why
@@ -202,7 +210,7 @@ class Repository(LoadedModels):
         """Source: the order of TensorFlow Serving's checks; labels are compared with what serves before anything
         changes.
         """
-        wanted = {name for name, record in self._records.items() if record.wanted}
+        wanted = {name for name, state in self._states.items() if state.wanted}
         for each in models:
             if each.platform != PLATFORM and each.name in wanted:
                 raise PlatformRefused(each.name, each.platform, PLATFORM)
@@ -214,174 +222,168 @@ class Repository(LoadedModels):
             if each.platform != PLATFORM:
                 raise PlatformRefused(each.name, each.platform)
 
-    def _read_list(self, models: Sequence[WantedModel]) -> dict[str, Stored]:
-        """What is listed and what that is composed of, as it lies on disk. Raises LoadRefused."""
-        found: dict[str, Stored] = {}
+    def _read_list(self, models: Sequence[WantedModel]) -> dict[str, StoredModel]:
+        """The listed models and their parts, as they lie on disk. Raises LoadRefused."""
+        found: dict[str, StoredModel] = {}
         for each in models:
             try:
                 found[each.name] = stored = self._loader.stored(self._catalog.configure(each))
             except (ValueError, OSError) as error:
-                raise LoadRefused(each.name, without_folders(told(error))) from None
+                raise LoadRefused(each.name, public_error(error)) from None
             if not stored.versions:
                 raise LoadRefused(each.name, f"no versions of it found under base path {each.base_path}")
         due = deque(found.values())
         while due:
-            for part in self._hooks.parts(due.popleft().config):
+            for part in self._deps.parts(due.popleft().config):
                 if part not in found:
                     try:
                         found[part] = self._loader.read(part)
                     except (ModelNotFound, ValueError, OSError) as error:
-                        raise LoadRefused(part, without_folders(told(error))) from None
+                        raise LoadRefused(part, public_error(error)) from None
                     due.append(found[part])
         return found
 
-    async def _bring_listed(self, name: str, stored: Stored) -> Mapping[int | None, Reason]:
-        return await self._bring(self._records[name], stored, _log_report, anew=False, relabel=False)
+    async def _load_listed(self, name: str, stored: StoredModel) -> Mapping[int | None, Reason]:
+        return await self._load(self._states[name], stored, _log_report, anew=False, relabel=False)
 
     # ------------------------------------------------------------------------------------------------ another catalog
 
     async def catalog_diff(self, catalog: Catalog) -> CatalogDiff:
-        """What would be different if this were the catalog. Raises OSError if it cannot be read."""
+        """How the models of this catalog differ from those served. Raises OSError if it cannot be read."""
         own = self._catalog.own
         if self._catalog.has_list and not await asyncio.to_thread(differs, catalog, own):
             return CatalogDiff(keeps_list=True)
         names = self._wanted_of(await asyncio.to_thread(catalog.names), await asyncio.to_thread(own.names))
         return await asyncio.to_thread(
-            catalog_diff, catalog, own, names, dict(self._records), self._loader, self._hooks.parts
+            catalog_diff, catalog, own, names, dict(self._states), self._loader, self._deps.parts
         )
 
     def _wanted_of(self, names: Sequence[str], known: Collection[str]) -> list[str]:
-        """Of a catalog's models, those that are to serve; `known` are those of our own. What callers have unloaded of
-        these, or never loaded, is not.
+        """The models of another catalog that are to serve; `known` are those of the catalog in force. In mode explicit,
+        known models that callers have unloaded, or never loaded, are left out.
         """
         if self._control.mode != "explicit":
             return list(names)
         chosen = set(self._control.chosen(tuple(names))).difference(known)
-        wanted = {name for name, record in self._records.items() if record.wanted}
+        wanted = {name for name, state in self._states.items() if state.wanted}
         return [name for name in names if name in wanted or name in chosen]
 
-    async def bring(self, catalog: Catalog, found: CatalogDiff, names: Collection[str], report: Report) -> None:
-        """Load these models as the study found them, one after the other, beside all that serve. From now on the
-        catalog counts; it has to know of every model that serves.
+    async def load_changed(self, catalog: Catalog, diff: CatalogDiff, names: Collection[str], report: Report) -> None:
+        """Load these models of a diff, one after the other, beside all that serve.
+
+        The catalog is in force from now on; it has to know every model that serves.
         """
-        self._catalog.exchange(catalog, keep_list=found.keeps_list)
+        self._catalog.exchange(catalog, keep_list=diff.keeps_list)
         for name in names:
-            record = self._records.setdefault(name, ModelState(name))
-            record.late = record.late or not record.wanted
-            if name in found.stored:
-                await self._to_the_end(self._bring_changed(record, found.stored[name], report))
+            state = self._states.setdefault(name, ModelState(name))
+            state.is_new = state.is_new or not state.wanted
+            if name in diff.stored:
+                await self._shielded(self._load(state, diff.stored[name], report, anew=False))
             else:
-                await self._refuse(record, found.errors[name], report)
+                await self._refuse(state, diff.errors[name], report)
 
-    async def _bring_changed(self, record: ModelState, stored: Stored, report: Report) -> None:
-        await self._bring(record, stored, report, anew=False)
-
-    async def part(self, catalog: Catalog, found: CatalogDiff) -> None:
-        """The models that the catalog does not have leave, once they have answered what they accepted; nobody waits for
-        that here.
-        """
+    async def unload_removed(self, catalog: Catalog, diff: CatalogDiff) -> None:
+        """Unload the models that the catalog does not have. Accepted requests finish in the background."""
         names = set(await asyncio.to_thread(catalog.names))
-        self._catalog.exchange(catalog, keep_list=found.keeps_list)
-        if not found.keeps_list:
-            for name, record in self._records.items():
-                if record.wanted and name not in names:
-                    self._begin(self._unload_tree(name, False, {name}))
+        self._catalog.exchange(catalog, keep_list=diff.keeps_list)
+        if not diff.keeps_list:
+            for name, state in self._states.items():
+                if state.wanted and name not in names:
+                    self._spawn(self._unload_tree(name, False, {name}))
 
     # ---------------------------------------------------------------------------------------------- start, poll, close
 
     async def load_all(self, report: Report) -> None:
-        """Load what is wanted at start, one model after the other; a failure is reported and stops nobody else."""
-        names = deque(self._records)
+        """Load the models wanted at start, one after the other; a failure is reported and does not stop the others."""
+        names = deque(self._states)
         while names:
-            record = self._records.setdefault(name := names.popleft(), ModelState(name, wanted=True))
-            await self._to_the_end(self._settle(record, report))
-            parts = self._hooks.parts(record.stored.config) if record.stored else ()
-            names.extend(part for part in parts if part not in self._records)
+            state = self._states.setdefault(name := names.popleft(), ModelState(name, wanted=True))
+            await self._shielded(self._reconcile(state, report))
+            parts = self._deps.parts(state.stored.config) if state.stored else ()
+            names.extend(part for part in parts if part not in self._states)
 
     async def poll(self, report: Report) -> None:
-        """Look at the disk once and follow it: load what is new or has changed, unload what has gone.
+        """Look at the disk once: load models that are new or have changed, unload those that were removed.
 
-        A version that has not changed goes on as it is. Raises OSError if the disk cannot be read.
+        Versions that have not changed stay loaded. Raises OSError if the disk cannot be read.
         """
-        await asyncio.gather(*await self._follow(report))
+        await asyncio.gather(*await self._poll_once(report))
 
     async def keep_polling(self, report: Report) -> None:
-        """Poll for ever, at the configuration's pace; a model that loads slowly holds up no other."""
+        """Poll for ever, every poll_seconds; a model that loads slowly does not hold up others."""
         while True:
             await asyncio.sleep(self._control.poll_seconds)
             try:
-                await self._follow(report)
+                await self._poll_once(report)
             except OSError as error:
                 log.warning("the model repository cannot be read: %s", error)
 
-    async def keep_trying(self, report: Report) -> None:
-        """Load anew, for ever, what failed only because somebody else was not there; told once they are."""
+    async def keep_retrying(self, report: Report) -> None:
+        """Retry for ever models that failed because another server was not available; only success is reported."""
 
-        def told_once(found: LoadReport) -> None:
-            if not found.error:
-                report(found)
+        def report_success(outcome: LoadReport) -> None:
+            if not outcome.error:
+                report(outcome)
 
         while True:
             await asyncio.sleep(_TRY_AGAIN_S)
-            late = [record for record in self._records.values() if record.awaits_others and not record.lock.locked()]
-            await asyncio.gather(*(self._to_the_end(self._settle(record, told_once)) for record in late))
+            late = [state for state in self._states.values() if state.awaits_upstream and not state.lock.locked()]
+            await asyncio.gather(*(self._shielded(self._reconcile(state, report_success)) for state in late))
 
-    async def _follow(self, report: Report) -> list[asyncio.Task[None]]:
-        found = await asyncio.to_thread(self._loader.look, self._catalog.followed)
+    async def _poll_once(self, report: Report) -> list[asyncio.Task[None]]:
+        found = await asyncio.to_thread(self._loader.fingerprints, self._catalog.followed)
         changes: list[Coroutine[Any, Any, None]] = []
-        for name, seen in found.items():
-            record = self._records.setdefault(name, ModelState(name))
-            if record.seen != seen:
-                record.seen = seen
-                changes.append(self._settle(record, report, anew=False))
-        for name, record in self._records.items():
-            if record.wanted and name not in found and not record.lock.locked():
+        for name, fingerprint in found.items():
+            state = self._states.setdefault(name, ModelState(name))
+            if state.fingerprint != fingerprint:
+                state.fingerprint = fingerprint
+                changes.append(self._reconcile(state, report, anew=False))
+        for name, state in self._states.items():
+            if state.wanted and name not in found and not state.lock.locked():
                 changes.append(self._unload_tree(name, False, {name}))
-        return [self._begin(change) for change in changes]
+        return [self._spawn(change) for change in changes]
 
     async def close(self) -> None:
-        """Unload everything, once what was accepted is answered. What is being loaded is not waited for."""
+        """Unload everything, after accepted requests are answered. Running loads are cancelled."""
         self._closed = True
         for task in tuple(self._work):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
-        await self._leave_all()
+        await self._unload_all()
         self._loader.close()
 
-    async def _settle(self, record: ModelState, report: Report, *, anew: bool = True) -> None:
-        """Bring a model to what the catalog says of it now; reports what went wrong. Where a caller's list comes in
-        between, that is what counts.
-        """
+    async def _reconcile(self, state: ModelState, report: Report, *, anew: bool = True) -> None:
+        """Load a model as the catalog has it now, and report failures. If a caller's list comes in between, it wins."""
         listing = self._catalog.listing
         try:
-            stored = await asyncio.to_thread(self._loader.read, record.name)
+            stored = await asyncio.to_thread(self._loader.read, state.name)
         except Exception as error:
-            log.debug("model %s cannot be read", record.name, exc_info=error)
+            log.debug("model %s cannot be read", state.name, exc_info=error)
             missing = isinstance(error, ModelNotFound)
-            await self._refuse(record, f"no such model: {record.name}" if missing else told(error), report)
+            await self._refuse(state, f"no such model: {state.name}" if missing else error_line(error), report)
             return
-        await self._bring(record, stored, report, anew=anew, current=lambda: self._catalog.listing is listing)
+        await self._load(state, stored, report, anew=anew, current=lambda: self._catalog.listing is listing)
 
-    async def _refuse(self, record: ModelState, text: str, report: Report) -> None:
-        """It cannot be read; what serves goes on."""
-        record.error = without_folders(text)
-        record.wanted = True
-        record.seen = await asyncio.to_thread(self._catalog.fingerprint, record.name) or None
+    async def _refuse(self, state: ModelState, text: str, report: Report) -> None:
+        """Report a model that cannot be read; versions that serve stay loaded."""
+        state.error = without_folders(text)
+        state.wanted = True
+        state.fingerprint = await asyncio.to_thread(self._catalog.fingerprint, state.name) or None
         self._publish()
-        report(LoadReport(record.name, None, error=text))
+        report(LoadReport(state.name, None, error=text))
 
     # ----------------------------------------------------------------------------------------------------------- tasks
 
-    def _begin(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Start what is brought to its end whether anybody waits for it or not."""
+    def _spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Start a task that runs to its end whether it is awaited or not."""
         task = asyncio.ensure_future(work)
         self._work.add(task)
         task.add_done_callback(self._done)
         return task
 
-    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Whoever asked for it may leave."""
-        await asyncio.shield(self._begin(work))
+    async def _shielded(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run to the end even if the caller is cancelled."""
+        await asyncio.shield(self._spawn(work))
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._work.discard(task)
@@ -391,6 +393,6 @@ class Repository(LoadedModels):
 
 
 def _log_report(report: LoadReport) -> None:
-    """Where a caller learns what went wrong, the operator's log does too."""
+    """Log a failure that a caller is answered with, for the operator."""
     if report.error:
         log.info("model %s version %s failed to load: %s", report.name, report.version, report.error)

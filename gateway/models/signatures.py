@@ -1,4 +1,4 @@
-"""What the configuration says of a signature, fitted to the loaded model. Source: TensorFlow's SignatureDef."""
+"""A configured signature, fitted to the loaded model. Source: TensorFlow's SignatureDef."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from tensorgate.gateway.config import SignatureConfig
-from tensorgate.gateway.config.signatures import REGRESSION
+from tensorgate.gateway.config.model import REGRESSION
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import BYTES, Signature, TensorSpec
 
 EXAMPLES: Final = {"inputs": TensorSpec("input_example_tensor", BYTES, (-1,))}
-"""What callers see where features become inputs: the tensor that TensorFlow's own exporters call so."""
+"""The input of a signature whose callers send tf.Examples, named as TensorFlow's exporters do."""
 
 Specs = Mapping[str, TensorSpec]
 
@@ -20,8 +20,8 @@ Specs = Mapping[str, TensorSpec]
 def signature(
     name: str, config: SignatureConfig, computation: Computation, labels: Mapping[str, tuple[str, ...]]
 ) -> Signature:
-    """What the configuration leaves empty is everything, by the model's own names; `labels` name the classes of
-    outputs. Raises ValueError naming what the model does not have, or cannot be used for this.
+    """Empty inputs or outputs of the configuration stand for all, by the model's own names; `labels` name the classes
+    of outputs. Raises ValueError naming what the model lacks, or what does not fit the method.
     """
     try:
         return _signature(name, config, computation, labels)
@@ -51,7 +51,7 @@ def _signature(
 
 
 def _inputs(names: Mapping[str, str], takes: Specs) -> dict[str, TensorSpec]:
-    """The model's inputs by the caller's names: each at most once, and all that it cannot do without."""
+    """The model's inputs by the caller's names. Raises ValueError for one named twice, or a required one not named."""
     chosen = _chosen("input", names, takes)
     seen = set()
     for inner in names.values():
@@ -97,7 +97,7 @@ def _expect(what: str, spec: TensorSpec, datatype: str) -> None:
 
 
 def _check_rows(spec: TensorSpec) -> None:
-    """Features of an Example are lists: only their number may vary, and so the first dimension of a row alone."""
+    """Features of an Example are flat lists: only the first dimension of a row may vary."""
     if spec.shape == ():
         raise ValueError(f"cannot take Examples: the input {spec.name} has no dimension for them")
     if spec.shape is not None and -1 in spec.shape[2:]:

@@ -1,4 +1,4 @@
-"""Samples of a model's warm-up: what the configuration says of them, as tensors."""
+"""The tensors that a model's configuration gives: samples of its warm-up, and the example."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tensorgate.gateway.engine.warmup import Sample
 _LENGTH_BYTES: Final = 4
 
 
-def read_samples(config: ModelConfig, computation: Computation, example: Tensors) -> tuple[Sample, ...]:
-    """The samples of a loaded model; inputs that they do not name are those of its `example`, or ones.
+def read_warmup_samples(config: ModelConfig, computation: Computation, example: Tensors) -> tuple[Sample, ...]:
+    """The warm-up samples of a loaded model; inputs that a sample does not name are those of `example`, or ones.
 
-    Raises ValueError naming what does not fit it, or OSError.
+    Raises ValueError naming what does not fit the model, or OSError.
     """
     samples = []
     for index, written in enumerate(config.warmup):
@@ -30,6 +30,27 @@ def read_samples(config: ModelConfig, computation: Computation, example: Tensors
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return tuple(samples)
+
+
+def read_example(path: Path, inputs: tuple[TensorSpec, ...], max_batch_size: int) -> Tensors:
+    """One request's inputs from a JSON file: {"input": nested list}, or the bare list of a model with one input.
+
+    A model that batches may leave the batch dimension out: the file then holds one row.
+    """
+    content: Any = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        content = {inputs[0].name: content}
+    specs = {spec.name: spec for spec in inputs}
+    unknown = set(content) - set(specs)
+    if unknown:
+        raise ValueError(f"{path}: no such input: {', '.join(sorted(unknown))}")
+    example = {}
+    for name, spec in specs.items():
+        if name in content:
+            array = _from_json(content[name], spec)
+            one_row = max_batch_size and spec.shape is not None and array.ndim == len(spec.shape) - 1
+            example[name] = array[np.newaxis] if one_row else array
+    return example
 
 
 def _inputs(written: WarmupSample, computation: Computation, example: Tensors) -> Tensors:
@@ -56,14 +77,16 @@ def _inputs(written: WarmupSample, computation: Computation, example: Tensors) -
 
 
 def _input(written: WarmupInput, spec: TensorSpec, rows: int | None) -> Array:
-    """One input of a sample; `rows` None: the model has no batch dimension."""
+    """One input of a sample; `rows` is None if the model has no batch dimension."""
     if written.file is not None:
         return _from_file(written.file.path, written, spec, rows)
     return _in_rows(_filled(written.data, spec, _shape(written, spec, rows)), rows)
 
 
 def _shape(written: WarmupInput, spec: TensorSpec, rows: int | None) -> tuple[int, ...]:
-    """Of one row, or whole; 1 where it varies, three of a tensor of any rank."""
+    """The shape of one row, or without batch dimension the whole shape: 1 where it varies, [3] for a tensor of any
+    rank.
+    """
     if written.shape is not None:
         return written.shape
     if spec.shape is None:
@@ -86,14 +109,14 @@ def _filled(data: str, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
 
 
 def _in_rows(array: Array, rows: int | None, *, whole: bool = False) -> Array:
-    """One row, so many times. `whole`: it has its batch dimension already."""
+    """Repeat one row; `whole`: the array has its batch dimension already."""
     if rows is None:
         return array
     return np.repeat(array if whole else array[np.newaxis], rows, axis=0)
 
 
 def _from_file(path: Path, written: WarmupInput, spec: TensorSpec, rows: int | None) -> Array:
-    """A row, or all rows of the batch; in files of bytes only its size tells which."""
+    """Read one row, or all rows of the batch; in a file of bytes, its size tells which."""
     if path.suffix == ".npy":
         array = np.load(path, allow_pickle=False)
     elif path.suffix == ".json":
@@ -120,7 +143,7 @@ def _from_json(value: Any, spec: TensorSpec) -> Array:
 
 
 def _from_bytes(content: bytes, spec: TensorSpec, shape: tuple[int, ...], rows: int | None) -> Array:
-    """Elements as Open Inference sends them: little-endian, those of BYTES each behind its length."""
+    """Elements in Open Inference's binary form: little-endian, each element of BYTES after its length."""
     if spec.dtype != BYTES:
         if len(content) % spec.dtype.itemsize:
             raise ValueError(f"{len(content)} bytes are no whole number of elements")

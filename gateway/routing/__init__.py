@@ -1,1 +1,8 @@
-"""Which model answers: names, routes, copies of requests and how their answers compare."""
+"""Which model answers.
+
+router          a name that a caller uses -> a version
+route           a configured public name: targets by weight, rules, fallback
+shadow          copies of a route's requests, sent to other models
+response_diff   two responses compared, tensor by tensor
+shadow_samples  the file of responses that differed
+"""

@@ -1,8 +1,8 @@
-"""Two answers to one request, tensor by tensor: the one that the caller got, and a shadow's.
+"""Compares two responses to one request, tensor by tensor: the caller's and a shadow's.
 
-Floating-point numbers may differ by `atol + rtol * |caller's|`, NaN equals NaN, an infinity only itself. Everything
-else, whole numbers, truth values and bytes, must be equal. Large tensors are looked at in pieces, for their differences
-are computed in double precision. Pure, and slow for much data: to be called off the event loop.
+Floating-point numbers may differ by `atol + rtol * |caller's|`, NaN equals NaN, an infinity only itself. Integers,
+booleans and bytes must be equal. Large tensors are compared in pieces, because differences are computed in double
+precision. Pure, and slow for large tensors: call it off the event loop.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, datatype_o
 
 _PIECE: Final = 1 << 18
 _FIRST: Final = 5
-"""So many differing elements are told one by one."""
+"""How many differing elements are listed."""
 _EXACT: Final = "iub"
-"""Kinds of dtypes whose elements are equal or not."""
+"""Kinds of dtypes without a tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class TensorDiff:
-    """One output of both: `what` is equal, values, datatype, shape, missing (the shadow has it not) or extra (only the
-    shadow has it).
+    """The comparison of one output: `what` is equal, values, datatype, shape, missing (the shadow lacks it) or extra
+    (only the shadow has it).
 
-    Where there are values to compare: `beyond` of `elements` differ by more than they may, and the largest difference
-    of any is `max_absolute`; of those that differ by more than `atol`, `max_relative` is the largest relative to the
-    larger of the two numbers. `first` are some of those beyond: index, the caller's, the shadow's.
+    If values were compared, `beyond` of `elements` are beyond the tolerance, and `max_absolute` is the largest
+    difference. `max_relative` is the largest relative to the larger of both numbers, of elements that differ by more
+    than `atol`. `first` lists some elements beyond the tolerance: index, the caller's, the shadow's.
     """
 
     output: str
@@ -56,7 +56,7 @@ class TensorDiff:
 def compare(
     primary: InferResponse, shadow: InferResponse, tolerance: Tolerance, ignored: Collection[str] = ()
 ) -> list[TensorDiff]:
-    """Every output that either has, in the caller's order; classes that were asked for are compared like tensors."""
+    """Compare every output that either response has, in the caller's order; classifications like tensors."""
     wanted, given = _tensors(primary, ignored), _tensors(shadow, ignored)
     found = [_compared(name, array, given[name], tolerance) for name, array in wanted.items() if name in given]
     found += [TensorDiff(name, "missing", primary=_form(wanted[name])) for name in wanted if name not in given]
@@ -104,7 +104,7 @@ def _bytes(a: Array, b: Array) -> tuple[Array, float, float]:
 
 
 def _numbers(a: Array, b: Array, tolerance: Tolerance) -> tuple[Array, float, float]:
-    """-> which are beyond the tolerance, and the largest differences: as they are, relative."""
+    """-> mask of elements beyond the tolerance, largest absolute difference, largest relative difference."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(all="ignore"):
         same = a == b if a.dtype.kind in _EXACT else (x == y) | (np.isnan(x) & np.isnan(y))
@@ -125,7 +125,7 @@ def _numbers(a: Array, b: Array, tolerance: Tolerance) -> tuple[Array, float, fl
 
 
 def _element(value: Any) -> Any:
-    """As JSON can have it."""
+    """An element as JSON can carry it."""
     if isinstance(value, bytes):
         return value[:64].decode("utf-8", "backslashreplace")
     plain = value.item() if hasattr(value, "item") else value

@@ -1,9 +1,8 @@
-"""One route while it works: which target a request gets, how many are on their way, and what became of them.
+"""A route: which target a request gets, how many requests run, and counts of both.
 
-Requests are shared out by a number between 0 and 1 that falls into one target's share. Mostly it is random; for a
-caller who is to stay with its target, and for a sequence, it is a hash of who that is, so that it is the same each
-time, on every replica of this gateway. When shares are shifted, the callers between the old border and the new one
-change, and nobody else.
+A number between 0 and 1 falls into one target's share. It is random, except for sticky callers and for sequences: there
+it is a hash of the caller or the sequence, the same each time and on every replica of this gateway. When weights shift,
+only callers between the old border and the new one change their target.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from tensorgate.gateway.security.access import allows
 Condition: TypeAlias = Callable[[Call], bool]
 
 
-class Share:
-    """Targets that share requests by weight."""
+class WeightedTargets:
+    """Targets that requests are divided among by weight."""
 
     __slots__ = ("_borders", "targets")
 
@@ -37,20 +36,20 @@ class Share:
 
     @property
     def is_split(self) -> bool:
-        """Whether there is a choice."""
+        """Whether there are several targets."""
         return len(self.targets) > 1
 
-    def pick(self, place: float) -> RouteTarget:
-        """The target whose share a place from 0 up to 1 falls into."""
+    def pick(self, point: float) -> RouteTarget:
+        """The target of a point from 0 up to 1."""
         for target, border in zip(self.targets, self._borders, strict=True):
-            if place < border:
+            if point < border:
                 return target
         return self.targets[-1]
 
 
-class Counts:
-    """What a name's routes count, one after the other. `running` are requests on their way. `taken` counts them by
-    (model, version, why): chosen, matched, or fallback; `refused` are those beyond `max_concurrent`.
+class RouteCounts:
+    """Counts of a route, kept when its configuration changes. `running` requests are not answered yet. `taken` counts
+    requests by (model, version, why): chosen, matched, or fallback; `refused` those beyond `max_concurrent`.
     """
 
     __slots__ = ("refused", "running", "taken")
@@ -62,27 +61,27 @@ class Counts:
 
 
 class Route:
-    """A public name with its targets. For the event loop, but for `pick`. One that takes another's place goes on with
-    its `counts`. `mirror` is what copies go to, if any do.
+    """A public name with its targets. For the event loop, except `pick`. A route that replaces another keeps its
+    `counts`. `mirror` receives copies of requests, if configured.
     """
 
-    def __init__(self, name: str, config: RouteConfig, counts: Counts | None = None) -> None:
+    def __init__(self, name: str, config: RouteConfig, counts: RouteCounts | None = None) -> None:
         self.name = name
         self.config = config
         self.targets = config.targets
         self.fallback = config.fallback
         self.timeout_s = config.timeout_ms / 1000
-        self.counts = counts or Counts()
-        self.mirror = Shadow(name, config.mirror, Share(config.mirror.to).pick) if config.mirror else None
-        self._share = Share(config.targets)
-        self._rules = [(_condition(rule), Share(rule.to)) for rule in config.match]
+        self.counts = counts or RouteCounts()
+        self.mirror = Shadow(name, config.mirror, WeightedTargets(config.mirror.to).pick) if config.mirror else None
+        self._share = WeightedTargets(config.targets)
+        self._rules = [(_condition(rule), WeightedTargets(rule.to)) for rule in config.match]
         self._sticky = config.sticky
         self._by_caller = config.sticky is not None and config.sticky.caller
         self._header = (config.sticky.header or "").lower() if config.sticky else ""
 
     def pick(self, call: Call | None, key: str | None) -> tuple[RouteTarget, bool]:
-        """The target of a request, and whether a rule decided. `key` is what it is to be known by, if that is known
-        already; without a call, nothing is known of the caller.
+        """The target of a request, and whether a rule decided. `key` is the sticky key if the decoded request gave it;
+        else it is taken from the call's header or caller.
         """
         share, matched = self._share, False
         if call is not None:
@@ -97,10 +96,10 @@ class Route:
         if key is None and call is not None and call.caller is not None and self._by_caller:
             key = call.caller.name
         # S311: it shares traffic and guards nothing.
-        return share.pick(random.random() if key is None else self._place(key)), matched  # noqa: S311
+        return share.pick(random.random() if key is None else self._point(key)), matched  # noqa: S311
 
     def key_of(self, request: InferRequest) -> str | None:
-        """What a request that has been read is to be known by, where that is not its caller's header."""
+        """The sticky key of a decoded request: its sequence, or the sticky parameter; None if it has neither."""
         if request.sequence is not None:
             return f"sequence {request.sequence.id}"
         if self._sticky is None or self._sticky.parameter is None:
@@ -109,7 +108,7 @@ class Route:
         return None if value is None else str(value)
 
     def may_fall_back(self, request: InferRequest, error: GatewayError) -> bool:
-        """Whether another model may answer in place of one that gave this error. A sequence that has begun stays."""
+        """Whether another model may answer after this error. A sequence that has started stays with its model."""
         if not self.fallback or (request.sequence is not None and not request.sequence.start):
             return False
         if isinstance(error, QueueFull) or error.code is Code.RESOURCE_EXHAUSTED:
@@ -117,7 +116,7 @@ class Route:
         return error.code is Code.UNAVAILABLE
 
     def enter(self) -> None:
-        """A request is on its way. Raises QueueFull."""
+        """Count a running request. Raises QueueFull beyond max_concurrent."""
         most = self.config.max_concurrent
         if most and self.counts.running >= most:
             self.counts.refused += 1
@@ -125,23 +124,23 @@ class Route:
         self.counts.running += 1
 
     def leave(self) -> None:
-        """It has been answered."""
+        """Count the end of a running request."""
         self.counts.running -= 1
 
     def count(self, view: ModelView, why: str) -> None:
-        """A request goes to this version."""
+        """Count a request that this version gets."""
         handle: Any = view.handle
         key = (handle.name, str(view.version), why)
         taken = self.counts.taken
         taken[key] = taken.get(key, 0) + 1
 
-    def _place(self, key: str) -> float:
+    def _point(self, key: str) -> float:
         digest = blake2b(f"{self.name}\0{key}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
         return int.from_bytes(digest) / 2**64
 
 
 def _condition(rule: Rule) -> Condition:
-    """A rule as a function: what it does not ask about is not looked at."""
+    """Compile a rule into a predicate that checks only the rule's own keys."""
     conditions: list[Condition] = []
     if rule.dialect is not None:
         dialects = _set(rule.dialect)
@@ -170,7 +169,7 @@ def _set(value: str | tuple[str, ...]) -> frozenset[str]:
 
 
 def routes_of(configs: Mapping[str, RouteConfig], before: Mapping[str, Route] = NOTHING) -> dict[str, Route]:
-    """By name. Of those that are there `before`, the ones that do not change stay, and the others go on counting."""
+    """Routes by name. Of the routes `before`, unchanged ones are kept, and changed ones hand on their counts."""
     routes: dict[str, Route] = {}
     for name, config in configs.items():
         old = before.get(name)

@@ -1,7 +1,7 @@
-"""From the name that a caller uses to the one version that answers.
+"""Resolves the name that a caller uses to the one version that answers.
 
-Public names are the models' own and those of the configured routes; `route` says which target of a route a request
-gets. A target that is not there or not ready is passed over where the route has a fallback.
+Public names are those of models and of configured routes; `route` chooses the target of a request. A target that is
+not loaded or not ready is replaced by the route's fallback, if it has one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.models.loaded_models import Snapshot
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.routing.route import Route, routes_of
-from tensorgate.gateway.security.access import Access
+from tensorgate.gateway.security.access import AccessRules
 
 
 class Resolution:
-    """How one call finds its model: a `Resolve` that knows the call, and remembers what it found."""
+    """The `Resolve` of one call: it knows the caller, and keeps the route and the version it found."""
 
     __slots__ = ("_router", "call", "key", "ref", "route", "tried", "view", "why")
 
@@ -48,7 +48,7 @@ class Resolution:
         return view
 
     def again(self, request: InferRequest) -> Resolve | None:
-        """What shall resolve a request that has been read once more, because of what it says; None if nothing."""
+        """Route a decoded request by its sticky key -> the Resolve to decode it again with; None if nothing changes."""
         route = self.route
         if route is None or (key := route.key_of(request)) is None:
             return None
@@ -60,7 +60,7 @@ class Resolution:
         return lambda ref: view if view.handle.is_ready() else self(ref)  # it may have left meanwhile
 
     def instead(self, request: InferRequest, error: GatewayError) -> Resolve | None:
-        """What shall resolve a request after its model gave this error; None if the error stands."""
+        """Route a request to the fallback after this error -> the Resolve to decode it again with; None if none."""
         route = self.route
         if route is None or not route.may_fall_back(request, error):
             return None
@@ -73,11 +73,10 @@ class Resolution:
 
 
 class Router:
-    """Resolves references against the repository's current snapshot; its tables are made anew when that changes, not
-    per request.
+    """Resolves references against the repository's snapshot; its tables are rebuilt when that changes, not per request.
 
-    `access`, where there is one, says which caller may use what. A qualified name is name-version; `qualified` gives
-    one that a model has besides, for its highest version.
+    `access` has the rules which caller may use what, if configured. A qualified name is name-version; `qualified` gives
+    a model's further one, which stands for its highest version.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Router:
     ) -> None:
         self._repository = repository
         self.routes: Mapping[str, Route] = routes_of(config.routes)
-        self.access: Access | None = None
+        self.access: AccessRules | None = None
         self._default = default_model
         self._qualified_name = qualified
         self._snapshot: Snapshot | None = None
@@ -97,15 +96,15 @@ class Router:
         self._views: dict[tuple[str, str, int], ModelView] = {}
 
     def reroute(self, configs: Mapping[str, RouteConfig]) -> None:
-        """Other routes, from the next call on; those that have not changed go on as they are."""
+        """Replace the routes, from the next call on; unchanged ones are kept."""
         self.routes = routes_of(configs, self.routes)
 
     def resolver(self, call: Call) -> Resolve:
-        """How a call finds its model."""
+        """The Resolve of a call."""
         return Resolution(self, call) if self.routes or self.access is not None else self.resolve
 
     def resolve(self, ref: ModelRef, resolution: Resolution | None = None) -> ModelView:
-        """Raises ModelNotFound or LabelNotFound."""
+        """A reference's version, under the name that the caller used. Raises ModelNotFound, LabelNotFound."""
         if self._snapshot is not self._repository.snapshot:
             self._index(self._repository.snapshot)
         if ref.qualified is not None:
@@ -116,11 +115,11 @@ class Router:
         return self._public(ref.name, self._version(ref.name, ref))
 
     def target(self, target: RouteTarget) -> ModelView:
-        """The version that a route's target is, as itself. Raises ModelNotFound or LabelNotFound."""
+        """The version of a route's target, under the model's own name. Raises ModelNotFound, LabelNotFound."""
         return self._version(target.model, ModelRef(target.model, target.version, target.label)).view
 
     def fallback(self, route: Route, ref: ModelRef, tried: list[ModelView]) -> ModelView | None:
-        """The first of a route's fallback that is ready and has not been tried; None if nobody is left."""
+        """The first model of a route's fallback that is ready and has not been tried; None if there is none."""
         handles = [view.handle for view in tried]
         for target in route.fallback:
             view = self._ready(route, target, ref)
@@ -129,9 +128,9 @@ class Router:
         return None
 
     def served(self, ref: ModelRef) -> Mapping[int, Model]:
-        """The versions that answer under a name, ascending, or the one that is named.
+        """The versions that answer under a name, ascending, or only the one that `ref` names.
 
-        Of a route's, each is the first target's that has it, as for a caller who names the version. Raises
+        A version of a route is that of its first target that has it, as for a caller who names the version. Raises
         ModelNotFound.
         """
         loaded = self._repository.snapshot.models
@@ -147,7 +146,7 @@ class Router:
         return {version: versions[version] for version in sorted(versions)}
 
     def models_behind(self, name: str) -> list[str]:
-        """The models that share the requests under a name; the model itself, if it is no route's."""
+        """The models of a route's targets, or the model itself."""
         route = self.routes.get(name)
         return [name] if route is None else [target.model for target in route.targets]
 
@@ -157,11 +156,11 @@ class Router:
         return (*wanted, *(name for name in self.routes if name not in wanted))
 
     def is_public(self, name: str) -> bool:
-        """Whether it is among them."""
+        """Whether a model or route has this name."""
         return name in self.routes or name in self._repository.snapshot.labels
 
     def _index(self, snapshot: Snapshot) -> None:
-        """Make the tables; the snapshot last, for decoders in other threads take it as the sign that they are made."""
+        """Rebuild the tables. The snapshot is set last: decoders in other threads take it as the sign to use them."""
         self._views = {}
         self._qualified = {
             f"{name}-{version}": model.view
@@ -176,8 +175,8 @@ class Router:
         self._snapshot = snapshot
 
     def _by_qualified_name(self, qualified: str, resolution: Resolution | None) -> ModelView:
-        """A route whose name is the whole of it comes first: so a client keeps its name-version while the model behind
-        it changes. Then a model's version, then a route's.
+        """Resolve name-version. A route of that whole name comes first, so that a client keeps its name-version while
+        the model behind it changes; then a model's version, then a route's.
         """
         if qualified in self.routes:
             return self.resolve(ModelRef(qualified), resolution)
@@ -214,7 +213,7 @@ class Router:
         return versions[version]
 
     def _by_route(self, route: Route, ref: ModelRef, resolution: Resolution | None) -> ModelView:
-        """A caller who names version or label gets it from the first target that has it; others are shared out."""
+        """A named version or label is that of the first target that has it; other requests are divided by weight."""
         if ref.version is not None or ref.label is not None:
             view = self._public(ref.name, self._named(route, ref), route)
             why = "chosen"
@@ -237,9 +236,7 @@ class Router:
         return self._version(route.targets[-1].model, ref)
 
     def _available(self, route: Route, target: RouteTarget, ref: ModelRef, why: str) -> tuple[ModelView, str]:
-        """The target, or in its place the first of the fallback that is ready; if nobody is, the target's own error
-        stands.
-        """
+        """The target, or the first ready model of the fallback. If none is ready, raises the target's own error."""
         if route.fallback:
             if (view := self._ready(route, target, ref)) is not None:
                 return view, why

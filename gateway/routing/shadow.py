@@ -1,12 +1,12 @@
-"""Copies of a route's requests to other models, and how their answers differ from those that callers got.
+"""Mirrors a route's requests to other models, and counts how their responses differ from those that callers got.
 
-A copy is taken when its request is handed to the model, and sent once the caller has its answer: nothing of it lies
-between the two, but for the copying of inputs that somebody might still write to. What waits is bounded in bytes, what
-is under way in number; a request beyond that is not mirrored, and counted as dropped. A copy is the last in its
-model's queue, has a deadline of its own, and can write to nothing that a caller sees: its inputs are read-only.
+A request is copied when it is submitted, and the copy is sent after the caller has the response: a caller waits only
+for the copying of inputs that somebody could still write to. Waiting copies are bounded in bytes, running ones in
+number; a request beyond that is not mirrored, and counted as dropped. A copy has the lowest priority in its model's
+queue, a deadline of its own, and read-only inputs.
 
-Results: equal; different (also where both fail, of different kinds, or where the shadow does not take such inputs);
-error (the shadow failed, or gave no answer in time); dropped.
+Results: equal; different (also if both fail with different codes, or the shadow refuses the inputs); error (the shadow
+failed, or did not answer in time); dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument, ModelDecoupled, NotOneAnswer
 from tensorgate.gateway.contract.tensor import Array, bytes_of
 from tensorgate.gateway.routing.response_diff import TensorDiff, Tolerance, compare
-from tensorgate.gateway.routing.shadow_samples import Samples, Side, sample_of
+from tensorgate.gateway.routing.shadow_samples import DiffSampleFile, ModelOutcome, diff_sample
 from tensorgate.gateway.telemetry.histogram import Histogram
 
 log = logging.getLogger(__name__)
@@ -35,28 +35,28 @@ DIFFERENT: Final = "different"
 ERROR: Final = "error"
 DROPPED: Final = "dropped"
 DIFFERENCES: Final = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-MOST: Final = 10.0
-"""What stands for an infinite difference: a sum of such has to stay a number."""
+MAX_DIFFERENCE: Final = 10.0
+"""An infinite difference is counted as this, so that the histogram's sum stays finite."""
 SECONDS: Final = (500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _LARGE_BYTES: Final = 32 << 10
-"""Answers of more are compared in a thread."""
+"""Larger responses are compared in a thread."""
 _COPY_BYTES: Final = 4 << 10
-"""What Python keeps around a copy's tensors, about."""
+"""Approximate memory of a copy beside its tensors."""
 _NO_JUDGEMENT: Final = frozenset(
     {Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.UNAUTHENTICATED}
 )
-"""Errors that say nothing of the request: there is nothing to compare with."""
+"""Errors that do not depend on the request: there is nothing to compare."""
 
 Target = Callable[[RouteTarget], ModelView]
 """Raises ModelNotFound, LabelNotFound."""
 Outcome = InferResponse | GatewayError
 
 
-class Copy:
-    """One mirrored request. A context manager for the time that its model and its caller take: `heard` is told each
-    answer, and if all went well, `seconds` is set. At the end it is sent off, or forgotten if there is nothing to
-    compare with, as when the caller has left.
+class MirroredRequest:
+    """The copy of a request. A context manager around the original: `on_answer` receives each response, and `seconds`
+    is set if it succeeds. At the end the copy is sent to the shadow, or dropped if there is nothing to compare, for
+    example because the caller has left.
     """
 
     __slots__ = ("_answer", "_shadow", "_target", "nbytes", "request", "seconds")
@@ -69,11 +69,11 @@ class Copy:
         self.nbytes = nbytes
         self.seconds = 0.0
 
-    def heard(self, answer: InferResponse) -> None:
-        """What the caller has been told."""
+    def on_answer(self, answer: InferResponse) -> None:
+        """Keep the response that the caller gets."""
         self._answer = answer
 
-    def __enter__(self) -> Copy:
+    def __enter__(self) -> MirroredRequest:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
@@ -81,20 +81,20 @@ class Copy:
         if isinstance(outcome, InferResponse) or (
             isinstance(outcome, GatewayError) and outcome.code not in _NO_JUDGEMENT
         ):
-            self._shadow.send(self, Side(self.request.view, outcome, self.seconds))
+            self._shadow.send(self, ModelOutcome(self.request.view, outcome, self.seconds))
         else:
-            self._shadow.give_back(self)
+            self._shadow.release(self)
 
     def target(self, chosen: RouteTarget) -> ModelView:
-        """The version that gets it."""
+        """The version of a target. Raises ModelNotFound, LabelNotFound."""
         return self._target(chosen)
 
 
 class Shadow:
-    """What a route mirrors. For the event loop.
+    """A route's mirror. For the event loop.
 
-    `results` counts requests, `differences` has the largest relative difference of each output's floating-point numbers
-    per request, `beyond` the elements that differ by more than they may; `seconds` is the time of both sides' answers.
+    `results` counts requests; per output, `differences` has the largest relative difference of each request, and
+    `beyond` counts elements beyond the tolerance; `seconds` has the response times of both sides.
     """
 
     def __init__(self, route: str, config: Mirror, pick: Callable[[float], RouteTarget]) -> None:
@@ -108,18 +108,18 @@ class Shadow:
         self._pick = pick
         self._tolerance = Tolerance(config.rtol, config.atol)
         self._ignored = frozenset(config.ignore)
-        self._waiting: deque[tuple[Copy, Side]] = deque()
+        self._waiting: deque[tuple[MirroredRequest, ModelOutcome]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(1, "shadow")
-        self._samples = Samples(config.samples) if config.samples else None
+        self._samples = DiffSampleFile(config.samples) if config.samples else None
 
     @property
     def in_flight(self) -> int:
-        """How many copies are under way."""
+        """How many copies are running."""
         return len(self._tasks)
 
-    def copy(self, request: InferRequest, target: Target) -> Copy | None:
-        """A copy of a request that its model is about to get; None if it is not mirrored."""
+    def copy(self, request: InferRequest, target: Target) -> MirroredRequest | None:
+        """Copy a request that is about to be submitted; None if it is not mirrored."""
         # S311: it chooses what is looked at twice, and guards nothing.
         if request.sequence is not None or request.view.decoupled or random.random() >= self._config.share:  # noqa: S311
             return None
@@ -132,29 +132,29 @@ class Shadow:
         kept = InferRequest(
             request.view, inputs, request.id, request.outputs, request.parameters, signature=request.signature
         )
-        return Copy(self, kept, target, nbytes + _COPY_BYTES)
+        return MirroredRequest(self, kept, target, nbytes + _COPY_BYTES)
 
-    def send(self, copy: Copy, primary: Side) -> None:
-        """The caller has its answer: now it is the shadow's turn."""
+    def send(self, copy: MirroredRequest, primary: ModelOutcome) -> None:
+        """Send a copy, after the caller has its response."""
         outcome = primary.outcome
         nbytes = bytes_of(outcome.outputs) if isinstance(outcome, InferResponse) else 0
         if nbytes is None or self.held_bytes + nbytes > self._config.max_queued_bytes:
             self.results[DROPPED] += 1
-            self.give_back(copy)
+            self.release(copy)
             return
         self.held_bytes += nbytes
         copy.nbytes += nbytes
         self._waiting.append((copy, primary))
-        self._pump()
+        self._start_waiting()
 
-    def give_back(self, copy: Copy) -> None:
-        """Its memory is free."""
+    def release(self, copy: MirroredRequest) -> None:
+        """Release the memory of a copy."""
         self.held_bytes -= copy.nbytes
         copy.nbytes = 0
 
     # ------------------------------------------------------------------------------------------------------- one copy
 
-    def _pump(self) -> None:
+    def _start_waiting(self) -> None:
         while self._waiting and len(self._tasks) < self._config.max_in_flight:
             task = asyncio.get_running_loop().create_task(self._run(*self._waiting.popleft()))
             self._tasks.add(task)
@@ -163,19 +163,19 @@ class Shadow:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            self._pump()
+            self._start_waiting()
 
-    async def _run(self, copy: Copy, primary: Side) -> None:
+    async def _run(self, copy: MirroredRequest, primary: ModelOutcome) -> None:
         try:
-            await self._judge(copy, primary)
+            await self._compare(copy, primary)
         except Exception:
             self.results[ERROR] += 1
             log.exception("route %s: a mirrored request failed unexpectedly", self._route)
         finally:
-            self.give_back(copy)
+            self.release(copy)
 
-    async def _judge(self, copy: Copy, primary: Side) -> None:
-        shadow = await self._ask(copy)
+    async def _compare(self, copy: MirroredRequest, primary: ModelOutcome) -> None:
+        shadow = await self._run_shadow(copy)
         if shadow is None:
             return
         result, found = await self._compared(primary.outcome, shadow.outcome)
@@ -187,11 +187,11 @@ class Shadow:
         if result != EQUAL and self._samples is not None and self._samples.has_room():
             about = {"route": self._route, "id": copy.request.id, "result": result}
             inputs = copy.request.inputs if self._samples.inputs else None
-            await self._in_thread(self._samples.write, sample_of, about, primary, shadow, found, inputs)
+            await self._in_thread(self._samples.write, diff_sample, about, primary, shadow, found, inputs)
 
-    async def _ask(self, copy: Copy) -> Side | None:
-        """What the shadow says. None if it is who has answered, in place of a model that was not there: then there is
-        nothing to compare.
+    async def _run_shadow(self, copy: MirroredRequest) -> ModelOutcome | None:
+        """The shadow's outcome. None if the shadow's model answered the caller too, as a fallback: nothing to
+        compare.
         """
         # S311: it shares traffic and guards nothing.
         chosen = self._pick(random.random())  # noqa: S311
@@ -205,7 +205,7 @@ class Shadow:
             outcome = await _answer(_bound(copy.request, view, self._config.timeout_ms / 1000))
         except GatewayError as error:
             outcome = error
-        return Side(view, outcome, time.perf_counter() - begun)
+        return ModelOutcome(view, outcome, time.perf_counter() - begun)
 
     async def _compared(self, primary: Outcome, shadow: Outcome) -> tuple[str, Sequence[TensorDiff]]:
         if isinstance(shadow, GatewayError):
@@ -232,11 +232,11 @@ class Shadow:
                 histogram = self.differences.get(each.output)
                 if histogram is None:
                     histogram = self.differences[each.output] = Histogram(DIFFERENCES)
-                histogram.observe(min(each.max_relative, MOST))
+                histogram.observe(min(each.max_relative, MAX_DIFFERENCE))
 
 
 async def _answer(request: InferRequest) -> InferResponse:
-    """The shadow's only answer."""
+    """The shadow's one response. Raises ModelDecoupled, NotOneAnswer."""
     if request.view.decoupled:
         raise ModelDecoupled(request.view.name)
     answers = request.view.handle.submit(request)
@@ -249,7 +249,7 @@ async def _answer(request: InferRequest) -> InferResponse:
 
 
 def _bound(request: InferRequest, view: ModelView, seconds: float) -> InferRequest:
-    """The request for another model, behind all others that wait there. Outputs that it has not are not asked for."""
+    """The request for another model, with its lowest priority and without outputs that the model lacks."""
     levels = (view.configuration.get("priorities") or {}).get("levels", 0)
     wanted = tuple([output for output in request.outputs if output.name in view.outputs])
     return InferRequest(
@@ -265,7 +265,7 @@ def _bound(request: InferRequest, view: ModelView, seconds: float) -> InferReque
 
 
 def _kept(array: Array) -> Array:
-    """The same, which nobody can write to: a copy where somebody could."""
+    """A read-only array: the same one, or a copy if it is writable."""
     if not array.flags.writeable:
         return array
     kept = array.copy()

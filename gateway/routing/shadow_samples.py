@@ -1,6 +1,6 @@
-"""A file of answers that differed: one JSON object per line, bounded in rate and size, and read again.
+"""The file of responses that differed: one JSON object per line, bounded in rate and size.
 
-When the file is half as large as both may be, it becomes FILE.1, in place of an older one, and begins anew.
+When the file reaches half of max_bytes, it is renamed to FILE.1, replacing an older one.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tensorgate.gateway.routing.response_diff import TensorDiff
 log = logging.getLogger(__name__)
 
 _MAX_ELEMENTS: Final = 4096
-"""Inputs with more are told by datatype and shape alone."""
+"""Of larger inputs, a sample has only datatype and shape."""
 _MAX_TEXT: Final = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Side:
-    """What became of a request at one model, and how long that took, in seconds."""
+class ModelOutcome:
+    """A model's response or error to a request, and the time until it, in seconds."""
 
     view: ModelView
     outcome: InferResponse | GatewayError
     seconds: float
 
 
-class Samples:
-    """Where they are written. `has_room` is for the event loop, `write` for a thread, one call at a time."""
+class DiffSampleFile:
+    """Writes samples. Call `has_room` on the event loop, `write` in a thread, one call at a time."""
 
     def __init__(self, config: DifferenceSamples) -> None:
         self.inputs = config.inputs
@@ -48,7 +48,7 @@ class Samples:
         self._next = 0.0
 
     def has_room(self) -> bool:
-        """Whether one more may be written now; whoever asks will."""
+        """Whether the rate allows a sample now; True counts one."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -56,26 +56,30 @@ class Samples:
         return True
 
     def write(self, make: Callable[..., Mapping[str, Any]], *about: Any) -> None:
-        """What `make` makes of the rest, as a line. A disk that is full is logged, and nothing else."""
+        """Write `make(*about)` as a line. An OSError is logged and not raised."""
         line = json.dumps(make(*about), ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
         if len(line) > self._max_bytes:
             return
         try:
             if self._path.exists() and self._path.stat().st_size + len(line) > self._max_bytes:
-                self._path.replace(older(self._path))
+                self._path.replace(rotated(self._path))
             with self._path.open("ab") as file:
                 file.write(line)
         except OSError as error:
             log.error("a sample of a difference cannot be written: %s", error.strerror or error)
 
 
-def older(path: Path) -> Path:
-    """Where a full file goes."""
+def rotated(path: Path) -> Path:
+    """The name that a full file gets."""
     return path.with_name(f"{path.name}.1")
 
 
-def sample_of(
-    about: Mapping[str, Any], primary: Side, shadow: Side, found: Sequence[TensorDiff], inputs: Tensors | None
+def diff_sample(
+    about: Mapping[str, Any],
+    primary: ModelOutcome,
+    shadow: ModelOutcome,
+    found: Sequence[TensorDiff],
+    inputs: Tensors | None,
 ) -> Mapping[str, Any]:
     """One sample, as plain data."""
     sample = {
@@ -88,11 +92,11 @@ def sample_of(
     return sample | ({"inputs": {name: _input(array) for name, array in inputs.items()}} if inputs is not None else {})
 
 
-def read(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The samples of a file and of the one before it, the oldest first; what is no sample is passed over. Raises
-    OSError if there is no such file.
+def read_diff_samples(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The samples of FILE.1 and FILE, oldest first; lines that are no sample are skipped. Raises OSError if there is no
+    such file.
     """
-    for part in (older(path), path):
+    for part in (rotated(path), path):
         if part == path or part.exists():
             with part.open("rb") as file:
                 for line in file:
@@ -104,7 +108,7 @@ def read(path: Path) -> Iterator[Mapping[str, Any]]:
                         yield sample
 
 
-def _side(side: Side) -> Mapping[str, Any]:
+def _side(side: ModelOutcome) -> Mapping[str, Any]:
     handle: Any = side.view.handle
     said: dict[str, Any] = {"model": handle.name, "version": side.view.version, "seconds": round(side.seconds, 6)}
     if isinstance(side.outcome, GatewayError):

@@ -25,13 +25,13 @@ KNOWN: Final = "*"
 UNKNOWN: Final = "anonymous"
 OTHERS: Final = "*"
 NAMING: Final = (LoadModel, ModelConfiguration, TraceSettings, UnloadModel)
-"""Questions that name a model, and refer to it by nothing but its name."""
+"""Questions that refer to a model by its name alone, without a ModelRef."""
 
 Allows = Callable[[Caller | None], bool]
 
 
 def allows(who: Iterable[str]) -> Allows:
-    """A list of names and roles as a question. No caller's name can be taken for a role."""
+    """Compile a list of names and roles into a predicate. A caller's name never matches a role."""
     entries = frozenset(who)
     names = frozenset(each for each in entries if not each.startswith(ROLE) and each not in (KNOWN, UNKNOWN))
     roles = frozenset(each.removeprefix(ROLE) for each in entries if each.startswith(ROLE))
@@ -44,9 +44,9 @@ def allows(who: Iterable[str]) -> Allows:
     return is_among
 
 
-class Access:
-    """Public names -> who may use them. `behind` says of a route's name which models it leads to, of any other that
-    name alone. With `hide`, what is forbidden is not there.
+class AccessRules:
+    """Public names -> who may use them. `behind` gives the models that a route leads to, and of a model its own name.
+    With `hide`, a forbidden model is reported as not found.
     """
 
     def __init__(
@@ -58,29 +58,29 @@ class Access:
         self._hide = hide
 
     def may(self, caller: Caller | None, name: str) -> bool:
-        """Whether a caller may use what has this name: that of a route, or else of all models behind it."""
+        """Whether a caller may use a name. A route without an entry of its own needs access to all models behind it."""
         listed = self._named.get(name)
         if listed is not None:
             return listed(caller)
         return all(self._may(caller, model) for model in self._behind(name))
 
     def check_name(self, caller: Caller | None, ref: ModelRef) -> None:
-        """Before it is looked for, so that nobody learns what is there. Raises Forbidden, or what would be raised if it
-        were not there.
+        """Check a name before it is resolved, so that errors do not reveal what exists. Raises Forbidden; with `hide`,
+        ModelNotFound or LabelNotFound.
         """
         name = ref.name if ref.qualified is None else ref.qualified
         if name in self._named and not self._named[name](caller):
             raise self._refusal(ref, name)
 
     def check(self, caller: Caller | None, ref: ModelRef, view: ModelView) -> None:
-        """Of what was found. Raises the same."""
+        """Check the version that a reference was resolved to. Raises as `check_name`."""
         listed = self._named.get(view.name) if view.route is not None else None
         handle: Any = view.handle
         if not (self._may(caller, handle.name) if listed is None else listed(caller)):
             raise self._refusal(ref, view.name)
 
     def check_question(self, caller: Caller | None, question: Any) -> None:
-        """A question about a model that it only names. Raises the same."""
+        """Check a question that names a model but does not resolve it. Raises as `check_name`."""
         ref = getattr(question, "ref", None)
         if ref is None:
             name = getattr(question, "model", "") or getattr(question, "name", "")
@@ -92,7 +92,7 @@ class Access:
             raise self._refusal(ref, name)
 
     def visible(self, caller: Caller | None, question: Any, answer: Any) -> Any:
-        """An answer that lists models, without those that the caller may not use."""
+        """An answer without the models that the caller may not use, if it lists models."""
         kind = type(question)
         if kind is ModelList:
             return tuple(name for name in answer if self.may(caller, name))

@@ -1,7 +1,7 @@
-"""Who calls: API keys, JSON Web Tokens and certificates of clients.
+"""Authenticates callers: API keys, JSON Web Tokens, client certificates, and the administrator's key.
 
-A key is known by its SHA-256 alone, which is looked up in a table: how long that takes tells nothing of the key. Tokens
-are verified once, and remembered by their SHA-256 until they expire.
+Only the SHA-256 of an API key is known, and looked up in a table, so that timing reveals nothing of the key. A token is
+verified once and cached by its SHA-256 until it expires.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.gateway.config import Auth, Jwt
+from tensorgate.gateway.config import Admin, Auth, Jwt
 from tensorgate.gateway.contract.call import Caller, Peer
-from tensorgate.gateway.contract.errors import Unauthenticated
+from tensorgate.gateway.contract.errors import AdminRequired, Unauthenticated
 
 log = logging.getLogger(__name__)
 
-LONGEST_CREDENTIAL: Final = 8 << 10
-TOKENS: Final = 4096
-"""How many verified tokens are remembered."""
+MAX_CREDENTIAL_BYTES: Final = 8 << 10
+MAX_TOKENS: Final = 4096
+"""How many verified tokens are cached."""
 _DATES: Final = ("exp", "nbf", "iat")
 _LAST_SECOND: Final = 2**53
-"""Beyond it JSON's numbers are not exact, a float of Python's soon overflows, and nobody means a time."""
+"""JSON's numbers above it are not exact, and no date is that late."""
 LOOK_EVERY_S: Final = 1.0
-"""How often the files of keys are looked at, at most."""
+"""The shortest time between two checks whether files of keys have changed."""
 
 
 class Authenticator:
-    """Credentials -> caller. Files are read again when they change; from one that cannot be read, what was known stays.
+    """Credentials -> caller. Files of keys are read again when they change; if that fails, the old keys stay valid.
 
-    Raises ValueError if they cannot be read at first.
+    Raises ValueError if the first reading fails.
     """
 
     def __init__(self, auth: Auth, clock: Callable[[], float] = time.time) -> None:
@@ -48,7 +48,7 @@ class Authenticator:
         self._read()
 
     def caller(self, headers: Mapping[str, str], peer: Peer) -> Caller | None:
-        """Who has sent these headers over this connection; None without any credentials. Raises Unauthenticated."""
+        """Whose credentials these headers or this connection carry; None if there are none. Raises Unauthenticated."""
         bearer = headers.get("authorization")
         if bearer is not None:
             scheme, _, credential = bearer.partition(" ")
@@ -70,7 +70,7 @@ class Authenticator:
         if self._files and self._clock() > self._look_at:
             self._look_again()
         data = credential.encode("utf-8", "surrogateescape")
-        if not 0 < len(data) <= LONGEST_CREDENTIAL:
+        if not 0 < len(data) <= MAX_CREDENTIAL_BYTES:
             raise Unauthenticated(given=True)
         digest = sha256(data).digest()
         found = self._keys.get(digest)
@@ -81,13 +81,13 @@ class Authenticator:
         raise Unauthenticated(given=True)
 
     def _read(self) -> None:
-        """Both or neither. Raises ValueError, OSError."""
+        """Read keys and tokens' keys; if either fails, neither changes. Raises ValueError, OSError."""
         keys = {
             digest: (digest, Caller(name, frozenset(key.roles)))
             for name, key in self._auth.all_keys().items()
             for digest in key.digests()
         }
-        self._tokens = Tokens(self._auth.jwt, self._clock) if self._auth.jwt is not None else None
+        self._tokens = JwtVerifier(self._auth.jwt, self._clock) if self._auth.jwt is not None else None
         self._keys = keys
 
     def _stamps(self) -> list[tuple[int, int, int]]:
@@ -106,19 +106,34 @@ class Authenticator:
             log.error("the keys from before stay: %s", error)
 
 
-class Tokens:
-    """JSON Web Tokens. Raises ValueError for keys that are none."""
+class AdminKey:
+    """The header, and its value, that a call must carry to change the server's state. Compared in constant time."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._header = admin.header
+        self._key = admin.header.lower()
+        self._value = admin.value()
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises AdminRequired unless the headers carry the key."""
+        shown = headers.get(self._key, "")
+        if not hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), self._value):
+            raise AdminRequired(self._header)
+
+
+class JwtVerifier:
+    """Verifies JSON Web Tokens. Raises ValueError for invalid keys."""
 
     def __init__(self, config: Jwt, clock: Callable[[], float] = time.time) -> None:
         self._config = config
         self._clock = clock
-        # By the token's digest. Stale when the token expires, which is looked up each time, and when the keys change:
-        # then there are new Tokens.
+        # By the token's digest. Stale when the token expires, which is checked each time, and when the keys change:
+        # then there is a new JwtVerifier.
         self._verified: OrderedDict[bytes, Caller] = OrderedDict()
         self._keys = config.keys()
 
     def caller(self, token: str, digest: bytes) -> Caller:
-        """Who holds it. Raises Unauthenticated."""
+        """The caller that a token names. Raises Unauthenticated."""
         known = self._verified.get(digest)
         if known is not None:
             if self._clock() < known.until:
@@ -127,7 +142,7 @@ class Tokens:
             raise Unauthenticated(given=True)
         caller = self._verify(token)
         self._verified[digest] = caller
-        if len(self._verified) > TOKENS:
+        if len(self._verified) > MAX_TOKENS:
             self._verified.popitem(last=False)
         return caller
 
@@ -161,5 +176,5 @@ class Tokens:
 
 
 def _is_date(value: Any) -> bool:
-    """Source: RFC 7519, section 2, NumericDate: a JSON number. PyJWT also takes text and truth for one."""
+    """Whether a claim is a NumericDate, a JSON number (RFC 7519, section 2). PyJWT also accepts text and booleans."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LAST_SECOND

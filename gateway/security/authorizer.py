@@ -1,9 +1,9 @@
-"""The one gate: every call passes it before anything of it is read, whichever port, dialect or transport it came by.
+"""Authorizes every call before it is decoded, on all ports, dialects and transports.
 
-    limits by address ─▶ who calls ─▶ administrators only? ─▶ limits of the caller ─▶ (decode) ─▶ limits of the model
+    limits by address ─▶ authentication ─▶ administrators only? ─▶ limits by caller ─▶ (decode) ─▶ limits by model
 
-Which models a caller may use, `access` says where they are resolved. What the house itself answers (pages, gRPC's
-health and reflection) is asked about here, too.
+Which models a caller may use is checked by `access` where they are resolved. Pages, and gRPC's health and reflection,
+are authorized here, too.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from tensorgate.gateway.contract.call import NOBODY, Call, Caller, Peer
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Forbidden, InvalidArgument, Unauthenticated
-from tensorgate.gateway.security.access import Access, allows
-from tensorgate.gateway.security.admin import AdminKey
-from tensorgate.gateway.security.auth import Authenticator
+from tensorgate.gateway.security.access import AccessRules, allows
+from tensorgate.gateway.security.auth import AdminKey, Authenticator
 from tensorgate.gateway.security.rate_limit import Limit, RateLimits, requests_of
 
 HEALTH: Final = frozenset({"live", "ready", "model_ready"})
-"""Labels of the endpoints that orchestrators ask."""
+"""Endpoint.method of health checks by orchestrators."""
 PREFLIGHT: Final = frozenset({"preflight"})
-"""Those that browsers ask, without credentials, whether they may ask with them."""
-STRANGERS_BYTES: Final = 64 << 10
-"""The largest body that is kept of somebody who is then refused."""
+"""Endpoint.method of CORS preflights, which browsers send without credentials."""
+MAX_UNAUTHENTICATED_BYTES: Final = 64 << 10
+"""The largest body that is read of a caller who may turn out to be refused."""
 
 
-class Gate:
-    """Asks who calls, and refuses. Without `auth` everybody is let in as nobody in particular."""
+class Authorizer:
+    """Authenticates callers and refuses calls. Without `auth`, every caller is admitted as anonymous."""
 
     def __init__(
-        self, auth: Auth | None, limits: RateLimits, access: Access | None = None, max_elements: int | None = None
+        self, auth: Auth | None, limits: RateLimits, access: AccessRules | None = None, max_elements: int | None = None
     ) -> None:
         self._access = access
         self._max_elements = max_elements
@@ -43,31 +42,29 @@ class Gate:
         self._limits = limits
         self._authenticator = None if auth is None else Authenticator(auth)
         self._mode = "off" if auth is None else auth.mode
-        self._counts = bool(limits.last) or any(limit.counts_rows for limit in limits.all)
+        self._counts = bool(limits.after_decode) or any(limit.counts_rows for limit in limits.all)
         self._is_admin = allows(auth.admins if auth else ())
         self._open = PREFLIGHT | HEALTH if auth is None or auth.health == "open" else PREFLIGHT
 
     def enter(self, endpoint: Endpoint, call: Call, admin: AdminKey | None) -> None:
-        """Learn who calls. What must be done when the call is over is put into it.
+        """Authenticate a call before its body is decoded, and count it; `call.ending` releases the counts.
 
         Raises Unauthenticated, Forbidden, AdminRequired, RateLimited.
         """
         is_open = endpoint.method in self._open
         if not is_open:
-            for limit in self._limits.first:
+            for limit in self._limits.before_auth:
                 _count(limit, call)
         if self._authenticator is not None:
             call.caller = self._caller(call.headers, call.peer, call.auth, is_open=is_open)
         if endpoint.admin:
             self._check_admin(call, admin)
         if not is_open:
-            for limit in self._limits.then:
+            for limit in self._limits.after_auth:
                 _count(limit, call)
 
     def admit(self, call: Call, question: Any) -> None:
-        """What only a question tells that has been read. Raises Forbidden, RateLimited, and for too many elements
-        InvalidArgument.
-        """
+        """Check a decoded question. Raises Forbidden, RateLimited, and InvalidArgument for too many elements."""
         if self._access is not None:
             self._access.check_question(call.caller, question)
         if self._max_elements is not None or self._counts:
@@ -77,7 +74,7 @@ class Gate:
                 self._count(call, requests)
 
     def visible(self, call: Call, question: Any, answer: Any) -> Any:
-        """An answer without what its caller may not know of."""
+        """An answer without the models that its caller may not use."""
         return answer if self._access is None else self._access.visible(call.caller, question, answer)
 
     def _check_elements(self, requests: Sequence[InferRequest]) -> None:
@@ -89,7 +86,7 @@ class Gate:
             raise InvalidArgument(f"the request has {elements} tensor elements, more than {most}")
 
     def _count(self, call: Call, requests: Sequence[InferRequest]) -> None:
-        for limit in self._limits.last:
+        for limit in self._limits.after_decode:
             if not limit.names.isdisjoint([request.view.name for request in requests]):  # type: ignore[union-attr]
                 _count(limit, call)
                 if limit.concerns(call):
@@ -99,11 +96,11 @@ class Gate:
                 limit.count_rows(call, requests)
 
     def may_enter(self, endpoint: Endpoint, headers: Mapping[str, str], mode: str) -> bool:
-        """Whether `enter` may let such a call in."""
+        """Whether `enter` may admit a call with these headers."""
         return endpoint.method in self._open or self.knows(headers, mode)
 
     def knows(self, headers: Mapping[str, str], mode: str) -> bool:
-        """Whether a call with these headers may turn out to be let in."""
+        """Whether these headers may authenticate a caller; True if the connection's certificate could."""
         if self._authenticator is None or (mode or self._mode) != "required" or self._authenticator.by_certificate:
             return True
         try:
@@ -111,23 +108,23 @@ class Gate:
         except Unauthenticated:
             return False
 
-    def check_house(self, headers: Mapping[str, str], peer: Peer, mode: str, *, health: bool) -> Caller | None:
-        """Who asks for gRPC's health, or its reflection. Raises Unauthenticated."""
+    def check_builtin(self, headers: Mapping[str, str], peer: Peer, mode: str, *, health: bool) -> Caller | None:
+        """Authenticate a caller of gRPC's health or reflection service. Raises Unauthenticated."""
         if self._authenticator is None:
             return None
         return self._caller(headers, peer, mode, is_open=health and bool(self._open & HEALTH))
 
     def may(self, caller: Caller | None, name: str) -> bool:
-        """Whether a caller may know of a model."""
+        """Whether a caller may use a model or route."""
         return self._access is None or self._access.may(caller, name)
 
     @property
     def knows_callers(self) -> bool:
-        """Whether anybody is asked who calls."""
+        """Whether callers are authenticated."""
         return self._authenticator is not None
 
     def check_administrator(self, headers: Mapping[str, str], peer: Peer, admin: AdminKey | None) -> None:
-        """For what changes the server beside the dialects. Raises Unauthenticated, Forbidden, AdminRequired."""
+        """Check a call to a page that changes the server's state. Raises Unauthenticated, Forbidden, AdminRequired."""
         caller = self._authenticator.caller(headers, peer) if self._authenticator is not None else None
         if self._auth is not None and self._is_admin(caller):
             return
@@ -139,11 +136,11 @@ class Gate:
             raise Forbidden
 
     def check_page(self, kind: str, headers: Mapping[str, str], peer: Peer, mode: str) -> None:
-        """A page of the house, of the kind metrics or page. What browsers can do by themselves is Basic, whose password
-        is the key; only here, where nothing can be changed, for they send it wherever a page of another site leads
-        them. They are asked for it where they show metrics: the operator's page asks for itself.
+        """Check a call to a page of this kind, metrics or page.
 
-        Raises Unauthenticated, Forbidden.
+        Basic credentials, whose password is an API key, count here alone, because nothing can be changed here: browsers
+        send them also when another site's page leads there. Browsers are prompted for them on metrics; the operator's
+        page asks for a key by itself. Raises Unauthenticated, Forbidden.
         """
         auth, authenticator = self._auth, self._authenticator
         if auth is None or authenticator is None or (mode or self._mode) == "off":
@@ -176,7 +173,7 @@ class Gate:
         return caller
 
     def _check_admin(self, call: Call, admin: AdminKey | None) -> None:
-        """Where callers are known, nobody is an administrator by itself."""
+        """Raises Forbidden or AdminRequired; without `auth` and `admin`, everybody is an administrator."""
         if self._auth is not None and self._is_admin(call.caller):
             return
         if admin is not None:
@@ -187,11 +184,11 @@ class Gate:
 
 def _count(limit: Limit, call: Call) -> None:
     if limit.concerns(call) and (leave := limit.enter(call)) is not None:
-        call.ending = (*call.ending, leave)
+        call.on_end(leave)
 
 
 def _basic(authorization: str) -> str | None:
-    """The password, None if there is none."""
+    """The password of Basic credentials; None for another scheme."""
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -208,12 +205,14 @@ def _unknown(kind: str, *, given: bool) -> Unauthenticated:
     return error
 
 
-def gate_of(config: Config, behind: Callable[[str], Iterable[str]]) -> tuple[Gate | None, Access | None]:
-    """The gate that a configuration asks for, and who may use which model; None where it asks for nothing. `behind`
-    says which models a route leads to. Raises ValueError, OSError for keys that cannot be read.
+def authorizer_of(
+    config: Config, behind: Callable[[str], Iterable[str]]
+) -> tuple[Authorizer | None, AccessRules | None]:
+    """The authorizer and the access rules of a configuration; None if it has none. `behind` gives the models that a
+    route leads to. Raises ValueError, OSError for keys that cannot be read.
     """
     auth, most = config.auth, config.limits.max_elements
     if auth is None and not config.rate_limits and most is None:
         return None, None
-    access = Access(auth.allow, behind, hide=auth.hide_forbidden) if auth is not None and auth.allow else None
-    return Gate(auth, RateLimits(config.rate_limits), access, most), access
+    access = AccessRules(auth.allow, behind, hide=auth.hide_forbidden) if auth is not None and auth.allow else None
+    return Authorizer(auth, RateLimits(config.rate_limits), access, most), access

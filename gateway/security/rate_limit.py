@@ -1,8 +1,8 @@
-"""How much callers may ask for: buckets of tokens that fill with time, and counts of what is on its way.
+"""Rate limits: token buckets, and limits of concurrent calls.
 
-What a request costs is taken when it comes: one that is larger than what is there leaves a debt, which its caller waits
-off. So everything is a few additions per request. Buckets of callers who are not heard of are forgotten, the oldest
-first, once there are many.
+A request's cost is taken when it arrives; one that costs more than the bucket holds leaves a debt, and later requests
+wait until it is refilled. So a request costs a few additions. Beyond MAX_BUCKETS, the bucket that was not used for
+longest is dropped.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import RateLimited
 from tensorgate.gateway.security.access import allows
 
-BUCKETS: Final = 10_000
-"""How many callers, or addresses, a limit remembers."""
-SHORT_S: Final = 1.0
-"""After how long the end of a request is worth asking for again."""
+MAX_BUCKETS: Final = 10_000
+"""How many callers or addresses have a bucket of a limit at once."""
+RETRY_AFTER_S: Final = 1.0
+"""The Retry-After of a call refused for too many concurrent ones."""
 
 
 class Bucket:
-    """`rate` tokens a second, up to `size`, for each key of its own."""
+    """A token bucket per key: `rate` tokens a second, up to `size`."""
 
     __slots__ = ("_clock", "_levels", "_rate", "_size", "_what")
 
@@ -37,7 +37,7 @@ class Bucket:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> tokens, as of when
 
     def take(self, key: str, cost: float, least: float) -> None:
-        """Raises RateLimited while there are fewer than `least`."""
+        """Take `cost` tokens. Raises RateLimited while there are fewer than `least`."""
         now = self._clock()
         levels = self._levels
         level, then = levels.get(key, (self._size, now))
@@ -46,7 +46,7 @@ class Bucket:
             raise RateLimited(self._what, (least - level) / self._rate)
         levels[key] = level - cost, now
         levels.move_to_end(key)
-        if len(levels) > BUCKETS:
+        if len(levels) > MAX_BUCKETS:
             levels.popitem(last=False)
 
 
@@ -69,17 +69,17 @@ class Limit:
         self._running: dict[str, int] = {}
 
     def concerns(self, call: Call) -> bool:
-        """Whether the call falls under it, as far as its head tells."""
+        """Whether the call falls under the limit, by its listener and caller."""
         if self._listeners is not None and self._listeners.isdisjoint(call.listener):
             return False
         return self._callers is None or self._callers(call.caller)
 
     def enter(self, call: Call) -> Callable[[], None] | None:
-        """Count a call: what to do when it is over, if anything. Raises RateLimited."""
+        """Count a call -> what to call when it ends, if anything. Raises RateLimited."""
         key = self._key(call)
         running = self._running.get(key, 0)
         if self._most is not None and running >= self._most:
-            raise RateLimited("requests at a time", SHORT_S)
+            raise RateLimited("requests at a time", RETRY_AFTER_S)
         if self._bytes is not None:
             self._bytes.take(key, 0, 0)  # before a request is counted that is refused for its bytes
         if self._requests is not None:
@@ -92,7 +92,7 @@ class Limit:
         return lambda: self._leave(key)
 
     def count_rows(self, call: Call, requests: Sequence[InferRequest]) -> None:
-        """Raises RateLimited."""
+        """Take the rows of requests. Raises RateLimited."""
         if self._rows is not None:
             self._rows.take(self._key(call), sum(map(_rows, requests)), 0)
 
@@ -120,18 +120,18 @@ def _rows(request: InferRequest) -> int:
 
 
 class RateLimits:
-    """All of them, and in which order: those by address before anybody knows who calls, those of certain models once
-    the request is read.
+    """All limits, by when they apply: those by address before authentication, those by caller after it, those of
+    certain models after decoding.
     """
 
     def __init__(self, configs: Iterable[RateLimit], clock: Callable[[], float] = time.monotonic) -> None:
         limits = [Limit(config, clock) for config in configs]
-        self.first = tuple(limit for limit in limits if limit.by_address and limit.names is None)
-        self.then = tuple(limit for limit in limits if not limit.by_address and limit.names is None)
-        self.last = tuple(limit for limit in limits if limit.names is not None)
-        self.all = (*self.first, *self.then)
+        self.before_auth = tuple(limit for limit in limits if limit.by_address and limit.names is None)
+        self.after_auth = tuple(limit for limit in limits if not limit.by_address and limit.names is None)
+        self.after_decode = tuple(limit for limit in limits if limit.names is not None)
+        self.all = (*self.before_auth, *self.after_auth)
 
 
 def requests_of(question: Any) -> Sequence[InferRequest]:
-    """Those that a question is made of."""
+    """The inference requests in a question."""
     return (question,) if type(question) is InferRequest else getattr(question, "requests", ())

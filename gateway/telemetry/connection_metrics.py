@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ListenerTraffic:
     """Open connections (None where the transport does not tell), calls that are being answered, and bytes of bodies so
     far.
     """
@@ -20,9 +20,9 @@ class Traffic:
     received: int
     sent: int
 
-    def __add__(self, other: Traffic) -> Traffic:
+    def __add__(self, other: ListenerTraffic) -> ListenerTraffic:
         known = [each for each in (self.connections, other.connections) if each is not None]
-        return Traffic(
+        return ListenerTraffic(
             sum(known) if known else None,
             self.running + other.running,
             self.received + other.received,
@@ -31,7 +31,7 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class Counts:
+class ListenerCounters:
     """The same as a transport counts it."""
 
     running: int = 0
@@ -46,9 +46,9 @@ class Listeners:
     """All of them; those of one name are one."""
 
     def __init__(self) -> None:
-        self._readers: list[tuple[tuple[str, str], Callable[[], Traffic]]] = []
+        self._readers: list[tuple[tuple[str, str], Callable[[], ListenerTraffic]]] = []
 
-    def add(self, name: str, transport: str, read: Callable[[], Traffic]) -> None:
+    def add(self, name: str, transport: str, read: Callable[[], ListenerTraffic]) -> None:
         """Another one, whose numbers `read` gives, in any thread."""
         self._readers.append(((name, transport), read))
 
@@ -57,9 +57,9 @@ class Listeners:
         running = GaugeMetricFamily("tensorgate_calls_in_flight", "Calls that are being answered.", labels=_LABELS)
         received = CounterMetricFamily("tensorgate_received_bytes", "Bytes of bodies that came in.", labels=_LABELS)
         sent = CounterMetricFamily("tensorgate_sent_bytes", "Bytes of bodies that went out.", labels=_LABELS)
-        together: dict[tuple[str, str], Traffic] = {}
+        together: dict[tuple[str, str], ListenerTraffic] = {}
         for labels, read in list(self._readers):
-            together[labels] = read() + together.get(labels, Traffic(None, 0, 0, 0))
+            together[labels] = read() + together.get(labels, ListenerTraffic(None, 0, 0, 0))
         for labels, traffic in together.items():
             if traffic.connections is not None:
                 connections.add_metric(labels, traffic.connections)

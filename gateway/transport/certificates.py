@@ -1,6 +1,6 @@
-"""The certificates of a port, which are read again when their files change, without an end to any connection.
+"""The certificates of a port, which are read again when their files change. No connection ends by that.
 
-A port has one context whose every handshake is handed to the newest one. What cannot be used is an error when the
+A port has one context that hands each handshake to the newest one. Files that cannot be used are an error when the
 configuration is read; later the certificates from before stay.
 """
 
@@ -10,7 +10,7 @@ import logging
 import ssl
 from typing import Final
 
-from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.listeners import TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Certificates:
         self._newest = files.context(protocol)
 
     def newest(self) -> ssl.SSLContext:
-        """Of the files as they are."""
+        """The context of the files as they are."""
         try:
             stamp = self._files.stamp()
             if stamp != self._stamp:
@@ -43,7 +43,7 @@ class Certificates:
         return self._newest
 
     def context(self) -> ssl.SSLContext:
-        """One for the whole life of a port: each handshake takes the newest certificates."""
+        """A context for the whole life of a port; each handshake takes the newest certificates."""
         context = self._files.context(self._protocol)
 
         def exchange(connection: ssl.SSLObject, name: str | None, given: ssl.SSLContext) -> None:

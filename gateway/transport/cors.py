@@ -1,7 +1,7 @@
 """Calls from pages of other sites, as browsers ask for them: only from those origins that a port allows.
 
 What changes the server's state is refused to all other sites, for a browser sends simple requests without asking, and
-does not need to show the answer. Everything else but browsers sends none of the headers that tell it.
+does not need to show the answer. Only browsers send the headers that tell it.
 
 Source: the Fetch standard, section 3.2 (CORS protocol); Fetch Metadata Request Headers, section 2.3 (Sec-Fetch-Site).
 """
@@ -15,17 +15,17 @@ from typing import Final
 
 from tensorgate.gateway.config import Cors
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
-from tensorgate.gateway.transport.http_exchange import Exchange
+from tensorgate.gateway.transport.http_exchange import HttpExchange
 
 _ALLOW: Final = "Access-Control-Allow-Origin"
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
-"""One of ours, and what a person has typed."""
+"""Of a page of ours, and of what a person has typed."""
 _SITE: Final = re.compile(r"[a-z][a-z0-9+.-]{0,20}://([A-Za-z0-9.:\[\]_-]{1,255})", re.ASCII)
 _EXPOSED: Final = "Inference-Header-Content-Length, Retry-After, WWW-Authenticate"
 
 
 class CrossOrigin:
-    """What a port says to browsers."""
+    """A port's answers to browsers."""
 
     def __init__(self, config: Cors) -> None:
         self._origins = frozenset(config.origins)
@@ -35,14 +35,14 @@ class CrossOrigin:
             "Access-Control-Max-Age": str(config.max_age_seconds),
         }
 
-    def preflight(self, exchange: Exchange) -> Reply | None:
+    def preflight(self, exchange: HttpExchange) -> Reply | None:
         """The answer to a browser that asks whether it may ask; None to any other request."""
         if exchange.method != "OPTIONS" or "access-control-request-method" not in exchange.headers:
             return None
         allowed = self._allowed(exchange.headers)
         return Reply(b"", 204 if allowed else 403, {"Vary": "Origin", **(self._preflight | allowed if allowed else {})})
 
-    def wrapped(self, exchange: Exchange) -> Exchange:
+    def wrapped(self, exchange: HttpExchange) -> HttpExchange:
         """The request, whose replies a page of an allowed origin may read."""
         allowed = self._allowed(exchange.headers)
         return (
@@ -61,28 +61,28 @@ class CrossOrigin:
 
 
 def foreign_origin(headers: Mapping[str, str], named: Container[str]) -> str | None:
-    """The other site whose page has a browser send this request; None for one of this server's own pages, of an origin
-    that is `named`, or of no browser.
+    """The other site whose page has a browser send this request; None if it is a page of this server or of an origin
+    that is `named`, or no browser's request.
 
-    Sec-Fetch-Site says it where browsers trust the address (https, localhost); else the Origin of a POST or the Referer
-    does, whose host must be the one that is asked.
+    Browsers send Sec-Fetch-Site where they trust the address (https, localhost). Else the Origin of a POST counts, or
+    the Referer, whose host must be the one that is asked.
     """
     site, origin, page = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("referer")
     if site in _OWN_SITES or (site is None and origin is None and page is None):
         return None
     if origin in named:
         return None
-    said = _SITE.match(page or "") if origin is None else _SITE.match(origin)
-    if said is None:  # "null", or nothing
+    match = _SITE.match(page or "") if origin is None else _SITE.match(origin)
+    if match is None:  # "null", or nothing
         return "another site"
-    is_own = site is None and said[1].lower() == headers.get("host", "").lower()
-    return None if is_own else said[0]
+    is_own = site is None and match[1].lower() == headers.get("host", "").lower()
+    return None if is_own else match[0]
 
 
 class _Readable:
     """An exchange that adds headers to its replies, unless the dialect has its own."""
 
-    def __init__(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
+    def __init__(self, exchange: HttpExchange, headers: Mapping[str, str]) -> None:
         self._exchange = exchange
         self._headers = headers
         self.method = exchange.method

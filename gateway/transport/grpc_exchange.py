@@ -1,6 +1,4 @@
-"""What a way of speaking gRPC offers to the one flow that answers calls. There is the lane; tests have grpc.aio's, to
-compare.
-"""
+"""What a gRPC server offers to the one flow that answers calls. Tests have grpc.aio's besides."""
 
 from __future__ import annotations
 
@@ -15,22 +13,24 @@ class Rpc(Protocol):
     """One call, and how to answer it: by `send` once, or by any number of `write`. When the flow is over, so is the
     call, with OK.
 
-    `headers` is its metadata but for what is binary, with lower-case keys; `deadline` is in seconds of
-    `time.monotonic()`; `request_id` goes into the answer's trailing metadata, unless it is "". Sending waits for a
-    reader that is slow, and raises ConnectionError once there is none.
+    Sending waits for a reader that is slow, and raises ConnectionError once there is none.
     """
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """The metadata that is not binary, with lower-case keys."""
+        ...
 
     @property
-    def deadline(self) -> float | None: ...
+    def deadline(self) -> float | None:
+        """In seconds of `time.monotonic()`."""
+        ...
 
     @property
     def peer(self) -> Peer: ...
 
-    def name(self, request_id: str) -> None:
-        """Give it a request id, before anything is sent."""
+    def set_request_id(self, request_id: str) -> None:
+        """Put a request id into the trailing metadata. Called before anything is sent."""
         ...
 
     async def read(self) -> bytes | None:
@@ -52,27 +52,28 @@ class Rpc(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How a method is answered. `run` has the only message, or none where it is to read many (`bidi`). `admits` says of
-    a call's metadata whether `run` may let it in: otherwise nothing large of it need be kept.
-    """
+    """How a method is answered."""
 
     stream: Literal["unary", "server", "bidi"]
     run: Callable[[Rpc, bytes], Coroutine[Any, Any, None]]
+    """The flow. It gets the only message, or an empty one where it is to read many."""
     admits: Callable[[Mapping[str, str]], bool] | None = None
+    """Tells from a call's metadata whether `run` may let it in. Otherwise nothing large of the call is kept."""
 
 
 Handlers = Mapping[str, Handler]
-"""By the methods' full names."""
+"""Handlers by the methods' full names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Of one port: bytes of a message, of a call's metadata, calls at a time on a connection, connections."""
+class GrpcLimits:
+    """The limits of one port."""
 
-    message: int
-    metadata: int = 16 << 10
-    streams: int | None = None
-    connections: int | None = None
+    max_message_bytes: int
+    max_metadata_bytes: int = 16 << 10
+    max_streams: int | None = None
+    """Calls at a time on one connection."""
+    max_connections: int | None = None
 
 
 class GrpcPort(Protocol):

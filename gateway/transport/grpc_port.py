@@ -2,7 +2,7 @@
 
 Messages pass as raw bytes: no generated servicer, so that a dialect reads large tensors as views of what arrived. The
 table of methods is the dialects' own; this module knows none of them. Beside them every port has the house's health
-and reflection. How gRPC is spoken is for the lane to know: see grpc_exchange.
+and reflection. How gRPC is spoken is the server's to know: see grpc_exchange.
 """
 
 from __future__ import annotations
@@ -10,65 +10,64 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tensorgate.gateway.config.tls import TlsFiles
+from tensorgate.gateway.config.listeners import TlsFiles
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.telemetry.connection_metrics import Counts, Traffic
+from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters, ListenerTraffic
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
 from tensorgate.gateway.telemetry.request_id import new as new_id
 from tensorgate.gateway.transport.builtin_services import Health, Reflection
-from tensorgate.gateway.transport.grpc_exchange import Bounds, GrpcPort, Handler, Handlers, Rpc
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, GrpcPort, Handler, Handlers, Rpc
 from tensorgate.gateway.transport.grpc_server import GrpcServer
-from tensorgate.gateway.transport.grpc_streams import Chat, Reader
+from tensorgate.gateway.transport.grpc_streams import BidiCall, MessageReader
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 
 
 class GrpcListener:
-    """One address that speaks some dialects over gRPC.
-
-    `descriptors` is the protobuf pool that reflection reads, with what the dialects speak; `names` are what routes call
-    it, `auth` is what it wants of callers, "" what all ports do. With `request_ids` every call's trailing metadata has
-    an id, and not only those of callers who sent one. `speak` makes what speaks gRPC.
-    """
+    """One address that speaks some dialects over gRPC."""
 
     def __init__(
         self,
         service: Service,
         dialects: Sequence[Dialect],
-        bounds: Bounds,
-        descriptors: Any = None,
+        limits: GrpcLimits,
+        descriptors: Any,
         names: tuple[str, ...] = (),
         *,
         tls: TlsFiles | None = None,
         auth: str = "",
         request_ids: bool = False,
         timeouts: ClientTimeouts | None = None,
-        speak: Callable[..., GrpcPort] = GrpcServer,
+        make_port: Callable[..., GrpcPort] = GrpcServer,
     ) -> None:
+        """`descriptors` is the protobuf pool with what the dialects, health and reflection speak; `names` are what
+        routes call the listener, `auth` is what it wants of callers, "" what all ports do. With `request_ids` every
+        call's trailing metadata has an id, and not only those of callers who sent one.
+        """
         self._tls = tls
         self._auth = auth
         self._service = service
         self._names = names
         self._request_ids = request_ids
         self._timeouts = timeouts
-        self._counts = Counts()
-        self._bounds = bounds
+        self._counters = ListenerCounters()
+        self._limits = limits
         self._methods = {
             name: self._handler(dialect.name, name, endpoint)
             for dialect in dialects
             for name, endpoint in dialect.grpc.items()
         }
         self._descriptors = descriptors
-        self._reader = Reader()
-        self._speak = speak
+        self._reader = MessageReader()
+        self._make_port = make_port
         self._port: GrpcPort | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError if the address is taken."""
-        self._port = self._speak(self._handlers(), self._counts, self._bounds, self._tls, self._timeouts)
+        self._port = self._make_port(self._handlers(), self._counters, self._limits, self._tls, self._timeouts)
         return await self._port.start(host, port)
 
     async def stop(self, grace: float) -> None:
@@ -80,27 +79,27 @@ class GrpcListener:
     def _handlers(self) -> Handlers:
         services = {name.split("/")[1] for name in self._methods}
         return {
-            **Health(self._service, self._reader, self._auth).handlers(),
+            **Health(self._service, self._descriptors, self._reader, self._auth).handlers(),
             **Reflection(services, self._descriptors, self._reader, self._service, self._auth).handlers(),
             **self._methods,
         }
 
-    def traffic(self) -> Traffic:
-        """What passes here, for metrics: may be called in any thread."""
+    def traffic(self) -> ListenerTraffic:
+        """What passes here, for metrics. May be called in any thread."""
         connections = 0 if self._port is None else self._port.connections
-        return Traffic(connections, self._counts.running, self._counts.received, self._counts.sent)
+        return ListenerTraffic(connections, self._counters.running, self._counters.received, self._counters.sent)
 
     # -------------------------------------------------------------------------------------------------------- one call
 
     def _handler(self, dialect: str, name: str, endpoint: Endpoint) -> Handler:
-        counts, service = self._counts, self._service
+        counters, service = self._counters, self._service
 
         async def unary(rpc: Rpc, body: bytes) -> None:
-            counts.running += 1
+            counters.running += 1
             try:
-                await service.handle(dialect, endpoint, self._call(name, rpc, self._id(rpc), body), rpc.send)
+                await service.handle(dialect, endpoint, self._call(name, rpc, self._request_id(rpc), body), rpc.send)
             finally:
-                counts.running -= 1
+                counters.running -= 1
 
         async def server_stream(rpc: Rpc, body: bytes) -> None:
             async def send(reply: Reply) -> None:
@@ -108,23 +107,23 @@ class GrpcListener:
                     await rpc.fail(reply)
                 await rpc.write(reply)
 
-            counts.running += 1
+            counters.running += 1
             try:
-                await service.handle(dialect, endpoint, self._call(name, rpc, self._id(rpc), body), send)
+                await service.handle(dialect, endpoint, self._call(name, rpc, self._request_id(rpc), body), send)
             finally:
-                counts.running -= 1
+                counters.running -= 1
 
         async def bidi(rpc: Rpc, body: bytes) -> None:
-            request_id = self._id(rpc)
+            request_id = self._request_id(rpc)
 
             def call_of(body: bytes) -> Call:
                 return self._call(name, rpc, request_id, body)
 
-            counts.running += 1
+            counters.running += 1
             try:
-                await Chat(service, dialect, endpoint, rpc).run(self._reader, call_of)
+                await BidiCall(service, dialect, endpoint, rpc).run(self._reader, call_of)
             finally:
-                counts.running -= 1
+                counters.running -= 1
 
         def admits(headers: Mapping[str, str]) -> bool:
             gate = service.gate
@@ -137,8 +136,8 @@ class GrpcListener:
         )
 
     def _call(self, method: str, rpc: Rpc, request_id: str, body: bytes) -> Call:
-        """Of a message of an RPC: name, metadata and deadline are those of all its messages."""
-        self._counts.received += len(body)
+        """The call of one message of an RPC, all of which have the RPC's name, metadata and deadline."""
+        self._counters.received += len(body)
         return Call(
             body,
             "POST",
@@ -147,18 +146,18 @@ class GrpcListener:
             "grpc",
             NOTHING,
             rpc.deadline,
-            self._bounds.message,
+            self._limits.max_message_bytes,
             listener=self._names,
             peer=rpc.peer,
             auth=self._auth,
             request_id=request_id,
         )
 
-    def _id(self, rpc: Rpc) -> str:
-        """What the RPC is called in the answer's metadata; "" where it is not."""
+    def _request_id(self, rpc: Rpc) -> str:
+        """The request id for the answer's metadata, "" for none."""
         given = rpc.headers.get(REQUEST_ID)
         if given is None and not self._request_ids:
             return ""
         request_id = given if given is not None and is_valid(given) else new_id()
-        rpc.name(request_id)
+        rpc.set_request_id(request_id)
         return request_id

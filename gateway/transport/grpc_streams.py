@@ -27,16 +27,16 @@ STOPPING: Final = Reply(b"", grpc_code=Code.UNAVAILABLE, message="the server is 
 
 
 def short_detail(message: str) -> bytes:
-    """As much of a status' text as travels; its last character may be cut."""
+    """The beginning of a status' text, as much as travels; its last character may be cut."""
     return message.encode(errors="replace")[:MAX_DETAIL_BYTES]
 
 
 class Stopping(Exception):
-    """The server stops, and waits for no client's next word."""
+    """The server stops, and reads no more messages."""
 
 
-class Reader:
-    """Waits for clients' next messages, on all streams of a server; when that stops, nobody waits any more."""
+class MessageReader:
+    """Reads the next messages of all streams of a server, until that stops."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[Any]] = set()
@@ -63,7 +63,7 @@ class Reader:
             self._waiting.discard(read)
 
     async def messages(self, rpc: Rpc) -> AsyncIterator[bytes]:
-        """All that come until the client or the server ends."""
+        """All messages until the client ends the stream, or the server stops."""
         try:
             while (body := await self.next(rpc)) is not None:
                 yield body
@@ -79,7 +79,7 @@ class _Ended(Exception):
         self.reply = reply
 
 
-class Chat:
+class BidiCall:
     """One bidirectional call."""
 
     def __init__(self, service: Service, dialect: str, endpoint: Endpoint, rpc: Rpc) -> None:
@@ -92,8 +92,8 @@ class Chat:
         self._last_ended = asyncio.Event()
         self._last_ended.set()
 
-    async def run(self, reader: Reader, call_of: Callable[[bytes], Call]) -> None:
-        """Until the client has said its last word and everything is answered. Whoever cancels it cancels all of it."""
+    async def run(self, reader: MessageReader, call_of: Callable[[bytes], Call]) -> None:
+        """Answer until the client has ended the stream and all is answered. A cancellation ends all of it."""
         ended: Reply | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -108,7 +108,7 @@ class Chat:
         if ended is not None:
             await self._rpc.fail(ended)
 
-    async def _listen(self, reader: Reader, call_of: Callable[[bytes], Call], tasks: asyncio.TaskGroup) -> None:
+    async def _listen(self, reader: MessageReader, call_of: Callable[[bytes], Call], tasks: asyncio.TaskGroup) -> None:
         while True:
             await self._room.acquire()
             body = await reader.next(self._rpc)
@@ -139,23 +139,24 @@ class Chat:
             self._room.release()
 
     def _take(self, turn: _Turn, *, ordered: bool) -> None:
-        """Give a question its place among the others."""
+        """Give a question its place in the order of answers."""
         if ordered:
             turn.previous, self._last_ended = self._last_ended, turn.ended
         turn.taken.set()
 
 
 class _Turn:
-    """A question's place in its stream: `taken` once it is submitted, or will not be; `ended` with its last answer;
-    `previous` is the `ended` of the one whose answers go first.
-    """
+    """A question's place in its stream."""
 
     __slots__ = ("ended", "previous", "taken")
 
     def __init__(self) -> None:
         self.taken = asyncio.Event()
+        """The question is submitted, or will not be."""
         self.ended = asyncio.Event()
+        """Its last answer has been sent."""
         self.previous = asyncio.Event()
+        """The `ended` of the question whose answers go first."""
         self.previous.set()
 
 

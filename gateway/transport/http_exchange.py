@@ -1,4 +1,4 @@
-"""What a way of speaking HTTP offers to the one flow that answers requests. There are two: aiohttp, and the lane."""
+"""What a reader of HTTP offers to the one flow that answers requests. There are two: the fast path, and aiohttp."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any, Protocol, TypeAlias
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 
 
-class Exchange(Protocol):
+class HttpExchange(Protocol):
     """One request, and how to answer it: `send` once, or `start`, any number of `chunk` and `end`.
 
-    `target` is still percent-encoded, `headers` are read case-insensitively with lower-case keys, `begun` is when the
-    head was read, in seconds of `time.monotonic()`; `request_id` goes into the reply's headers, unless it is "".
     Sending waits for a reader that is slow, and raises ConnectionError once there is none.
     """
 
@@ -20,38 +18,45 @@ class Exchange(Protocol):
     def method(self) -> str: ...
 
     @property
-    def target(self) -> str: ...
+    def target(self) -> str:
+        """The request target, still percent-encoded."""
+        ...
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """Read case-insensitively with lower-case keys."""
+        ...
 
     @property
-    def begun(self) -> float: ...
+    def begun(self) -> float:
+        """When the head was read, in seconds of `time.monotonic()`."""
+        ...
 
     request_id: str
+    """Goes into the reply's headers, unless it is ""."""
 
     @property
     def peer(self) -> Peer: ...
 
     async def read(self, limit: int) -> Buffer:
-        """The whole body. Raises BodyTooLarge beyond `limit` bytes, as soon as that is known."""
+        """Read the whole body. Raises BodyTooLarge beyond `limit` bytes, as soon as that is known."""
         ...
 
     async def send(self, reply: Reply) -> None:
-        """The only reply."""
+        """Send the only reply."""
         ...
 
     async def start(self, reply: Reply) -> None:
-        """The first of several."""
+        """Send the first of several replies."""
         ...
 
     async def chunk(self, reply: Reply) -> None:
-        """One more: of its parts, only the body can still be sent."""
+        """Send the body of one more."""
         ...
 
     async def end(self) -> None:
-        """No more."""
+        """End the reply."""
         ...
 
 
-Answer: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
+Answer: TypeAlias = Callable[[HttpExchange], Coroutine[Any, Any, None]]

@@ -1,11 +1,11 @@
-"""The fast lane: ordinary HTTP requests without a framework, in front of one.
+"""Ordinary HTTP requests without a framework, in front of one.
 
-    socket ──▶ Connection ── an ordinary request ──▶ the flow ──▶ back to the socket
+    socket ──▶ FastPathConnection ── an ordinary request ──▶ the flow ──▶ back to the socket
                    └──────── anything else: the whole connection, from this request on ──▶ aiohttp
 
-A connection decides on each request before it takes a byte of it. If the head is ordinary (see `http_head`), the lane
-reads the body straight into the memory that the dialect gets, lets the flow answer and writes that in one go. If it is
-not, the transport is given a protocol of aiohttp's, with every byte that was not taken yet, and the lane is out of it.
+A connection decides on each request before it takes a byte of it. If the head is ordinary (see `http1_head`), the body
+is read straight into the memory that the dialect gets, and the flow's answer is written in one go. If it is not, the
+transport is given a protocol of aiohttp's, with every byte that was not taken yet, and the connection is that one's.
 
 One request at a time is answered per connection, in order; what comes meanwhile waits, up to a bound. The flow's first
 step is taken at once: most small requests end with it, and only those that have to wait cost a task.
@@ -14,7 +14,6 @@ step is taken at once: most small requests end with it, and only those that have
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -25,157 +24,131 @@ from typing import Final, cast
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import BodyTooLarge
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID
+from tensorgate.gateway.transport.clients import Clients
 from tensorgate.gateway.transport.http_exchange import Answer
 from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
-from tensorgate.gateway.wire.eager_start import begin
+from tensorgate.gateway.wire.eager_start import start_eagerly
 from tensorgate.gateway.wire.http1_body import Body
-from tensorgate.gateway.wire.http1_head import Head, may_become_head, read_head, reply_head
+from tensorgate.gateway.wire.http1_head import RequestHead, may_become_head, read_head, reply_head
 
 log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 64 << 10
-"""One read that is not the rest of a body; as much may wait while a request is being answered."""
+"""The size of a read that is not the rest of a body. As much may wait while a request is being answered."""
 JOIN_BELOW_BYTES: Final = 32 << 10
 """Copying this much costs less than handing the kernel several buffers."""
-HEAD_AT_THE_END_S: Final = 1.0
-"""So long a head may take that has begun before the lane stops."""
+_STOPPING_HEAD_S: Final = 1.0
+"""How long the rest of a head may take once the port stops."""
 WITHOUT_BODY: Final = frozenset((204, 304))
 _ID_FIELD: Final = f"{REQUEST_ID}: ".encode()
 
 
 class FastPath:
-    """All connections of one listener. `answer` is the flow, `make_other` makes a protocol for what is not ordinary,
-    `limit_of` says of a request's headers how many bytes its body may have. `received` and `sent` count bytes of
-    bodies.
-    """
+    """What all connections of a listener share. `received` and `sent` count bytes of bodies."""
 
     def __init__(
         self,
         answer: Answer,
         make_other: Callable[[], asyncio.Protocol],
         limit_of: Callable[[Mapping[str, str]], int],
-        timeouts: ClientTimeouts | None = None,
+        clients: Clients[FastPathConnection],
+        timeouts: ClientTimeouts,
     ) -> None:
+        """`answer` is the flow, `make_other` makes a protocol for what is not ordinary, `limit_of` says of a request's
+        headers how many bytes its body may have.
+        """
         self.answer = answer
         self.make_other = make_other
         self.limit_of = limit_of
-        self.timeouts = timeouts or ClientTimeouts()
+        self.clients = clients
+        self.timeouts = timeouts
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))  # read and emptied within one step of the loop, so one for all
-        self.connections: set[Connection] = set()
         self.received = self.sent = 0
         self.draining = False
-        self.stopping = False
+        """Every answer ends its connection."""
         self.date = b""
-        self._all_gone = asyncio.Event()
-        self._sweep()
+        """The Date header of this second."""
+        clients.on_sweep = self._set_date
+        clients.sweep()
 
     @property
     def running(self) -> int:
         """Requests that are being answered."""
-        return sum(connection.is_answering for connection in list(self.connections))
+        return sum(connection.is_answering for connection in list(self.clients.open))
 
-    def connect(self) -> Connection:
+    def connect(self) -> FastPathConnection:
         """A protocol for a new connection."""
-        return Connection(self)
+        return FastPathConnection(self)
 
-    async def stop(self, grace: float) -> None:
-        """Close what is idle, let what is being answered finish for the seconds of grace, then end the rest."""
-        await asyncio.sleep(0)  # what has arrived is read
-        self.draining = self.stopping = True
-        for connection in list(self.connections):
-            connection.close_if_idle()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await self._gone()
-        tasks = [task for connection in list(self.connections) if (task := connection.abort())]
-        await self._gone()
-        if tasks:
-            await asyncio.wait(tasks, timeout=1)
-        self._timer.cancel()
-
-    async def _gone(self) -> None:
-        if self.connections:
-            self._all_gone.clear()
-            await self._all_gone.wait()
-
-    def forget(self, connection: Connection) -> None:
-        """The connection is closed, or no longer the lane's."""
-        self.connections.discard(connection)
-        if not self.connections:
-            self._all_gone.set()
-
-    def _sweep(self) -> None:
-        """Give up on who was waited for too long. One timer for all: moving one per request would cost more."""
+    def _set_date(self) -> None:
         self.date = b"Date: " + formatdate(time.time(), usegmt=True).encode() + b"\r\n"
-        now = self.loop.time()
-        for late in [connection for connection in self.connections if connection.gives_up_at < now]:
-            late.give_up()
-        self._timer = self.loop.call_later(self.timeouts.sweep, self._sweep)
 
 
-class Connection(asyncio.BufferedProtocol):
-    """One client. What it has sent is `_ahead` until it is taken; `_coming` is the request whose `_body` is being
-    filled, `_exchange` the one that is being answered.
-
-    `_refused` is how much of a refused body is still to come, `_unsent` what was left of an answer when its reader was
-    last looked after, `gives_up_at` the time of the loop at which the lane gives up. `_has_part`: what is ahead is
-    known to be a part of a head; `_has_next`: it is about to be looked at.
-    """
+class FastPathConnection(asyncio.BufferedProtocol):
+    """One client."""
 
     __slots__ = (
         "_ahead",
         "_body",
         "_coming",
-        "_drained",
         "_exchange",
+        "_flushed",
         "_has_next",
         "_has_part",
         "_is_paused",
         "_is_reading",
-        "_refused",
+        "_refused_bytes",
         "_room",
         "_task",
-        "_unsent",
+        "_unsent_bytes",
         "gives_up_at",
-        "lane",
+        "path",
         "peer",
         "transport",
     )
 
     transport: asyncio.Transport
-    _coming: FastPathExchange | None
+    peer: Peer
 
-    def __init__(self, lane: FastPath) -> None:
-        self.lane = lane
-        self._room = lane.buffer
+    def __init__(self, path: FastPath) -> None:
+        self.path = path
+        self._room = path.buffer
         self._ahead = b""
+        """What has been read of the next requests."""
+        self._coming: FastPathExchange | None = None
         self._body: Body | None = None
-        self._coming = None
+        """The request whose body is being read, and that body."""
         self._exchange: FastPathExchange | None = None
+        """The request that is being answered."""
         self._task: asyncio.Task[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
-        self._refused = 0
-        self._unsent = 0
+        self._flushed: asyncio.Future[None] | None = None
+        self._refused_bytes = 0
+        """How much is still to come of a body that is refused."""
+        self._unsent_bytes = 0
+        """What was left of an answer when its reader was last checked."""
         self._has_part = False
+        """What is ahead is known to be a part of a head."""
         self._has_next = False
+        """What is ahead is about to be looked at."""
         self._is_paused = False
         self._is_reading = True
         self.gives_up_at = math.inf
+        """The loop's time after which the client is given up."""
 
     # -------------------------------------------------------------------------------------------------- opened, closed
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.peer = SocketPeer(transport)
-        self.lane.connections.add(self)
-        self._wait_for(self.lane.timeouts.idle)
-        if self.lane.stopping:
+        self.path.clients.open.add(self)
+        self._wait_for(self.path.timeouts.idle)
+        if self.path.clients.stopping:
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lane.forget(self)
+        self.path.clients.remove(self)
         self.gives_up_at = math.inf
         self._forget_body()
         self._ahead = b""
@@ -184,40 +157,42 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request is being answered."""
+        """A request is being answered."""
         return self._exchange is not None
 
-    def close_if_idle(self) -> None:
-        """Whoever is in the middle of a head is answered once it is whole, if that is soon."""
+    def drain(self) -> None:
+        """See ClientConnection. A request whose head has begun is answered, too, if the rest comes soon."""
         if self._exchange is None and self._body is None:
             if self._ahead:
-                self._wait_for(min(self.lane.timeouts.head, HEAD_AT_THE_END_S))
+                self._wait_for(min(self.path.timeouts.head, _STOPPING_HEAD_S))
             else:
                 self.close()
 
     def close(self) -> None:
-        """After what has been written."""
-        self._wait_for(self.lane.timeouts.linger)
+        """Close behind what has been written."""
+        self._wait_for(self.path.timeouts.linger)
         self.transport.close()
 
-    def abort(self) -> asyncio.Task[None] | None:
-        """At once, whatever is left to be written. Returns the task that ends with it, if there is one."""
+    def abort(self) -> list[asyncio.Task[None]]:
+        """See ClientConnection."""
         self.transport.abort()
-        return self._task
+        return [] if self._task is None else [self._task]
 
-    def give_up(self) -> None:
-        """The time has come, unless the client has taken some more of its answer meanwhile."""
+    def check_timeouts(self, now: float) -> None:
+        """See ClientConnection. A client that has taken more of its answer has another while for the rest."""
+        if self.gives_up_at >= now:
+            return
         unsent = self.transport.get_write_buffer_size()
-        if self._is_paused and unsent < self._unsent:
-            self._unsent = unsent
-            self._wait_for(self.lane.timeouts.answer)
+        if self._is_paused and unsent < self._unsent_bytes:
+            self._unsent_bytes = unsent
+            self._wait_for(self.path.timeouts.answer)
         elif self._is_paused or self.transport.is_closing():
             self.abort()
         else:
             self.close()
 
     def _wait_for(self, seconds: float) -> None:
-        self.gives_up_at = self.lane.loop.time() + seconds
+        self.gives_up_at = self.path.loop.time() + seconds
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -228,8 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._body is not None:
             self._fill(self._body, nbytes)
             return
-        data = bytes(self.lane.buffer[:nbytes])
-        if self._refused:
+        data = bytes(self.path.buffer[:nbytes])
+        if self._refused_bytes:
             self._skip(data)
             return
         self._ahead = self._ahead + data if self._ahead else data
@@ -238,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_as_needed()
 
     def _read_as_needed(self) -> None:
-        """Stop reading when enough is ahead, and go on when it is taken."""
+        """Stop reading while enough is ahead."""
         has_room = len(self._ahead) <= READ_BYTES
         if has_room is not self._is_reading:
             self._is_reading = has_room
@@ -251,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
             self._read_as_needed()
 
     def _next(self) -> None:
-        """The next request, as far as it is here."""
+        """Take the next request, as far as it is here."""
         data = self._ahead
         end = data.find(b"\r\n\r\n") + 4
         if end < 4:
@@ -261,9 +236,9 @@ class Connection(asyncio.BufferedProtocol):
         head = read_head(data[:end])
         if head is None:
             self._hand_over()
-        elif head.length and head.length > self.lane.limit_of(head.headers):
+        elif head.length and head.length > self.path.limit_of(head.headers):
             self._ahead = b""
-            self._refused = head.length
+            self._refused_bytes = head.length
             self._answer(FastPathExchange(self, head, None))
             self._skip(data[end:])
         elif len(data) - end >= head.length:
@@ -275,20 +250,20 @@ class Connection(asyncio.BufferedProtocol):
             self._coming = FastPathExchange(self, head, None)
             self._body = Body(head.length, data[end:])
             self._room = self._body.room
-            self._wait_for(self.lane.timeouts.body)
+            self._wait_for(self.path.timeouts.body)
 
     def _await_head(self, data: bytes) -> None:
         if not may_become_head(data):
             self._hand_over()
         elif not self._has_part:
             self._has_part = True
-            self._wait_for(self.lane.timeouts.head)
+            self._wait_for(self.path.timeouts.head)
 
     def _fill(self, body: Body, count: int) -> None:
-        body.added(count)
+        body.commit(count)
         if body.room:
             self._room = body.room
-            self._wait_for(self.lane.timeouts.body)
+            self._wait_for(self.path.timeouts.body)
             return
         coming = cast("FastPathExchange", self._coming)
         self._forget_body()
@@ -296,28 +271,28 @@ class Connection(asyncio.BufferedProtocol):
         self._answer(coming)
 
     def _forget_body(self) -> None:
-        """Neither an idle connection nor a closed one keeps the memory of what was received."""
+        """Let go of the memory of what was received, in an idle connection as in a closed one."""
         self._body = None
         self._coming = None
-        self._room = self.lane.buffer
+        self._room = self.path.buffer
 
     def _hand_over(self) -> None:
-        """From here on the connection is aiohttp's, with all that was not taken."""
-        if self.lane.stopping:
+        """Give the connection to aiohttp, with all that was not taken."""
+        if self.path.clients.stopping:
             self.close()
             return
         data, self._ahead = self._ahead, b""
         self._read_as_needed()
-        self.lane.forget(self)
-        other = self.lane.make_other()
+        self.path.clients.remove(self)
+        other = self.path.make_other()
         other.connection_made(self.transport)
         self.transport.set_protocol(other)
         other.data_received(data)
 
     def _skip(self, data: bytes) -> None:
-        """Throw away what comes of a refused body: a client that is still sending does not read its answer yet."""
-        self._refused -= min(self._refused, len(data))
-        if not self._refused and self._exchange is None:
+        """Throw away a refused body, since a client that is still sending does not read its answer yet."""
+        self._refused_bytes -= min(self._refused_bytes, len(data))
+        if not self._refused_bytes and self._exchange is None:
             self.close()
 
     # ------------------------------------------------------------------------------------------------------- answering
@@ -325,9 +300,9 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, exchange: FastPathExchange) -> None:
         self._exchange = exchange
         self.gives_up_at = math.inf
-        flow = self.lane.answer(exchange)
+        flow = self.path.answer(exchange)
         try:
-            task = begin(self.lane.loop, flow)
+            task = start_eagerly(self.path.loop, flow)
         except Exception as error:
             self._failed(exchange, error)
             return
@@ -349,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(exchange, error)
 
     def _failed(self, exchange: FastPathExchange, error: BaseException) -> None:
-        """The flow itself has failed: a bug, or the client has left."""
+        """The flow has failed: a bug, or the client has left."""
         if self.transport.is_closing():
             return
         log.error("a request failed unexpectedly", exc_info=error)
@@ -362,20 +337,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answered(self, exchange: FastPathExchange) -> None:
         self._exchange = None
-        if self._refused:
-            self._wait_for(self.lane.timeouts.linger)
+        if self._refused_bytes:
+            self._wait_for(self.path.timeouts.linger)
         elif exchange.closes:
             self.close()
         else:
-            self._wait_for(self.lane.timeouts.idle)
+            self._wait_for(self.path.timeouts.idle)
             if self._ahead:
                 self._has_next = True
-                self.lane.loop.call_soon(self._go_on)
+                self.path.loop.call_soon(self._go_on)
 
     # --------------------------------------------------------------------------------------------------------- writing
 
     def write(self, *buffers: Buffer) -> None:
-        """Raises ConnectionError once the client has left."""
+        """Write some buffers. Raises ConnectionError once the client has left."""
         if self.transport.is_closing():
             raise ConnectionResetError("the client has left")
         if sum(map(len, buffers)) < JOIN_BELOW_BYTES:
@@ -383,32 +358,30 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.transport.writelines(buffers)
 
-    async def drain(self) -> None:
-        """Until most of what was written has left."""
+    async def flush(self) -> None:
+        """Wait until most of what was written has left."""
         if self._is_paused:
-            self._drained = self.lane.loop.create_future()
-            await self._drained
+            self._flushed = self.path.loop.create_future()
+            await self._flushed
 
     def pause_writing(self) -> None:
         self._is_paused = True
-        self._unsent = self.transport.get_write_buffer_size()
-        self._wait_for(self.lane.timeouts.answer)
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._wait_for(self.path.timeouts.answer)
 
     def resume_writing(self) -> None:
         self._is_paused = False
         self.gives_up_at = math.inf
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        if self._flushed is not None and not self._flushed.done():
+            self._flushed.set_result(None)
 
 
 class FastPathExchange:
-    """A request in the lane. Its `body` is None until it is here, and when it is refused. `headers` may be shared with
-    other requests.
-    """
+    """An HttpExchange. `body` is None until it is here, and when it is refused; requests may share their `headers`."""
 
     __slots__ = ("_connection", "begun", "body", "closes", "has_begun", "headers", "method", "request_id", "target")
 
-    def __init__(self, connection: Connection, head: Head, body: bytes | None) -> None:
+    def __init__(self, connection: FastPathConnection, head: RequestHead, body: bytes | None) -> None:
         self._connection = connection
         self.method = head.method
         self.target = head.target
@@ -421,15 +394,15 @@ class FastPathExchange:
 
     @property
     def peer(self) -> Peer:
-        """The client, once for all of its requests."""
+        """The client, one object for all of its requests."""
         return self._connection.peer
 
     async def read(self, limit: int) -> bytes:
-        """The body, which is then its reader's alone: what outlives the answer must not keep it."""
+        """Hand over the body, which is then its reader's alone: what outlives the answer must not keep it."""
         if self.body is None:
             raise BodyTooLarge(limit)
         body, self.body = self.body, b""
-        self._connection.lane.received += len(body)
+        self._connection.path.received += len(body)
         return body
 
     async def send(self, reply: Reply) -> None:
@@ -440,18 +413,18 @@ class FastPathExchange:
         # Without a body, nobody knows how long GET's would be: RFC 9110, 8.6.
         has_length = has_body or (size and reply.http_status not in WITHOUT_BODY)
         framing = b"Content-Length: %d\r\n" % size if has_length else b""
-        self._connection.lane.sent += size if has_body else 0
+        self._connection.path.sent += size if has_body else 0
         self._connection.write(self.head(reply, framing), *(buffers if has_body else ()))
-        await self._connection.drain()
+        await self._connection.flush()
 
     async def start(self, reply: Reply) -> None:
         framing = b"Transfer-Encoding: chunked\r\n" if self.method != "HEAD" else b""
         self._connection.write(self.head(reply, framing), *self._chunk(reply))
-        await self._connection.drain()
+        await self._connection.flush()
 
     async def chunk(self, reply: Reply) -> None:
         self._connection.write(*self._chunk(reply))
-        await self._connection.drain()
+        await self._connection.flush()
 
     async def end(self) -> None:
         if self.method != "HEAD":
@@ -461,20 +434,20 @@ class FastPathExchange:
         body = reply.body
         buffers = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
         size = sum(map(len, buffers))
-        self._connection.lane.sent += size
+        self._connection.path.sent += size
         return (b"%x\r\n" % size, *buffers, b"\r\n") if size and self.method != "HEAD" else ()
 
     def head(self, reply: Reply, framing: bytes) -> bytes:
-        """The head of a reply, whole. It says so if the connection ends with it."""
-        lane = self._connection.lane
+        """The whole head of a reply, with Connection: close if it is the connection's last."""
+        path = self._connection.path
         known = reply_head(reply.http_status, tuple(reply.headers.items()))
         end = b"\r\n"
         if known.closes:
             self.closes = True
-        elif self.closes or lane.draining or self.body is None:
+        elif self.closes or path.draining or self.body is None:
             self.closes = True
             end = b"Connection: close\r\n\r\n"
         self.has_begun = True
         if not self.request_id:
-            return known.data + lane.date + framing + end
-        return b"".join((known.data, lane.date, framing, _ID_FIELD, self.request_id.encode(), b"\r\n", end))
+            return known.data + path.date + framing + end
+        return b"".join((known.data, path.date, framing, _ID_FIELD, self.request_id.encode(), b"\r\n", end))

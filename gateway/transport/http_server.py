@@ -1,6 +1,6 @@
 """HTTP on one side, Call and Reply on the other.
 
-One flow takes every request, whichever way it came: through the lane, or through aiohttp. An exact path of the house
+One flow takes every request, whether the fast path or aiohttp has read it. An exact path of the house
 (/metrics, probes) comes first, then the dialect that owns the path's prefix; the dialect decides what exists below it.
 This module knows no dialect, and no dialect knows this module.
 """
@@ -26,7 +26,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from tensorgate.gateway.config import Cors
-from tensorgate.gateway.config.tls import HTTP1, TlsFiles
+from tensorgate.gateway.config.listeners import HTTP1, TlsFiles
 from tensorgate.gateway.contract.call import Buffer, Call, Peer, Reply, combined
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import (
@@ -39,18 +39,20 @@ from tensorgate.gateway.contract.errors import (
 )
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.security.authorizer import STRANGERS_BYTES
+from tensorgate.gateway.security.authorizer import MAX_UNAUTHENTICATED_BYTES
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.telemetry.connection_metrics import Traffic
+from tensorgate.gateway.telemetry.connection_metrics import ListenerTraffic
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
 from tensorgate.gateway.telemetry.request_id import new as new_id
 from tensorgate.gateway.transport.certificates import Certificates
+from tensorgate.gateway.transport.clients import Clients
 from tensorgate.gateway.transport.cors import CrossOrigin, foreign_origin
-from tensorgate.gateway.transport.http_exchange import Exchange
-from tensorgate.gateway.transport.http_fast_path import FastPath
+from tensorgate.gateway.transport.http_exchange import HttpExchange
+from tensorgate.gateway.transport.http_fast_path import FastPath, FastPathConnection
 from tensorgate.gateway.transport.peers import SocketPeer
+from tensorgate.gateway.transport.sockets import listen
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
-from tensorgate.gateway.wire.http1_head import missing, reply_head
+from tensorgate.gateway.wire.http1_head import default_headers, reply_head
 
 
 def _is_our_fault(record: logging.LogRecord) -> bool:
@@ -63,16 +65,14 @@ def _is_our_fault(record: logging.LogRecord) -> bool:
 _log: Final = logging.getLogger(__name__)
 _log.addFilter(_is_our_fault)
 
-Page = Callable[[Exchange], Awaitable[Reply]]
+Page = Callable[[HttpExchange], Awaitable[Reply]]
 """A path of the house itself: no dialect, no model."""
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
-BACKLOG: Final = 1024
 _READS: Final = ("GET", "HEAD")
 SETTLE_S: Final = 0.05
-"""Between the last connection and the closing of idle ones: whoever has just connected, or is just asking once more, is
-answered."""
+"""The pause before idle connections are closed, in which clients are answered that have just connected or asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,7 @@ class HttpLimits:
 
 
 class HttpListener:
-    """One address that speaks some dialects. `pages` are exact paths of the house, and come first.
-
-    `limits` may be exchanged meanwhile. `names` are what routes call it, `auth` is what it wants of callers, "" what
-    all ports do, `guarded` says which pages need whose rights. Without `fast_lane` aiohttp reads every request, not
-    only those that the lane leaves to it. With `request_ids` every answer has an id, and not only those to callers who
-    sent one.
-    """
+    """One address that speaks some dialects. `limits` may be exchanged at any time."""
 
     def __init__(
         self,
@@ -106,7 +100,7 @@ class HttpListener:
         pages: Mapping[str, Page],
         limits: HttpLimits,
         *,
-        fast_lane: bool = True,
+        fast_path: bool = True,
         timeouts: ClientTimeouts | None = None,
         names: tuple[str, ...] = (),
         tls: TlsFiles | None = None,
@@ -115,6 +109,11 @@ class HttpListener:
         cors: Cors | None = None,
         request_ids: bool = False,
     ) -> None:
+        """`pages` are exact paths of the house, and come first; `guarded` says which of them need whose rights. `names`
+        are what routes call the listener, `auth` is what it wants of callers, "" what all ports do. Without `fast_path`
+        aiohttp reads every request. With `request_ids` every answer has an id, and not only those to callers who sent
+        one.
+        """
         self._certificates = None if tls is None else Certificates(tls, HTTP1)
         self._auth = auth
         self._guarded = guarded
@@ -130,12 +129,12 @@ class HttpListener:
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
         self.limits = limits
         self._timeouts = timeouts or ClientTimeouts()
-        self._has_lane = fast_lane and is_taken("http_fast_path")
-        self._lane: FastPath | None = None
+        self._has_fast_path = fast_path and is_taken("http_fast_path")
+        self._fast_path: FastPath | None = None
+        self._clients: Clients[FastPathConnection] | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.ServerRunner | None = None
-        self._framework: web.Server | None = None
-        self._parting = False
+        self._draining = False
         self._socket: socket.socket | None = None
 
     async def start(self, sock: socket.socket) -> None:
@@ -151,7 +150,7 @@ class HttpListener:
             "max_headers": self.limits.max_headers,
             "unreadable": self._unreadable,
         }
-        self._framework = framework = web.Server(self._receive, handler_cancellation=True)
+        framework = web.Server(self._receive, handler_cancellation=True)
         # aiohttp waits twice: for the reply, then for the task around it.
         self._runner = web.ServerRunner(framework, shutdown_timeout=self.limits.grace_seconds / 2)
         await self._runner.setup()
@@ -159,41 +158,29 @@ class HttpListener:
         def make_protocol() -> asyncio.Protocol:
             return _AiohttpProtocol(framework, loop=loop, **options)
 
-        if self._has_lane:
-            self._lane = FastPath(self._answer, make_protocol, self._limit_of, self._timeouts)
-        connect: Callable[[], asyncio.BaseProtocol] = self._lane.connect if self._lane else make_protocol
-        if (most := self.limits.max_connections) is not None:
-            connect = self._bounded(connect, framework, most)
-        secure: dict[str, Any] = {}
-        if self._certificates is not None:
-            head, linger = self._timeouts.head, self._timeouts.linger
-            secure = {"ssl": self._certificates.context()}
-            secure |= {"ssl_handshake_timeout": head, "ssl_shutdown_timeout": linger}
-        self._server = await loop.create_server(connect, sock=sock, backlog=BACKLOG, **secure)
+        connect: Callable[[], asyncio.BaseProtocol] = make_protocol
+        self._clients = clients = Clients[FastPathConnection](
+            self._timeouts.sweep, self.limits.max_connections, lambda: len(framework.connections)
+        )
+        if self._has_fast_path:
+            self._fast_path = FastPath(self._answer, make_protocol, self._limit_of, clients, self._timeouts)
+            connect = self._fast_path.connect
+        self._server = await listen(sock, clients.bounded(connect), self._certificates, self._timeouts)
         self._socket = sock
 
-    def _bounded(
-        self, connect: Callable[[], asyncio.BaseProtocol], framework: web.Server, most: int
-    ) -> Callable[[], asyncio.BaseProtocol]:
-        def connect_some() -> asyncio.BaseProtocol:
-            is_full = len(framework.connections) + (len(self._lane.connections) if self._lane else 0) >= most
-            return _Refused() if is_full else connect()
-
-        return connect_some
-
-    def part(self) -> None:
-        """From now on every answer ends its connection: clients go elsewhere, one after the other, and none of them
-        finds a connection closed that it was just about to use.
+    def drain(self) -> None:
+        """End each connection with its next answer: so clients go elsewhere one after the other, and none finds a
+        connection closed that it was just about to use.
         """
-        self._parting = True
-        if self._lane is not None:
-            self._lane.draining = True
+        self._draining = True
+        if self._fast_path is not None:
+            self._fast_path.draining = True
 
     async def stop(self, *, hand_on: bool = False) -> None:
-        """Accept nothing more, close what is idle, let what is being answered finish for the seconds of grace. If it is
-        to `hand_on` the address, another process goes on there; else nobody does, whoever holds the same socket.
+        """Accept nothing more, close what is idle, and let what is being answered finish for the seconds of grace. With
+        `hand_on` another process goes on at the address; else nobody does, whoever holds the same socket.
         """
-        self.part()
+        self.drain()
         if self._socket is not None and not hand_on:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -201,20 +188,17 @@ class HttpListener:
             self._server.close()
         await asyncio.sleep(SETTLE_S)
         if self._runner is not None:
-            lanes = [self._lane.stop(self.limits.grace_seconds)] if self._lane else []
-            await asyncio.gather(self._runner.cleanup(), *lanes)
+            ends = [self._fast_path.clients.stop(self.limits.grace_seconds)] if self._fast_path is not None else []
+            await asyncio.gather(self._runner.cleanup(), *ends)
 
-    def traffic(self) -> Traffic:
-        """What passes here, for metrics: may be called in any thread."""
-        lane, framework = self._lane, self._framework
-        handed_over = len(framework.connections) if framework is not None else 0
-        if lane is None:
-            return Traffic(handed_over, self._running, self._received, self._sent)
-        return Traffic(
-            handed_over + len(lane.connections),
-            self._running + lane.running,
-            self._received + lane.received,
-            self._sent + lane.sent,
+    def traffic(self) -> ListenerTraffic:
+        """What passes here, for metrics. May be called in any thread."""
+        fast = self._fast_path
+        connections = 0 if self._clients is None else self._clients.count
+        if fast is None:
+            return ListenerTraffic(connections, self._running, self._received, self._sent)
+        return ListenerTraffic(
+            connections, self._running + fast.running, self._received + fast.received, self._sent + fast.sent
         )
 
     async def _receive(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -226,13 +210,13 @@ class HttpListener:
             self._running -= 1
             self._received += exchange.received
             self._sent += exchange.sent
-        if self._parting:
+        if self._draining:
             exchange.response.force_close()
         return exchange.response
 
     # ----------------------------------------------------------------------------------------------------- one request
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _answer(self, exchange: HttpExchange) -> None:
         if self._cors is not None:
             if (preflight := self._cors.preflight(exchange)) is not None:
                 await exchange.send(preflight)
@@ -256,8 +240,8 @@ class HttpListener:
         await self._service.handle(dialect.name, endpoint, call, replies.send)
         await replies.end(endpoint.nothing)
 
-    def _refused(self, path: str, exchange: Exchange) -> Reply | None:
-        """The answer to somebody who may not see a page of the house, or not change what it changes."""
+    def _refused(self, path: str, exchange: HttpExchange) -> Reply | None:
+        """The answer to a caller who may not see a page of the house, or not change what it changes; None to others."""
         origin = None if exchange.method in _READS else foreign_origin(exchange.headers, self._origins)
         if origin is not None:
             return _plain(403, f"This changes the server, which is not for pages of {origin}")
@@ -271,22 +255,22 @@ class HttpListener:
         return None
 
     def _limit_of(self, headers: Mapping[str, str]) -> int:
-        """How many bytes a body may have. A large one is not even read of somebody who will be refused."""
+        """How many bytes a body may have. That of a caller who will be refused must be small, or is not even read."""
         limits = self.limits
         is_binary = any(map(headers.__contains__, self._binary_headers))
         limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
         gate = self._service.gate
-        if gate is None or limit <= STRANGERS_BYTES:
+        if gate is None or limit <= MAX_UNAUTHENTICATED_BYTES:
             return limit
         length = headers.get("content-length", "")
-        is_small = length.isdecimal() and int(length) <= STRANGERS_BYTES
-        return limit if is_small or gate.knows(headers, self._auth) else STRANGERS_BYTES
+        is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED_BYTES
+        return limit if is_small or gate.knows(headers, self._auth) else MAX_UNAUTHENTICATED_BYTES
 
     def _unreadable(self, status: int, target: str, text: str) -> Reply:
         """The answer to a message whose head is no HTTP, in the words of the dialect that its target belongs to."""
         dialect = self._owner(target)
-        told = _plain(status, text) if dialect is None or not dialect.unreadable else dialect.unreadable(status, text)
-        return replace(told, headers={**told.headers, "Connection": "close"})
+        reply = _plain(status, text) if dialect is None or not dialect.unreadable else dialect.unreadable(status, text)
+        return replace(reply, headers={**reply.headers, "Connection": "close"})
 
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
@@ -300,39 +284,46 @@ class HttpListener:
                 return dialect
         return None
 
-    async def _call(self, exchange: Exchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
+    async def _call(self, exchange: HttpExchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
         """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
         endpoint = match.endpoint
         limits = self.limits
+        headers = exchange.headers
+        request_id = headers.get(REQUEST_ID)
+        if request_id is not None or self._request_ids:
+            if request_id is None or not is_valid(request_id):
+                request_id = new_id()
+            exchange.request_id = request_id
+        peer = exchange.peer
+        body: Buffer = b""
+        deadline = None
+        try:
+            deadline = _deadline(exchange)
+            body = await exchange.read(self._limit_of(headers))
+            if timeout_ms:
+                deadline = min(deadline or math.inf, time.monotonic() + timeout_ms / 1000)
+        except GatewayError as error:
+            endpoint = _refusing(endpoint, error)
         call = Call(
-            b"",
+            body,
             exchange.method,
             exchange.target,
-            exchange.headers,
+            headers,
             "http",
             match.args,
-            None,
+            deadline,
             limits.max_body_bytes,
             limits.max_binary_bytes,
             limits.max_json_depth,
             listener=self._names,
-            peer=exchange.peer,
+            peer=peer,
             auth=self._auth,
+            request_id=request_id or "",
         )
-        given = exchange.headers.get(REQUEST_ID)
-        if given is not None or self._request_ids:
-            call.request_id = exchange.request_id = given if given is not None and is_valid(given) else new_id()
-        try:
-            call.deadline = _deadline(exchange)
-            call.body = await exchange.read(self._limit_of(exchange.headers))
-            if timeout_ms:
-                call.deadline = min(call.deadline or math.inf, time.monotonic() + timeout_ms / 1000)
-        except GatewayError as error:
-            endpoint = _refusing(endpoint, error)
         return call, endpoint
 
 
-def _deadline(exchange: Exchange) -> float | None:
+def _deadline(exchange: HttpExchange) -> float | None:
     text = exchange.headers.get(TIMEOUT_HEADER)
     if text is None:
         return None
@@ -342,7 +333,7 @@ def _deadline(exchange: Exchange) -> float | None:
 
 
 def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
-    """The same endpoint, whose decode only raises: the refusal then takes the way that all errors take."""
+    """The endpoint with a decode that only raises: so the refusal is encoded as all errors are."""
 
     def decode(call: Call, resolve: Resolve) -> NoReturn:
         raise error
@@ -351,11 +342,11 @@ def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
 
 
 class _Replies:
-    """One reply is a response; streamed ones are chunks of one that is open until the last."""
+    """Sends one reply as a response, and streamed ones as its chunks."""
 
     __slots__ = ("_exchange", "_has_sent", "_is_open")
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: HttpExchange) -> None:
         self._exchange = exchange
         self._is_open = False
         self._has_sent = False
@@ -381,16 +372,9 @@ def _plain(status: int, text: str) -> Reply:
     return Reply(json.dumps({"error": text}).encode(), status, {"Content-Type": "application/json; charset=utf-8"})
 
 
-class _Refused(asyncio.Protocol):
-    """A connection that is one too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
 class _AiohttpProtocol(web.RequestHandler):
-    """What is no HTTP is answered in the words of the dialect that it was for, as far as that shows: by `_target`, how
-    the latest request line begins that could be told.
+    """aiohttp's protocol, but that what is no HTTP is answered in the words of the dialect that it was for: that of the
+    latest request line whose beginning could be read.
     """
 
     def __init__(self, *args: Any, unreadable: Callable[[int, str, str], Reply], **options: Any) -> None:
@@ -439,11 +423,10 @@ def _unreadable_text(status: int, error: BaseException | None) -> str:
 
 
 class AiohttpExchange:
-    """A request that aiohttp has read. `response` is for it to send, or to end; for more of the body it waits so many
-    seconds.
-    """
+    """An HttpExchange that aiohttp has read; aiohttp sends, or ends, its `response`."""
 
     def __init__(self, request: web.BaseRequest, body_seconds: float = math.inf) -> None:
+        """`body_seconds` is how long more of the body may take to come."""
         self._request = request
         self._body_seconds = None if body_seconds == math.inf else body_seconds
         self._is_broken = False
@@ -461,7 +444,7 @@ class AiohttpExchange:
         return SocketPeer(self._request.transport)
 
     async def read(self, limit: int) -> Buffer:
-        """Raises BodyTooLarge as soon as that is known; aiohttp then reads on for a while and closes the connection."""
+        """See HttpExchange. After BodyTooLarge aiohttp reads on for a while, and closes the connection."""
         body = await self._read(limit)
         self.received = len(body)
         return body
@@ -527,14 +510,14 @@ class AiohttpExchange:
 
 
 def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:
-    """aiohttp's own give the first of headers that come again."""
+    """The headers, repeated ones joined: aiohttp's own give the first of them."""
     given = request.headers
     return given if len({*map(str.lower, given)}) == len(given) else MappingProxyType(combined(given.items()))
 
 
 def _headers(reply: Reply) -> dict[str, str]:
-    """All of them: aiohttp has another word for a reply without a body."""
-    return {**dict(missing(reply.headers.items())), **reply.headers}
+    """A reply's headers with all defaults, since aiohttp has another Content-Type for a reply without a body."""
+    return {**dict(default_headers(reply.headers.items())), **reply.headers}
 
 
 def _joined(reply: Reply) -> bytes | bytearray | memoryview:
@@ -556,7 +539,7 @@ def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambd
 def dialect_metrics_page(answer: Callable[[str], Reply], settle: Callable[[], None] = lambda: None) -> Page:
     """A dialect's own metrics: `answer` takes the HTTP target, off the loop, for any method."""
 
-    async def page(exchange: Exchange) -> Reply:
+    async def page(exchange: HttpExchange) -> Reply:
         settle()
         return await asyncio.to_thread(answer, exchange.target)
 
@@ -575,20 +558,20 @@ def probe_page(healthy: Callable[[], bool]) -> Page:
 
 
 def read_only(read: Callable[[], Awaitable[Reply]]) -> Page:
-    """Whatever the query."""
+    """A page for GET and HEAD, whatever the query."""
 
-    async def page(exchange: Exchange) -> Reply:
+    async def page(exchange: HttpExchange) -> Reply:
         return await read() if exchange.method in _READS else _plain(405, "Method Not Allowed")
 
     return page
 
 
-def admin_page(check: Callable[[Exchange], bool], act: Callable[[], Awaitable[tuple[int, Any]]]) -> Page:
+def admin_page(check: Callable[[HttpExchange], bool], act: Callable[[], Awaitable[tuple[int, Any]]]) -> Page:
     """What changes the server, by POST, for administrators: JSON with a status. `check` lets them pass, and raises for
     others; where it is False, nobody is one, and there is no such page.
     """
 
-    async def page(exchange: Exchange) -> Reply:
+    async def page(exchange: HttpExchange) -> Reply:
         try:
             if not check(exchange):
                 return _plain(404, "Not Found")

@@ -1,4 +1,4 @@
-"""The other end of a connection. Nothing is looked up before somebody asks."""
+"""The other end of a connection, looked up once somebody asks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class SocketPeer:
-    """Of a connection of ours."""
+    """The peer of one of our connections."""
 
     __slots__ = ("_address", "_names", "_transport")
 
@@ -18,7 +18,7 @@ class SocketPeer:
         self._names: Sequence[str] | None = None
 
     def address(self) -> str:
-        """See Peer. The transport is asked once: that is a call to the kernel."""
+        """See Peer. The transport is asked once, since that is a call to the kernel."""
         if self._address is None:
             name = self._transport.get_extra_info("peername") if self._transport is not None else None
             self._address = str(name[0]) if isinstance(name, tuple) else ""
@@ -33,7 +33,7 @@ class SocketPeer:
 
 
 def _names(certificate: Any) -> Sequence[str]:
-    """Of Python's form of a certificate."""
+    """The names in Python's form of a certificate."""
     alternatives = certificate.get("subjectAltName", ())
     subject = [value for pairs in certificate.get("subject", ()) for key, value in pairs if key == "commonName"]
     return [*(each[1] for kind in ("URI", "DNS") for each in alternatives if each[0] == kind), *subject]

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """Seconds after which a lane gives up: on the next request, on the rest of a head, on more of a body, on a client
-    that takes nothing of its answer (as far as the kernel tells, which holds megabytes of it), and on one that still
-    sends what was refused. `sweep` is how often it looks.
-    """
+    """Seconds after which a client is given up."""
 
     idle: float = 75.0
+    """Waiting for the next request."""
     head: float = 30.0
+    """Waiting for the rest of a head, or of a TLS handshake."""
     body: float = 60.0
+    """Waiting for more of a body."""
     answer: float = 300.0
+    """The client takes nothing of its answer, as far as the kernel tells, which holds megabytes of it."""
     linger: float = 10.0
+    """The client still sends what was refused."""
     sweep: float = 1.0
+    """How often all of this is checked."""

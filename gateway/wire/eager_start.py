@@ -1,5 +1,6 @@
-"""The first step of a flow, taken at once: most small requests end with it, and only those that have to wait cost a
-task. Whatever needs its task in that step says so here.
+"""The first step of a coroutine, taken at once: most small requests end with it, and only those that wait cost a task.
+
+Code that needs its task in that step asks here.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ Task = asyncio.Task[Any]
 _IS_TAKEN: Final = is_taken("eager_start")
 
 _first_steps: Final[list[list[Callable[[Task], None]]]] = []
-"""Who wants to know the task of the flow whose first step is taken now."""
+"""Of each coroutine whose first step is being taken: the callbacks that want its task."""
 
 
-def begin(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Begin outside of any task. -> the one that goes on with it, None where it is over. Raises what it raised."""
+def start_eagerly(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    """Take the first step outside of any task. -> the task that goes on, None if the coroutine is over.
+
+    Raises what the coroutine raises.
+    """
     if not _IS_TAKEN:
         return loop.create_task(flow)
-    curious: list[Callable[[Task], None]] = []
-    _first_steps.append(curious)
+    callbacks: list[Callable[[Task], None]] = []
+    _first_steps.append(callbacks)
     try:
         waits_for = flow.send(None)
     except StopIteration:
@@ -30,21 +34,21 @@ def begin(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, None]) -> a
     finally:
         _first_steps.pop()
     task = loop.create_task(_Begun(flow, waits_for))
-    for tell in curious:
-        tell(task)
+    for callback in callbacks:
+        callback(task)
     return task
 
 
-def tell_task(tell: Callable[[Task], None]) -> None:
-    """Tell which task the flow belongs to that is running: now, or as soon as it has one."""
+def on_task(callback: Callable[[Task], None]) -> None:
+    """Call back with the task of the running coroutine, now or as soon as it has one."""
     if _first_steps:
-        _first_steps[-1].append(tell)
+        _first_steps[-1].append(callback)
     elif (task := asyncio.current_task()) is not None:
-        tell(task)
+        callback(task)
 
 
 async def in_task() -> None:
-    """What follows runs in a task, as asyncio's timeouts want it."""
+    """Go on in a task, as asyncio's timeouts need it."""
     if _first_steps:
         await asyncio.sleep(0)
 

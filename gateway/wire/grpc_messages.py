@@ -1,6 +1,6 @@
-"""gRPC's messages as they come in: each has five bytes before it, whether it is compressed and how long it is.
+"""gRPC's messages as they come in. Five bytes before each say whether it is compressed, and its length.
 
-What is large goes from the socket to the memory where it stays; see http_body. Source: gRPC over HTTP/2.
+A large message goes from the socket to the memory where it stays, as http1_body explains. Source: gRPC over HTTP/2.
 """
 
 from __future__ import annotations
@@ -9,92 +9,92 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tensorgate.gateway.wire.http1_body import PROCESS, SMALL_BYTES, Body, Claims
+from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, SMALL_BYTES, Body, Quota
 
 PREFIX_BYTES: Final = 5
 _NO_ROOM: Final = memoryview(b"")
 
 
-class TooLarge(Exception):
-    """A message has `size` bytes, of at most `most`."""
+class MessageTooLarge(Exception):
+    """A message has `size` bytes, of at most `limit`."""
 
-    def __init__(self, size: int, most: int) -> None:
-        super().__init__(f"{size} bytes, of at most {most}")
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"{size} bytes, of at most {limit}")
         self.size = size
-        self.most = most
+        self.limit = limit
 
 
 class NotAdmitted(Exception):
-    """Nothing large is kept of somebody who will be refused."""
+    """A large message comes from a caller who will be refused."""
 
 
-class Garbled(Exception):
-    """What is said to be compressed is not."""
+class CorruptMessage(Exception):
+    """A compressed message cannot be inflated."""
 
 
 _WINDOW_BITS: Final[Mapping[str, int]] = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 CODINGS: Final = frozenset({"", "identity", *_WINDOW_BITS})
-"""What messages may be compressed by."""
+"""The values of grpc-encoding that are understood."""
 
 
-def inflate(body: bytes, coding: str, most: int) -> bytes:
-    """A compressed message, plain. Raises TooLarge beyond `most` bytes, Garbled."""
+def inflate(body: bytes, coding: str, max_bytes: int) -> bytes:
+    """Inflate a message. Raises MessageTooLarge beyond `max_bytes`, CorruptMessage."""
     if coding not in _WINDOW_BITS:
-        raise Garbled("a compressed message, and no word by what")
+        raise CorruptMessage("a compressed message, and no word by what")
     stream = zlib.decompressobj(_WINDOW_BITS[coding])
     try:
-        plain = stream.decompress(body, most + 1)
+        plain = stream.decompress(body, max_bytes + 1)
     except zlib.error as error:
-        raise Garbled(f"a message is no {coding}: {error}") from None
-    if len(plain) > most:
-        raise TooLarge(len(plain), most)
+        raise CorruptMessage(f"a message is no {coding}: {error}") from None
+    if len(plain) > max_bytes:
+        raise MessageTooLarge(len(plain), max_bytes)
     if not stream.eof:
-        raise Garbled(f"a message is no {coding}: it ends too soon")
+        raise CorruptMessage(f"a message is no {coding}: it ends too soon")
     return plain
 
 
-def prefix(size: int) -> bytes:
-    """What goes before a message that is not compressed."""
+def message_prefix(size: int) -> bytes:
+    """The five bytes before a message that is not compressed."""
     return b"\0" + size.to_bytes(4, "big")
 
 
 class Incoming:
     """The messages of one direction of a call, of at most `max_bytes` each.
 
-    `lacking` is how much is known to be missing of the one that has begun; `room` is memory for that, where it is
-    worth while to be read into: it must not be used once the Incoming is gone, or closed. What a message's prefix
-    claims is held to `claims`, and nothing large is kept unless `admits` says that it may be.
+    What a message's prefix claims is held to `quota`. A large message is kept only if `admits` agrees.
     """
 
-    __slots__ = ("_admits", "_body", "_claims", "_compressed", "_max_bytes", "_prefix", "is_closed", "room")
+    __slots__ = ("_admits", "_body", "_compressed", "_max_bytes", "_prefix", "_quota", "is_closed", "room")
 
-    def __init__(self, max_bytes: int, claims: Claims = PROCESS, admits: Callable[[], bool] | None = None) -> None:
+    def __init__(self, max_bytes: int, quota: Quota = PROCESS_QUOTA, admits: Callable[[], bool] | None = None) -> None:
         self._max_bytes = max_bytes
-        self._claims = claims
+        self._quota = quota
         self._admits = admits
         self._prefix = b""
         self._body: Body | None = None
         self._compressed = False
         self.is_closed = False
         self.room = _NO_ROOM
+        """Memory for what is missing of a large message. It must not be used once the Incoming is gone or closed."""
 
     @property
-    def lacking(self) -> int:
-        return 0 if self._body is None else self._body.lacking
+    def missing(self) -> int:
+        """How many bytes are missing of the message that has begun."""
+        return 0 if self._body is None else self._body.missing
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a part of a message."""
+        """A part of a message has come."""
         return self._body is not None or self._prefix != b""
 
     def close(self) -> None:
-        """Nobody wants any more of them: the memory is given back, and what still comes is thrown away."""
+        """Give the memory back, and throw away what still comes."""
         self.is_closed = True
         self._prefix = b""
         self._body, self.room = None, _NO_ROOM
 
-    def lone(self, data: memoryview) -> tuple[bytes, bool] | None:
-        """The same of data that are one message from its beginning to its end; None where they are not."""
+    def take_single(self, data: memoryview) -> tuple[bytes, bool] | None:
+        """Data that are one whole message -> the message, and whether it is compressed. None: they are not."""
         size = len(data) - PREFIX_BYTES
         if self._body is not None or self._prefix or size < 0 or size > self._max_bytes or self.is_closed:
             return None
@@ -103,8 +103,9 @@ class Incoming:
         return bytes(data[PREFIX_BYTES:]), data[0] != 0
 
     def take(self, data: memoryview) -> list[tuple[bytes, bool]]:
-        """More of them -> those that are whole now, and whether each is compressed. Raises TooLarge, MemoryError,
-        NotAdmitted.
+        """Take more data. -> messages that are whole now, each with whether it is compressed.
+
+        Raises MessageTooLarge, MemoryError, NotAdmitted.
         """
         found: list[tuple[bytes, bool]] = []
         while data and not self.is_closed:
@@ -112,16 +113,16 @@ class Incoming:
                 part = data[: len(self.room)]
                 self.room[: len(part)] = part
                 data = data[len(part) :]
-                found += self.added(len(part))
+                found += self.commit(len(part))
                 continue
-            lacking = PREFIX_BYTES - len(self._prefix)
-            self._prefix += data[:lacking]
-            data = data[lacking:]
+            missing = PREFIX_BYTES - len(self._prefix)
+            self._prefix += data[:missing]
+            data = data[missing:]
             if len(self._prefix) < PREFIX_BYTES:
                 break
             size = int.from_bytes(self._prefix[1:], "big")
             if size > self._max_bytes:
-                raise TooLarge(size, self._max_bytes)
+                raise MessageTooLarge(size, self._max_bytes)
             compressed, self._prefix = self._prefix[0] != 0, b""
             if len(data) >= size:
                 found.append((bytes(data[:size]), compressed))
@@ -132,20 +133,21 @@ class Incoming:
         return found
 
     def _begin(self, size: int, begun: memoryview, *, compressed: bool) -> None:
-        """A message of which more is to come."""
+        """Begin a message of which more is to come."""
         if size > SMALL_BYTES and self._admits is not None and not self._admits():
             raise NotAdmitted
-        self._body, self._compressed = Body(size, bytes(begun), self._claims), compressed
+        self._body, self._compressed = Body(size, bytes(begun), self._quota), compressed
         self.room = self._body.room
 
-    def added(self, count: int) -> list[tuple[bytes, bool]]:
-        """So much was written to `room` -> the message, if it is whole now, and whether it is compressed. Raises
-        MemoryError.
+    def commit(self, count: int) -> list[tuple[bytes, bool]]:
+        """Take `count` bytes that were written to `room`. -> the message if it is whole now, and whether compressed.
+
+        Raises MemoryError.
         """
         body = self._body
         if body is None:
             return []
-        body.added(count)
+        body.commit(count)
         self.room = body.room
         if self.room:
             return []

@@ -1,8 +1,7 @@
 """Header blocks of HTTP/2: written without a table that changes, read with one or without.
 
-Whoever announces a table of no bytes gets blocks that say the same whenever they come, and what such a block said is
-remembered (`decode`). A server cannot ask for that: its clients speak before they have heard its settings. Source: RFC
-7541.
+An end that announces a table of no bytes gets blocks that always mean the same, and remembers what they mean
+(`decode`). A server cannot ask for that: its clients send headers before they have its settings. Source: RFC 7541.
 """
 
 from __future__ import annotations
@@ -73,19 +72,17 @@ def _number(value: int) -> bytes:
 
 
 TABLE_BYTES: Final = 4096
-"""The table that a reader has unless it says otherwise."""
+"""The size of a reader's table before any settings."""
 NO_TABLE: Final = b"\x20"
-"""What a block begins with from which on its writer has none."""
+"""A table size update to 0, which a block begins with."""
 _ENTRY_BYTES: Final = 32
-"""What an entry counts beside its texts."""
+"""What an entry counts beside its texts. Source: RFC 7541, 4.1."""
 
 
 class Decoder:
-    """What one end of a connection reads: blocks, each of which may change what later ones mean.
+    """Reads the blocks of one connection, each of which may change what later ones mean.
 
-    `changes` counts what was done to the table, by any block, be it of headers, of trailers, or of a stream that is
-    refused or over: a block says the same again only while `changes` is what it was. Of the headers of a block,
-    `max_bytes` are kept (32 more for each count, too).
+    Of a block's headers `max_bytes` are kept, each counting 32 more than its texts.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_table", "_table", "_table_bytes", "changes")
@@ -96,9 +93,12 @@ class Decoder:
         self._bytes = 0
         self._table_bytes = self._max_table = table_bytes
         self.changes = 0
+        """Counts what any block has done to the table, be it of headers, trailers, or a stream that is refused or over:
+        the same bytes mean the same only while this stays.
+        """
 
     def read(self, block: bytes) -> list[tuple[str, str]] | None:
-        """What a block says, in order; None where that is too much, which spoils nothing. Raises BadBlock."""
+        """A block's headers in order, None if they are too large; the table is right all the same. Raises BadBlock."""
         found: list[tuple[str, str]] = []
         at, left = 0, self._max_bytes
         end = len(block)
@@ -143,16 +143,16 @@ class Decoder:
             self._table.appendleft(entry)
             self._bytes += size
 
-    def _shrink(self, most: int) -> None:
-        """Forget the oldest until the others have at most so many bytes."""
+    def _shrink(self, max_bytes: int) -> None:
+        """Evict the oldest entries until the others have at most `max_bytes`."""
         self.changes += 1
-        while self._bytes > most and self._table:
+        while self._bytes > max_bytes and self._table:
             name, value = self._table.pop()
             self._bytes -= len(name) + len(value) + _ENTRY_BYTES
 
 
 def decode(block: bytes) -> Mapping[str, str]:
-    """What a block says for which there is no table; of headers that come again, the last one. Raises BadBlock."""
+    """The headers of a block without a table, the last of those that are repeated. Raises BadBlock."""
     return _remembered(block) if len(block) <= _REMEMBERED_BYTES else _decode(block)
 
 
@@ -160,16 +160,16 @@ def _decode(block: bytes) -> Mapping[str, str]:
     return dict(Decoder(_NO_END, 0).read(block) or ())
 
 
-_remembered: Final = lru_cache(maxsize=256)(_decode)  # never stale: a block says it all where there is no table
+_remembered: Final = lru_cache(maxsize=256)(_decode)  # never stale: without a table a block always means the same
 
 
-def _read_number(block: bytes, at: int, most: int) -> tuple[int, int]:
-    """A number whose prefix has the bits of `most` -> it, and where it ends."""
+def _read_number(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """Read a number whose prefix has the bits of `mask`. -> the number, and where it ends. Raises BadBlock."""
     if at >= len(block):
         raise BadBlock("it ends too soon")
-    value = block[at] & most
+    value = block[at] & mask
     at += 1
-    if value < most:
+    if value < mask:
         return value, at
     for shift in range(0, 7 * _MAX_DIGITS, 7):
         if at >= len(block):

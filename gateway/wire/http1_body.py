@@ -35,96 +35,95 @@ SMALL_BYTES: Final = 64 << 10
 _PROCESS_BYTES: Final = 4 << 30
 
 
-class Claims:
-    """At most so much at a time, of bytes or of anything else that is only promised; and `within` others' bound."""
+class Quota:
+    """A bound on what is taken at a time, of bytes or of anything else that is only promised, within `parent`'s."""
 
-    __slots__ = ("_most", "_within", "taken")
+    __slots__ = ("_limit", "_parent", "taken")
 
-    def __init__(self, most: int, within: Claims | None = None) -> None:
-        self._most = most
-        self._within = within
+    def __init__(self, limit: int, parent: Quota | None = None) -> None:
+        self._limit = limit
+        self._parent = parent
         self.taken = 0
 
     @property
     def left(self) -> int:
         """How much may be taken."""
-        left = self._most - self.taken
-        return left if self._within is None else min(left, self._within.left)
+        left = self._limit - self.taken
+        return left if self._parent is None else min(left, self._parent.left)
 
     def take(self, count: int) -> bool:
-        """Whether there is so much left, which is then taken until it is given back."""
+        """Take `count` if that much is left. -> whether it was."""
         if count > self.left:
             return False
-        if self._within is not None:
-            self._within.take(count)
+        if self._parent is not None:
+            self._parent.take(count)
         self.taken += count
         return True
 
     def give(self, count: int) -> None:
-        """Back."""
+        """Give back what was taken."""
         self.taken -= count
-        if self._within is not None:
-            self._within.give(count)
+        if self._parent is not None:
+            self._parent.give(count)
 
 
-PROCESS: Final = Claims(_PROCESS_BYTES)
-"""Of all bodies, whichever port they come by."""
+PROCESS_QUOTA: Final = Quota(_PROCESS_BYTES)
+"""Bytes of all bodies, of all ports."""
 
 
 class Body:
-    """`room` is the memory for what comes next: it must not be used once the Body is gone. It is empty when the body is
-    whole, `lacking` is how much is still to come.
-    """
+    """A body that arrives. `missing` is how many bytes are still to come."""
 
-    __slots__ = ("_bytes", "_claimed", "_claims", "lacking", "room")
+    __slots__ = ("_bytes", "_quota", "_taken_bytes", "missing", "room")
 
     room: memoryview
+    """Memory for what comes next, empty once the body is whole. It must not be used once the Body is gone."""
 
-    def __init__(self, length: int, begun: bytes, claims: Claims = PROCESS) -> None:
+    def __init__(self, length: int, begun: bytes, quota: Quota = PROCESS_QUOTA) -> None:
         """`length` bytes, more than the few that have `begun` it. Raises MemoryError."""
-        self._claims = claims
-        self._claimed = 0
-        self.lacking = length
+        self._quota = quota
+        self._taken_bytes = 0
+        self.missing = length
         self._hold(self._size(length, max(SMALL_BYTES, 2 * len(begun))))
         self.room[: len(begun)] = begun
-        self.added(len(begun))
+        self.commit(len(begun))
 
-    def _size(self, length: int, least: int) -> int:
-        """How much memory there is to be: all of it, if it is little or can be claimed."""
-        if length <= least:
+    def _size(self, length: int, unclaimed: int) -> int:
+        """How much memory to get: `length`, if it is no more than `unclaimed` or the quota has it."""
+        if length <= unclaimed:
             return length
-        if not self._claims.take(length):
-            return least
-        self._claimed = length
+        if not self._quota.take(length):
+            return unclaimed
+        self._taken_bytes = length
         return length
 
     def _hold(self, size: int) -> None:
         self._bytes: bytes = _new_bytes(None, size)
         self.room = _memory(_address(self._bytes), size, _PY_BUF_WRITE)
 
-    def added(self, count: int) -> None:
-        """So many bytes have been written to `room`. Raises MemoryError."""
+    def commit(self, count: int) -> None:
+        """Take `count` bytes that were written to `room`. Raises MemoryError."""
         self.room = self.room[count:]
-        self.lacking -= count
-        if self.lacking and not self.room:
+        self.missing -= count
+        if self.missing and not self.room:
             self._grow()
 
     def _grow(self) -> None:
-        """Twice as much, or all of it: what is there is real."""
+        """Get twice the memory, or all of it: what has come is no mere claim."""
         begun = self._bytes
-        self._hold(self._size(len(begun) + self.lacking, 2 * len(begun)))
+        self._hold(self._size(len(begun) + self.missing, 2 * len(begun)))
         self.room[: len(begun)] = begun
         self.room = self.room[len(begun) :]
 
     def whole(self) -> bytes:
-        """The body, once nothing is lacking."""
+        """The body. Nothing may be missing."""
         self._give_back()
         return self._bytes
 
     def _give_back(self) -> None:
-        if self._claimed:
-            self._claims.give(self._claimed)
-            self._claimed = 0
+        if self._taken_bytes:
+            self._quota.give(self._taken_bytes)
+            self._taken_bytes = 0
 
     def __del__(self) -> None:
         self._give_back()

@@ -37,7 +37,7 @@ _OWN: Final = (
     rb"[xX]-[rR][eE][qQ][uU][eE][sS][tT]-[iI][dD]|[tT][rR][aA][cC][eE](?:[pP][aA][rR][eE][nN][tT]|[sS][tT][aA][tT][eE])"
 )
 _OWN_LINE: Final = re.compile(rb"\r\n(" + _OWN + rb"):(" + _VALUE + rb")(?=\r\n)")
-"""What names one request, and would make its head unlike all others."""
+"""Lines that differ with each request, and would make its head unlike all others."""
 _LENGTH: Final = re.compile(r"[0-9]{1,15}")
 _NOT_ORDINARY: Final = frozenset(
     ("transfer-encoding", "expect", "upgrade", "proxy-connection", "http2-settings", "sec-websocket-key1")
@@ -45,8 +45,8 @@ _NOT_ORDINARY: Final = frozenset(
 
 
 @dataclass(slots=True)
-class Head:
-    """An ordinary request but for its body, which has `length` bytes. Header names are lower-case."""
+class RequestHead:
+    """An ordinary request without its body, which has `length` bytes. Header names are lower-case."""
 
     method: str
     target: str
@@ -60,7 +60,7 @@ def may_become_head(part: bytes) -> bool:
     return len(part) <= MAX_HEAD_BYTES and _UNFINISHED.fullmatch(part) is not None
 
 
-def read_head(data: bytes) -> Head | None:
+def read_head(data: bytes) -> RequestHead | None:
     """The bytes up to and with the empty line -> head, or None if they are not ordinary.
 
     Clients repeat their heads: short ones are looked up in what was read before, without the lines that differ each
@@ -75,7 +75,7 @@ def read_head(data: bytes) -> Head | None:
     return _remember(data) if len(parts) == 1 else _with_own(parts)
 
 
-def _remember(data: bytes) -> Head | None:
+def _remember(data: bytes) -> RequestHead | None:
     head = _remembered.get(data)
     if head is None and (head := _read_head(data)) is not None:
         if len(_remembered) >= _MAX_REMEMBERED:
@@ -84,8 +84,8 @@ def _remember(data: bytes) -> Head | None:
     return head
 
 
-def _with_own(parts: list[bytes]) -> Head | None:
-    """A head with lines of its own: what stands between them, and of each its name and its value."""
+def _with_own(parts: list[bytes]) -> RequestHead | None:
+    """A head with lines that differ each time. `parts` are the bytes between them, and the name and value of each."""
     head = _remember(b"".join(parts[::3]))
     if head is None:
         return None
@@ -94,10 +94,10 @@ def _with_own(parts: list[bytes]) -> Head | None:
         headers[name.decode().lower()] = value.decode("utf-8", "surrogateescape").strip(" \t")
     if len(headers) < len(head.headers) + len(parts) // 3:
         return None
-    return Head(head.method, head.target, headers, head.length, head.keep_alive)
+    return RequestHead(head.method, head.target, headers, head.length, head.keep_alive)
 
 
-def _read_head(data: bytes) -> Head | None:
+def _read_head(data: bytes) -> RequestHead | None:
     match = _HEAD.fullmatch(data)
     if match is None:
         return None
@@ -118,10 +118,10 @@ def _read_head(data: bytes) -> Head | None:
         or connection not in ("keep-alive", "close")
     ):
         return None
-    return Head(method.decode(), target.decode(), headers, int(length), connection == "keep-alive")
+    return RequestHead(method.decode(), target.decode(), headers, int(length), connection == "keep-alive")
 
 
-_remembered: Final[dict[bytes, Head]] = {}
+_remembered: Final[dict[bytes, RequestHead]] = {}
 """Never stale: a head of HTTP/1.1 says the same whenever and wherever it comes, and nobody writes into one."""
 
 
@@ -130,20 +130,19 @@ _remembered: Final[dict[bytes, Head]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """Status line and headers, without what changes by itself and the empty line. `closes`: it is the connection's
-    last.
-    """
+    """Status line and headers, without Date, framing and the empty line."""
 
     data: bytes
     closes: bool
+    """The reply is the connection's last."""
 
 
 # Never stale: made of nothing but its arguments.
 @lru_cache(maxsize=256)
 def reply_head(status: int, headers: tuple[tuple[str, str], ...]) -> ReplyHead:
-    """A reply's own part of its head. Raises ValueError for what would not stay one header, or frames the body."""
+    """The status line and a reply's own headers. Raises ValueError for what would not stay one header, or frames it."""
     lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}"]
-    for name, value in (*headers, *missing(headers)):
+    for name, value in (*headers, *default_headers(headers)):
         if not _REPLY_NAME.fullmatch(name) or not _REPLY_VALUE.fullmatch(value) or name.lower() in _FRAMING:
             raise ValueError(f"a reply must not have the header {name!r}: {value!r}")
         lines.append(f"{name}: {value}")
@@ -151,8 +150,8 @@ def reply_head(status: int, headers: tuple[tuple[str, str], ...]) -> ReplyHead:
     return ReplyHead("".join(f"{line}\r\n" for line in lines).encode("utf-8", "surrogateescape"), closes)
 
 
-def missing(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What every reply has, of what these do not say."""
+def default_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The default headers that these do not have."""
     names = {name.lower() for name, _ in headers}
     return [(name, value) for name, value in _DEFAULTS if name.lower() not in names]
 

@@ -17,7 +17,7 @@ PING: Final = 6
 GOAWAY: Final = 7
 WINDOW_UPDATE: Final = 8
 CONTINUATION: Final = 9
-"""Kinds."""
+"""Types. Source: RFC 9113, 6; the rules of each are in `http2.FRAME_RULES`."""
 
 END_STREAM: Final = 0x01
 ACK: Final = 0x01
@@ -26,13 +26,13 @@ PADDED: Final = 0x08
 PRIORITY: Final = 0x20
 """Flags."""
 
-TABLE_SIZE: Final = 1
+HEADER_TABLE_SIZE: Final = 1
 ENABLE_PUSH: Final = 2
-MAX_STREAMS: Final = 3
-WINDOW: Final = 4
-FRAME_SIZE: Final = 5
-LIST_SIZE: Final = 6
-"""Settings."""
+MAX_CONCURRENT_STREAMS: Final = 3
+INITIAL_WINDOW_SIZE: Final = 4
+MAX_FRAME_SIZE: Final = 5
+MAX_HEADER_LIST_SIZE: Final = 6
+"""Settings. Source: RFC 9113, 6.5.2."""
 
 NO_ERROR: Final = 0
 PROTOCOL_ERROR: Final = 1
@@ -43,36 +43,34 @@ REFUSED_STREAM: Final = 7
 CANCEL: Final = 8
 COMPRESSION_ERROR: Final = 9
 ENHANCE_YOUR_CALM: Final = 11
-"""Reasons to end a stream, or the connection."""
+"""Why a stream or the connection ends. Source: RFC 9113, 7."""
 
-FRAME: Final = struct.Struct(">HBBBI")
-"""A frame's head: its size in 24 bits, as two numbers; kind, flags, stream."""
-FRAME_BYTES: Final = 9
-MOST: Final = 2**31 - 1
-FIRST_WINDOW: Final = 65535
-FIRST_FRAME: Final = 16384
-LARGEST_FRAME: Final = 2**24 - 1
-"""What holds before anybody has said otherwise, and the most that can be said."""
+FRAME_HEADER: Final = struct.Struct(">HBBBI")
+"""Size in 24 bits as two numbers, type, flags, stream."""
+FRAME_HEADER_BYTES: Final = 9
+MAX_INT31: Final = 2**31 - 1
+DEFAULT_WINDOW: Final = 65535
+MIN_FRAME_BYTES: Final = 16384
+MAX_FRAME_BYTES: Final = 2**24 - 1
+"""The largest window and stream number, the window before any settings, and the bounds of a frame's size, the lower of
+which holds before any settings.
+"""
 MAX_CONTROL_BYTES: Final = 64 << 10
-"""No frame but one of data is larger, nor are all headers together."""
+"""No frame but DATA is larger, nor are all headers together."""
 MAGIC: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client says before its first frame."""
-
-_SIZES: Final = {RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4, PRIORITY_FRAME: 5}
-_OF_STREAMS: Final = frozenset({DATA, HEADERS, PRIORITY_FRAME, RST_STREAM, CONTINUATION})
-_OF_CONNECTIONS: Final = frozenset({SETTINGS, PING, GOAWAY})
+"""The bytes before a client's first frame."""
 
 
-class BadFrame(Exception):
-    """Nothing that the other end says from here on can be understood, or is wanted; `code` says why."""
+class Http2ConnectionError(Exception):
+    """The connection cannot go on; `code` says why. Source: RFC 9113, 5.4.1."""
 
     def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(text)
         self.code = code
 
 
-class BadStream(Exception):
-    """The same of one stream."""
+class Http2StreamError(Exception):
+    """A stream cannot go on, the connection can; `code` says why. Source: RFC 9113, 5.4.2."""
 
     def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(text)
@@ -84,9 +82,9 @@ FRAMES_PER_S: Final = 1_000
 
 
 class FrameBudget:
-    """How many frames that carry nothing the other end may send: SETTINGS, PING, RST_STREAM, WINDOW_UPDATE, PRIORITY,
-    empty ones, and those that are only refused. So many at once, so many more each second, and as many as there is a
-    reason for: whoever takes large answers opens windows all the time, and `earned` counts what was sent to it.
+    """How many frames that carry nothing the other end may send: all but DATA and headers, empty ones of these, and
+    those that are only refused. FRAMES_AT_ONCE may come at once and FRAMES_PER_S more each second. `earned` counts the
+    frames that there is a reason for, since a client that takes large answers opens windows all the time.
     """
 
     __slots__ = ("_clock", "_level", "_then", "earned")
@@ -98,85 +96,72 @@ class FrameBudget:
         self.earned = 0
 
     def spend(self, cost: int = 1) -> None:
-        """Raises BadFrame once it is used up."""
+        """Take from the budget. Raises Http2ConnectionError once it is used up."""
         self._level -= cost
         if self._level < 0:
             self._refill()
 
     def _refill(self) -> None:
-        """Only now is the clock looked at: what is not used up costs a subtraction."""
+        """Add what time and answers have earned. The clock is read only here."""
         now = self._clock()
         level = self._level + int((now - self._then) * FRAMES_PER_S) + self.earned
         self._level, self._then, self.earned = min(level, FRAMES_AT_ONCE), now, 0
         if level < 0:
-            raise BadFrame("too many frames that carry nothing", ENHANCE_YOUR_CALM)
+            raise Http2ConnectionError("too many frames that carry nothing", ENHANCE_YOUR_CALM)
 
 
-def frame(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """The head of a frame."""
-    return FRAME.pack(size >> 8, size & 0xFF, kind, flags, stream)
+def frame_header(size: int, kind: int, flags: int, stream: int) -> bytes:
+    """The nine bytes before a frame's payload."""
+    return FRAME_HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
 def short_frame(kind: int, stream: int, value: int) -> bytes:
-    """A frame that says a number: RST_STREAM, WINDOW_UPDATE."""
-    return frame(4, kind, 0, stream) + value.to_bytes(4, "big")
+    """A frame whose payload is a number: RST_STREAM, WINDOW_UPDATE."""
+    return frame_header(4, kind, 0, stream) + value.to_bytes(4, "big")
 
 
 def goaway(last: int, code: int) -> bytes:
-    return frame(8, GOAWAY, 0, 0) + last.to_bytes(4, "big") + code.to_bytes(4, "big")
+    return frame_header(8, GOAWAY, 0, 0) + last.to_bytes(4, "big") + code.to_bytes(4, "big")
 
 
 def settings(values: Mapping[int, int]) -> bytes:
-    said = b"".join(number.to_bytes(2, "big") + value.to_bytes(4, "big") for number, value in values.items())
-    return frame(len(said), SETTINGS, 0, 0) + said
+    payload = b"".join(number.to_bytes(2, "big") + value.to_bytes(4, "big") for number, value in values.items())
+    return frame_header(len(payload), SETTINGS, 0, 0) + payload
 
 
 def read_settings(data: bytes) -> Iterator[tuple[int, int]]:
-    """Settings and their values, those unknown too. Raises BadFrame."""
+    """The settings and values of a SETTINGS frame, unknown ones too. Raises Http2ConnectionError."""
     for at in range(0, len(data), 6):
         number, value = int.from_bytes(data[at : at + 2], "big"), int.from_bytes(data[at + 2 : at + 6], "big")
-        if number == WINDOW and value > MOST:
-            raise BadFrame("a window that is too large", FLOW_CONTROL_ERROR)
-        if number == FRAME_SIZE and not FIRST_FRAME <= value <= LARGEST_FRAME:
-            raise BadFrame(f"frames of {value} bytes")
+        if number == INITIAL_WINDOW_SIZE and value > MAX_INT31:
+            raise Http2ConnectionError("a window that is too large", FLOW_CONTROL_ERROR)
+        if number == MAX_FRAME_SIZE and not MIN_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
+            raise Http2ConnectionError(f"frames of {value} bytes")
         if number == ENABLE_PUSH and value > 1:
-            raise BadFrame("pushes that are neither allowed nor forbidden")
+            raise Http2ConnectionError("pushes that are neither allowed nor forbidden")
         yield number, value
 
 
-def check(kind: int, flags: int, stream: int, size: int) -> None:
-    """What can be said of a frame by its head. Raises BadFrame."""
-    if kind in _OF_CONNECTIONS and stream:
-        raise BadFrame("a frame of the connection that names a stream")
-    if kind in _OF_STREAMS and not stream:
-        raise BadFrame("a frame of a stream that names none")
-    fits = size == _SIZES.get(kind, size)
-    if kind == SETTINGS:
-        fits = size == 0 if flags & ACK else size % 6 == 0
-    if not fits:
-        raise BadFrame(f"{size} bytes in a frame of kind {kind}", FRAME_SIZE_ERROR)
-
-
 def unpadded(data: bytes) -> bytes:
-    """What a padded frame holds. Raises BadFrame."""
+    """The payload of a padded frame without its padding. Raises Http2ConnectionError."""
     if not data or data[0] >= len(data):
-        raise BadFrame("more padding than frame")
+        raise Http2ConnectionError("more padding than frame")
     return data[1 : len(data) - data[0]]
 
 
 STREAM_BYTES: Final = 1 << 20
-"""A stream's window in answers, if nobody takes them."""
+"""The window of a client's stream for answers that nobody has taken yet."""
 PREFACE: Final = (
     MAGIC
     + settings(
         {
-            TABLE_SIZE: 0,
+            HEADER_TABLE_SIZE: 0,
             ENABLE_PUSH: 0,
-            WINDOW: STREAM_BYTES,
-            FRAME_SIZE: LARGEST_FRAME,
-            LIST_SIZE: MAX_CONTROL_BYTES,
+            INITIAL_WINDOW_SIZE: STREAM_BYTES,
+            MAX_FRAME_SIZE: MAX_FRAME_BYTES,
+            MAX_HEADER_LIST_SIZE: MAX_CONTROL_BYTES,
         }
     )
-    + short_frame(WINDOW_UPDATE, 0, MOST - FIRST_WINDOW)
+    + short_frame(WINDOW_UPDATE, 0, MAX_INT31 - DEFAULT_WINDOW)
 )
-"""What a client says first."""
+"""The connection preface of a client. Source: RFC 9113, 3.4."""

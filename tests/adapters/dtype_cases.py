@@ -19,13 +19,12 @@ from tensorgate.adapters.grps import proto_message as grps_proto
 from tensorgate.adapters.grps import request as grps_request
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json import cuts as json_cuts
-from tensorgate.adapters.json import envelope as json_envelope
 from tensorgate.adapters.json import texts
 from tensorgate.adapters.open_inference import proto_client as v2_proto_client
 from tensorgate.adapters.open_inference import proto_request as v2_proto_request
 from tensorgate.adapters.open_inference import request as v2_request
 from tensorgate.adapters.protobuf import varints
-from tensorgate.adapters.tf_serving import number_text as tf_numbers
+from tensorgate.adapters.tf_serving import json_text as tf_numbers
 from tensorgate.adapters.tf_serving import predict_request as tf_predict_request
 from tensorgate.adapters.tf_serving import proto_client as tf_proto_client
 from tensorgate.adapters.tf_serving import proto_request as tf_proto_request
@@ -342,7 +341,7 @@ PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
     "v2_json_templates": [(v2_request, "_HAS_TEMPLATES", False)],
     "v2_binary_heads": [(v2_request, "_HAS_HEADS", False)],
     "v2_grpc_templates": [(v2_proto_request, "_HAS_TEMPLATES", False)],
-    "lone_arrays": [(json_envelope, "_IS_TAKEN", False)],
+    "lone_arrays": [(json_cuts, "_IS_TAKEN", False)],
     "array_cuts": [(json_cuts, "_long_arrays", None), (json_cuts, "_long_texts", None)],
     "stacked_columns": [(tf_predict_request, "_STACKS", False)],
     "message_cuts": [

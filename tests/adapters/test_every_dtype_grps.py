@@ -36,9 +36,9 @@ from dtype_cases import (
 )
 
 from tensorgate.adapters.grps import KIND
-from tensorgate.adapters.grps.client import HttpClient
+from tensorgate.adapters.grps.client import GrpsHttpClient
 from tensorgate.adapters.grps.options import GrpsMapping, GrpsOptions
-from tensorgate.adapters.grps.proto_client import GrpcClient
+from tensorgate.adapters.grps.proto_client import GrpsGrpcClient
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
@@ -151,7 +151,7 @@ def test_datatypes_without_a_name(
             asked = InferRequest(model.view, {}, wire=_form(model))
             with pytest.raises(EncodingFailed, match=f"^Output y is {datatype}, for which grps has no dtype.$"):
                 joined(endpoint.encode(answer, asked))
-        for client in (HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))):
+        for client in (GrpsHttpClient(UpstreamModel("m")), GrpsGrpcClient(UpstreamModel("m"))):
             with pytest.raises(EncodingFailed, match=f"is {datatype}, for which grps has no dtype"):
                 asks(client, model, array)
 
@@ -358,7 +358,7 @@ def test_texts_that_are_none_are_refused(
             array[-1] = wrong
             with pytest.raises(EncodingFailed, match=r"^Output y holds bytes that are not UTF-8 text.$"):
                 joined(endpoint.encode(InferResponse({"y": array}), asked))
-            for client in (HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))):
+            for client in (GrpsHttpClient(UpstreamModel("m")), GrpsGrpcClient(UpstreamModel("m"))):
                 with pytest.raises(EncodingFailed, match="holds bytes that are not UTF-8 text"):
                     asks(client, model, array)
 
@@ -425,7 +425,7 @@ def asks(client: Any, model: Model, array: Any) -> bytes:
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Model]) -> None:
     take(way, monkeypatch)
     model = make(datatype)
-    http, grpc = HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))
+    http, grpc = GrpsHttpClient(UpstreamModel("m")), GrpsGrpcClient(UpstreamModel("m"))
     number, name, field = TABLE[datatype]
     for count, shape in cases(way):
         for key in (Key(datatype, count, "text"), Key(datatype, count, "odd"))[: 2 if datatype in FLOATS else 1]:
@@ -453,7 +453,7 @@ def test_clients_are_answered(
 ) -> None:
     take(way, monkeypatch)
     model = make(datatype)
-    http, grpc = HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))
+    http, grpc = GrpsHttpClient(UpstreamModel("m")), GrpsGrpcClient(UpstreamModel("m"))
     for count, shape in cases(way):
         key = Key(datatype, count, "odd" if datatype in FLOATS else "text")
         exact = datatype not in FLOATS
@@ -474,7 +474,7 @@ def test_clients_refuse_answers_that_do_not_fit(datatype: str, make: Callable[..
         tensor = {"name": "y", "dtype": name, "shape": [2], field: [1, wrong]}
         body = json.dumps({"status": {"code": 200}, "gtensors": {"tensors": [tensor]}}).encode()
         with pytest.raises(ModelFailed):
-            HttpClient(UpstreamModel("m")).decode(received(body), model.described)
+            GrpsHttpClient(UpstreamModel("m")).decode(received(body), model.described)
 
 
 # --------------------------------------------------------------------------------------------------- what is no tensor

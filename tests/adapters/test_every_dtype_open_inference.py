@@ -37,8 +37,8 @@ from dtype_cases import (
 )
 
 from tensorgate.adapters.open_inference import KIND
-from tensorgate.adapters.open_inference.client import HttpClient
-from tensorgate.adapters.open_inference.proto_client import GrpcClient
+from tensorgate.adapters.open_inference.client import V2HttpClient
+from tensorgate.adapters.open_inference.proto_client import V2GrpcClient
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK
@@ -625,7 +625,7 @@ def asks(client: Any, model: Model, array: Any, **more: Any) -> Any:
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]) -> None:
     take(way, monkeypatch)
     model = make(datatype)
-    http, grpc = HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))
+    http, grpc = V2HttpClient(UpstreamModel("m")), V2GrpcClient(UpstreamModel("m"))
     for count, shape in cases(way):
         key = Key(datatype, count, "bits")
         for _, array in few_layouts(shaped(key, shape), way):
@@ -648,7 +648,7 @@ def test_clients_are_answered(
 ) -> None:
     take(way, monkeypatch)
     model = make(datatype)
-    http, grpc = HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))
+    http, grpc = V2HttpClient(UpstreamModel("m")), V2GrpcClient(UpstreamModel("m"))
     for count, shape in cases(way):
         for key in turns(datatype, count, "bits"):
             output: dict[str, Any] = {"name": "y", "shape": shape, "datatype": datatype}
@@ -667,7 +667,7 @@ def test_clients_are_answered(
 @every_datatype
 def test_clients_of_servers_without_raw_data_are_answered(datatype: str, make: Callable[[str], Model]) -> None:
     model = make(datatype)
-    http, grpc = HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))
+    http, grpc = V2HttpClient(UpstreamModel("m")), V2GrpcClient(UpstreamModel("m"))
     for count, shape in SHAPED:
         key = Key(datatype, count)
         output: dict[str, Any] = {"name": "y", "shape": shape, "datatype": datatype}
@@ -688,7 +688,7 @@ def test_clients_read_what_is_no_number(datatype: str, make: Callable[[str], Mod
     said = json.dumps({"outputs": [output]}).encode()
     assert b"NaN" in said
     assert_same(
-        HttpClient(UpstreamModel("m")).decode(received(said), model.described).outputs["y"], key, (150,), exact=False
+        V2HttpClient(UpstreamModel("m")).decode(received(said), model.described).outputs["y"], key, (150,), exact=False
     )
 
 
@@ -699,7 +699,9 @@ def test_clients_refuse_answers_that_do_not_fit(datatype: str, make: Callable[[s
     for wrong in (int(limits.min) - 1, int(limits.max) + 1, 1.5, "1", None, datatype != "BOOL" or 0):
         output = {"name": "y", "shape": [2], "datatype": datatype, "data": [datatype == "BOOL" or 1, wrong]}
         with pytest.raises(ModelFailed):
-            HttpClient(UpstreamModel("m")).decode(received(json.dumps({"outputs": [output]}).encode()), model.described)
+            V2HttpClient(UpstreamModel("m")).decode(
+                received(json.dumps({"outputs": [output]}).encode()), model.described
+            )
 
 
 # ------------------------------------------------------------------------------------------- generate, classification
@@ -729,12 +731,12 @@ def test_generate(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make
         said = json.loads(joined(GENERATE.encode(answer, asked)))
         assert_json(said["y"], key, () if count == 1 else (-1,))
         inputs = {"pixel_values_of_images": flat(key)}
-        ask = HttpClient(UpstreamModel("m")).encode(
+        ask = V2HttpClient(UpstreamModel("m")).encode(
             inputs, (), InferRequest(model.view, inputs), model.described, stream=True
         )
         assert_json(json.loads(joined(ask))["pixel_values_of_images"], key, () if count == 1 else (-1,))
         event = f'{{"model_name": "m", "model_version": "1", "y": {text}}}'.encode()
-        told = HttpClient(UpstreamModel("m")).decode_part(received(event), model.described)
+        told = V2HttpClient(UpstreamModel("m")).decode_part(received(event), model.described)
         assert_same(told.outputs["y"], key, (count,))
 
 

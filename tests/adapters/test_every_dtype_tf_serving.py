@@ -40,9 +40,9 @@ from dtype_cases import (
 
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.tf_serving import KIND
-from tensorgate.adapters.tf_serving.client import HttpClient
+from tensorgate.adapters.tf_serving.client import TfsHttpClient
 from tensorgate.adapters.tf_serving.options import TfServingOptions
-from tensorgate.adapters.tf_serving.proto_client import GrpcClient
+from tensorgate.adapters.tf_serving.proto_client import TfsGrpcClient
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
@@ -560,7 +560,7 @@ def asks(client: Any, model: Model, array: Any) -> bytes:
 def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]) -> None:
     take(way, monkeypatch)
     model = make(datatype)
-    http, grpc = HttpClient(UpstreamModel("m")), GrpcClient(UpstreamModel("m"))
+    http, grpc = TfsHttpClient(UpstreamModel("m")), TfsGrpcClient(UpstreamModel("m"))
     for count, shape in cases(way):
         key = Key(datatype, count, "bits")
         odd = Key(datatype, count, "bits" if datatype == "BYTES" else "odd")
@@ -585,7 +585,7 @@ def test_clients_ask(way: str, datatype: str, monkeypatch: pytest.MonkeyPatch, m
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
 def test_clients_ask_with_one_value_alone(datatype: str, value: float, make: Callable[[str], Model]) -> None:
     array = np.full(3, value, DTYPES[datatype])
-    said = json.loads(asks(HttpClient(UpstreamModel("m")), make(datatype), array))["inputs"]["x"]
+    said = json.loads(asks(TfsHttpClient(UpstreamModel("m")), make(datatype), array))["inputs"]["x"]
     np.testing.assert_array_equal(np.array(said), array)
 
 
@@ -596,7 +596,7 @@ def test_clients_are_answered(
 ) -> None:
     take(way, monkeypatch)
     model = make(datatype)
-    grpc = GrpcClient(UpstreamModel("m"))
+    grpc = TfsGrpcClient(UpstreamModel("m"))
     for count, shape in cases(way):
         key = Key(datatype, count, family_of(datatype))
         both = Response(outputs={"y": typed(key, shape)}).SerializeToString()
@@ -612,7 +612,7 @@ def test_rest_clients_are_answered(datatype: str, make: Callable[[str], Model]) 
     if datatype in NO_JSON:
         return
     model = make(datatype)
-    http = HttpClient(UpstreamModel("m"))
+    http = TfsHttpClient(UpstreamModel("m"))
     for count, shape in SHAPED:
         if not _is_told("inputs", shape):
             continue

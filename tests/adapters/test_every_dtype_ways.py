@@ -29,7 +29,7 @@ from tensorgate.adapters.grps import request as grps_request
 from tensorgate.adapters.json import cuts as json_cuts
 from tensorgate.adapters.open_inference import proto_request as v2_proto_request
 from tensorgate.adapters.open_inference import request as v2_request
-from tensorgate.adapters.open_inference.wire import Wire
+from tensorgate.adapters.open_inference.raw import V2ReplyForm
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.tf_serving import predict_request as tf_request
 from tensorgate.gateway.contract.call import Call, MustOffload
@@ -456,12 +456,12 @@ def test_long_replies(dialect: str, datatype: str, make: Callable[[str], Model])
         assert HTTP[dialect].is_long(answer, question) == (count > most)
         assert GRPC[dialect].is_long(answer, question) == (count > most and datatype == "BYTES")
         if dialect == "v2":
-            binary = InferRequest(view, {}, wire=Wire(frozenset({"y"}), ""))
+            binary = InferRequest(view, {}, wire=V2ReplyForm(frozenset({"y"}), ""))
             assert HTTP["v2"].is_long(answer, binary) == (count > most and datatype == "BYTES")
     if dialect == "v2" and datatype != "BYTES":
         for more in (0, 1):  # what is compressed is long sooner
             array = np.zeros(4096 // DTYPES[datatype].itemsize + more, DTYPES[datatype])
-            packed = InferRequest(view, {}, wire=Wire(frozenset({"y"}), "gzip"))
+            packed = InferRequest(view, {}, wire=V2ReplyForm(frozenset({"y"}), "gzip"))
             assert HTTP["v2"].is_long(InferResponse({"y": array}), packed) == bool(more)
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import orjson
 import pytest
 
-from tensorgate.adapters.grps.client import HttpClient as GrpsClient
-from tensorgate.adapters.grps.documents import Documents
-from tensorgate.adapters.open_inference.client import HttpClient
-from tensorgate.adapters.open_inference.events import Events
+from tensorgate.adapters.grps.client import Documents, GrpsHttpClient
+from tensorgate.adapters.open_inference.client import V2HttpClient
+from tensorgate.adapters.open_inference.generate_client import Events
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, Sequence
 from tensorgate.gateway.contract.errors import (
@@ -77,7 +76,7 @@ def test_a_message_is_told_as_soon_as_it_is_whole() -> None:
 def test_what_is_no_document_is_no_message_either(make_model: Callable[..., ModelView]) -> None:
     assert Documents().feed(b'{}raw{"a":1}') == [b"{}", b'raw{"a":1}']
     with pytest.raises(ModelFailed, match="no valid grps message"):
-        GrpsClient(UpstreamModel("m", 1)).decode_part(Reply(b'raw{"a":1}'), Description())
+        GrpsHttpClient(UpstreamModel("m", 1)).decode_part(Reply(b'raw{"a":1}'), Description())
 
 
 # ------------------------------------------------------------------------------------------------------ V2's generate
@@ -87,7 +86,7 @@ def spec(name: str, datatype: str, shape: tuple[int, ...] | None) -> TensorSpec:
     return TensorSpec(name, DTYPES[datatype], shape)
 
 
-CLIENT = HttpClient(UpstreamModel("a b", 3))
+CLIENT = V2HttpClient(UpstreamModel("a b", 3))
 
 
 def asked(view: ModelView, shape: tuple[int, ...] | None, array: Any, name: str = "x", **request: Any) -> Any:
@@ -206,7 +205,7 @@ def test_a_failure_keeps_its_kind_and_text(status: int, body: bytes, kind: type[
 
 
 def test_grps_messages_of_a_stream_are_answers(make_model: Callable[..., ModelView]) -> None:
-    client = GrpsClient(UpstreamModel("m", 1))
+    client = GrpsHttpClient(UpstreamModel("m", 1))
     inputs = {"x": np.array([1.5], np.float32)}
     ask = client.encode(inputs, (), InferRequest(make_model("m", {}, {}), inputs), Description(), stream=True)
     assert ask.target == "/grps/v1/infer/predict?model=m-1&streaming=true"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tensorgate.adapters import grps, open_inference, tf_serving
-from tensorgate.adapters.open_inference.wire import Wire
+from tensorgate.adapters.open_inference.raw import V2ReplyForm
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, TopK
 from tensorgate.gateway.contract.dialect import (
@@ -100,10 +100,10 @@ def test_long_answers(target: str, view: ModelView) -> None:
 def test_tensors_as_bytes_are_not_long(view: ModelView) -> None:
     many = InferResponse({"y": np.zeros(1_000_000)})
     texts = InferResponse({"y": np.full(INLINE_ENCODE_MAX_TEXTS + 1, b"a", BYTES)})
-    binary = Wire(frozenset({"y"}), "")
+    binary = V2ReplyForm(frozenset({"y"}), "")
     assert not is_long(V2, view, many, wire=binary)
     assert is_long(V2, view, texts, wire=binary)
-    assert is_long(V2, view, many, wire=Wire(frozenset({"y"}), "gzip"))
+    assert is_long(V2, view, many, wire=V2ReplyForm(frozenset({"y"}), "gzip"))
     for endpoint in (
         dialect(V2).grpc["/inference.GRPCInferenceService/ModelInfer"],
         dialect(TFS).grpc["/tensorflow.serving.PredictionService/Predict"],

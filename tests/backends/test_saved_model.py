@@ -14,7 +14,7 @@ import pytest
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.backends.saved_model import KIND, library
 from tensorgate.backends.saved_model import backend as backend_module
-from tensorgate.backends.saved_model.failures import plain, told
+from tensorgate.backends.saved_model.failures import plain, public_error
 from tensorgate.backends.saved_model.ranks import operations_of, takes_any_rank
 from tensorgate.backends.saved_model.signatures import read_signatures
 from tensorgate.gateway.app import registries
@@ -197,7 +197,7 @@ def test_callers_are_told_what_happened_and_not_where_in_the_graph(said: str, pl
     ],
 )
 def test_codes_keep_their_meaning(code: int, kind: type[Exception]) -> None:
-    error = told(Raised(code, "so it is\n\t [[{{node a}}]]"))
+    error = public_error(Raised(code, "so it is\n\t [[{{node a}}]]"))
     assert type(error) is kind
     assert error.text == "so it is"  # type: ignore[attr-defined]
 
@@ -205,7 +205,7 @@ def test_codes_keep_their_meaning(code: int, kind: type[Exception]) -> None:
 def test_a_text_that_python_cannot_read_is_about_what_was_sent() -> None:
     with pytest.raises(UnicodeDecodeError) as caught:
         b"Could not parse example input, value: '\xff'\n\t [[{{node a}}]]".decode()
-    error = told(caught.value)
+    error = public_error(caught.value)
     assert isinstance(error, InvalidArgument)
     assert error.text == "Could not parse example input, value: '\ufffd'"
 

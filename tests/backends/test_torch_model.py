@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from tensorgate.backends.torch_model import KIND
 from tensorgate.backends.torch_model.archive import _objections, form_of
 from tensorgate.backends.torch_model.backend import TorchBackend
-from tensorgate.backends.torch_model.failures import plain, told
-from tensorgate.backends.torch_model.names import Results, leaves, places
+from tensorgate.backends.torch_model.failures import plain, public_error
+from tensorgate.backends.torch_model.names import ProgramOutputs, leaves, places
 from tensorgate.gateway.contract.backend import ModelSource
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed, OutOfMemory
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
@@ -122,14 +122,14 @@ def test_results_are_named_by_what_holds_them() -> None:
     assert list(leaves((1, [2, 3]))) == [("output__0", 1), ("output__1__0", 2), ("output__1__1", 3)]
     assert list(leaves({"a": 1, "b": {"c": 2}})) == [("a", 1), ("b_c", 2)]
     assert list(leaves(pair(1, 2))) == [("low", 1), ("high", 2)]
-    results = Results(["high"])
+    results = ProgramOutputs(["high"])
     assert [results.of(each) for each in (pair(1, 2), {"high": 3, "low": 4}, [5])] == [
         {"high": 2},
         {"high": 3},
         {"high": 5},
     ]
     with pytest.raises(ModelFailed, match="outputs are declared as 'a', 'b'"):
-        Results(["a", "b"]).of(1)
+        ProgramOutputs(["a", "b"]).of(1)
 
 
 # ------------------------------------------------------------------------------------------- what a file would have run
@@ -217,21 +217,21 @@ def test_callers_are_told_what_happened_and_not_where(said: str, plainly: str) -
 
 def test_errors_have_their_kinds() -> None:
     sizes = "Expected input at *args[0].shape[0] to be <= 8, but got 20"
-    assert isinstance(told(RuntimeError(sizes), "m"), InvalidArgument)
-    assert isinstance(told(RuntimeError("anything else"), "m"), ModelFailed)
-    assert isinstance(told(MemoryError(), "m"), OutOfMemory)
+    assert isinstance(public_error(RuntimeError(sizes), "m"), InvalidArgument)
+    assert isinstance(public_error(RuntimeError("anything else"), "m"), ModelFailed)
+    assert isinstance(public_error(MemoryError(), "m"), OutOfMemory)
     own = InvalidArgument("as it is")
-    assert told(own, "m") is own
+    assert public_error(own, "m") is own
 
 
 @pytest.mark.parametrize(("given", "text"), [((2, 3), ""), ((2, 4), "[2, 4], but [-1, 3]"), ((6,), "[6], but [-1, 3]")])
 def test_a_program_is_held_to_the_shapes_that_are_declared(given: tuple[int, ...], text: str) -> None:
     backend: Any = TorchBackend.__new__(TorchBackend)
-    backend._exchange = SimpleNamespace(given=lambda array, copy: array, taken=lambda spec, tensor: tensor)
+    backend._bridge = SimpleNamespace(given=lambda array, copy: array, taken=lambda spec, tensor: tensor)
     backend._program = SimpleNamespace(writes=())
     backend._channels_last, backend._state, backend._name = False, frozenset(), "m"
     backend._torch = SimpleNamespace(Tensor=())
-    backend._results = Results(("y",))
+    backend._results = ProgramOutputs(("y",))
     backend._specs = {"y": TensorSpec("y", DTYPES["FP32"], (-1, 3))}
     backend._call = lambda tensors: {"y": np.zeros(given, np.float32)}
     if not text:

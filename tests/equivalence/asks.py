@@ -95,6 +95,8 @@ def _check_classes(ask: Ask) -> None:
     floats = [array for array in ask.tensors.values() if array.dtype.kind == "f"]
     if ask.classes and any(np.isnan(array).any() or np.isinf(array).any() for array in floats):
         raise Unknown("classes of what is no number")
+    if ask.classes and any((np.signbit(array) & (array == 0)).any() for array in floats):
+        raise Unknown("a zero whose sign shows as text, and ONNX Runtime leaves out what adds zero")
     if any(ask.model.spec(name).datatype in _NO_CLASSES for name in ask.classes):
         raise Unknown("no classes of that")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from asks import FORMS, able_forms, encode, expected, make_ask, same_arrays
+from asks import FORMS, able_forms, behind, encode, expected, make_ask, same_arrays
 from forks import ROOT
 from form import Ask, Unknown
 from serving import Gateway
@@ -184,9 +184,15 @@ class Rig:
             for name, clients in (("plain", self._plain), ("short", self._short)):
                 found = await asyncio.gather(*[clients.ask(message) for message in messages[some]])
                 for ask, message, before, now in zip(asks[some], messages[some], alone[some], found, strict=True):
-                    if before != now:
+                    if before != now and not self._is_company_felt(ask):
                         why = f"{name}, alone and among {len(messages[some])} others"
                         raise self._told(why, ask, message, before, now)
+
+    def _is_company_felt(self, ask: Ask) -> bool:
+        """Inputs of different lengths may be too much for a model whose inputs are filled up to the longest of a batch,
+        each for itself; beside others both may come out as long.
+        """
+        return bool(ask.spoil) and behind(self.world.models, ask.model).ragged
 
     async def _both(self, message: Message) -> tuple[Reply | str, Reply | str]:
         return await asyncio.gather(self._plain.ask(message), self._short.ask(message))

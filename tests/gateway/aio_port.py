@@ -15,9 +15,9 @@ import numpy as np
 
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.telemetry.connection_metrics import Counts
+from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID
-from tensorgate.gateway.transport.grpc_exchange import Bounds, Handler, Handlers
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, Handler, Handlers
 from tensorgate.gateway.transport.grpc_streams import short_detail
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 from tensorgate.gateway.wire.http1_body import Body
@@ -58,14 +58,14 @@ class AioServer:
     def __init__(
         self,
         handlers: Handlers,
-        counts: Counts,
-        bounds: Bounds,
+        counters: ListenerCounters,
+        limits: GrpcLimits,
         tls: None = None,
         timeouts: ClientTimeouts | None = None,
     ) -> None:
         self._handlers = handlers
-        self._counts = counts
-        self._options = (*OPTIONS, *_options(bounds))
+        self._counters = counters
+        self._options = (*OPTIONS, *_options(limits))
         self._server: Any = None
         self.held: asyncio.Event | None = None
         self.begun = 0
@@ -111,13 +111,13 @@ class AioServer:
         """grpc's idea of a method, without serializers: bytes in, bytes out."""
 
         async def unary(body: bytes, context: Any) -> bytes:
-            rpc = AioRpc(self, context, self._counts)
+            rpc = AioRpc(self, context, self._counters)
             await handler.run(rpc, body)
             return rpc.answer
 
         async def stream(body: Any, context: Any) -> None:
             with contextlib.suppress(ConnectionError):
-                await handler.run(AioRpc(self, context, self._counts), body)
+                await handler.run(AioRpc(self, context, self._counters), body)
 
         if handler.stream == "unary":
             return grpc.unary_unary_rpc_method_handler(unary)
@@ -133,23 +133,23 @@ class AioServer:
 class AioRpc:
     """See Rpc. `answer` is what is to be returned for a call of one answer."""
 
-    __slots__ = ("_context", "_counts", "_server", "answer", "deadline", "headers", "peer")
+    __slots__ = ("_context", "_counters", "_server", "answer", "deadline", "headers", "peer")
 
     headers: Mapping[str, str]
     peer: Peer
 
-    def __init__(self, server: AioServer, context: Any, counts: Counts) -> None:
+    def __init__(self, server: AioServer, context: Any, counters: ListenerCounters) -> None:
         server.begun += 1
         self._server = server
         self._context = context
-        self._counts = counts
+        self._counters = counters
         self.headers = Metadata(context)
         remaining = context.time_remaining()
         self.deadline = None if remaining is None else time.monotonic() + remaining
         self.peer = GrpcPeer(context)
         self.answer = b""
 
-    def name(self, request_id: str) -> None:
+    def set_request_id(self, request_id: str) -> None:
         self._context.set_trailing_metadata(((REQUEST_ID, request_id),))
 
     async def read(self) -> bytes | None:
@@ -162,7 +162,7 @@ class AioRpc:
         if self._server.held is not None:
             await self._server.held.wait()
         self.answer = await body_of(reply)
-        self._counts.sent += len(self.answer)
+        self._counters.sent += len(self.answer)
 
     async def write(self, reply: Reply) -> None:
         if self._server.held is not None:
@@ -172,7 +172,7 @@ class AioRpc:
             await self._context.write(body)
         except grpc.aio.BaseError as error:
             raise ConnectionResetError("the client has left") from error
-        self._counts.sent += len(body)
+        self._counters.sent += len(body)
 
     async def fail(self, reply: Reply) -> NoReturn:
         if self._server.held is not None:
@@ -181,14 +181,14 @@ class AioRpc:
         raise AssertionError("abort raises")
 
 
-def _options(bounds: Bounds) -> list[tuple[str, int]]:
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     """In grpc's words. Some calls of more than the bytes of metadata are refused, and all of twice as many."""
     known = {
-        "grpc.max_receive_message_length": bounds.message,
-        "grpc.max_metadata_size": bounds.metadata,
-        "grpc.absolute_max_metadata_size": 2 * bounds.metadata,
-        "grpc.max_concurrent_streams": bounds.streams,
-        "grpc.max_allowed_incoming_connections": bounds.connections,
+        "grpc.max_receive_message_length": limits.max_message_bytes,
+        "grpc.max_metadata_size": limits.max_metadata_bytes,
+        "grpc.absolute_max_metadata_size": 2 * limits.max_metadata_bytes,
+        "grpc.max_concurrent_streams": limits.max_streams,
+        "grpc.max_allowed_incoming_connections": limits.max_connections,
     }
     return [(name, most) for name, most in known.items() if most is not None]
 
@@ -268,5 +268,5 @@ def _joined(parts: Sequence[Buffer], size: int) -> bytes:
     for part in parts:
         if len(part):
             np.frombuffer(body.room, np.uint8)[: len(part)] = np.frombuffer(part, np.uint8)
-            body.added(len(part))
+            body.commit(len(part))
     return body.whole()

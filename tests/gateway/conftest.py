@@ -5,21 +5,23 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from toy_rpc import LANES, Model, Toy, toy_port
+from toy_rpc import OWN_SERVER, Model, Toy, toy_port
 
 from tensorgate.gateway.contract.canonical import ModelView
 
 
-@pytest.fixture(params=LANES, ids=lambda lane: "lane" if lane else "grpc.aio")
-def lane(request: pytest.FixtureRequest) -> bool:
+@pytest.fixture(params=OWN_SERVER, ids=lambda own_server: "gateway" if own_server else "grpc.aio")
+def own_server(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
 @pytest.fixture
-async def toy(make_model: Callable[..., ModelView], lane: bool, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Toy]:
+async def toy(
+    make_model: Callable[..., ModelView], own_server: bool, caplog: pytest.LogCaptureFixture
+) -> AsyncIterator[Toy]:
     """Whatever happens on the wire is nothing to complain about in the log."""
     with caplog.at_level(logging.WARNING):
-        async with toy_port(make_model("toy", {}, {}, handle=Model()), lane=lane) as running:
+        async with toy_port(make_model("toy", {}, {}, handle=Model()), own_server=own_server) as running:
             yield running
     assert not caplog.records
 

@@ -12,12 +12,13 @@ from h2_wire import Wire
 
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.telemetry.connection_metrics import Counts
-from tensorgate.gateway.transport.grpc_connection import Connection
-from tensorgate.gateway.transport.grpc_exchange import Bounds, Handler, Rpc
+from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
+from tensorgate.gateway.transport.grpc_connection import GrpcServerConnection
+from tensorgate.gateway.transport.grpc_context import GrpcContext
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, Handler, Rpc
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 from tensorgate.gateway.wire.http2 import new_scratch
-from tensorgate.gateway.wire.http2_frames import FRAME, FRAME_BYTES, FrameBudget
+from tensorgate.gateway.wire.http2_frames import FRAME_HEADER, FRAME_HEADER_BYTES, FrameBudget
 
 ASK, HOLD, NOBODY = "/core.Core/Ask", "/core.Core/Hold", "/core.Core/Nobody"
 BEGUN = h2.MAGIC + h2.settings()
@@ -123,16 +124,15 @@ class Core:
             HOLD: Handler("unary", self._hold),
             NOBODY: Handler("unary", self._refuse, lambda headers: False),
         }
-        loop = SimpleNamespace(
-            create_task=Task, call_later=lambda *what: SimpleNamespace(cancel=lambda: None), time=lambda: 0.0
+        loop: Any = SimpleNamespace(
+            create_task=Task, call_soon=self.steps.append, call_later=lambda *what: SimpleNamespace(cancel=lambda: None)
         )
-        lane: Any = SimpleNamespace(
-            bounds=Bounds(message, metadata, streams), handlers=handlers, scratch=_SCRATCH, clients=set(), greeting=b"",
-            draining=False, loop=loop, counts=Counts(), max_streams=streams, timeouts=ClientTimeouts(),
-            forget=lambda connection: None,
-        )  # fmt: skip
-        self.connection = Connection(lane, FrameBudget(clock or Clock()))
-        self.connection._soon = self.steps.append  # type: ignore[method-assign, assignment]
+        clients: Any = SimpleNamespace(open=set(), stopping=False, remove=lambda connection: None)
+        limits = GrpcLimits(message, metadata, streams)
+        context = GrpcContext(
+            handlers, ListenerCounters(), limits, ClientTimeouts(), clients, loop, _SCRATCH, b"", streams
+        )
+        self.connection = GrpcServerConnection(context, FrameBudget(clock or Clock()))
         self.pipe = Pipe()
         self.connection.connection_made(self.pipe)
         self.wire = Wire(None, None)  # type: ignore[arg-type]
@@ -173,10 +173,10 @@ class Core:
     def look(self) -> None:
         """Read what was written."""
         data = self.pipe.data
-        while len(data) - self._seen >= FRAME_BYTES:
-            most, least, kind, flags, stream = FRAME.unpack_from(data, self._seen)
+        while len(data) - self._seen >= FRAME_HEADER_BYTES:
+            most, least, kind, flags, stream = FRAME_HEADER.unpack_from(data, self._seen)
             size = most << 8 | least
-            at = self._seen + FRAME_BYTES
+            at = self._seen + FRAME_HEADER_BYTES
             assert len(data) >= at + size, "half a frame"
             self.wire.frames.append((kind, flags, stream, size))
             self.wire._take(kind, flags, stream, bytes(data[at : at + size]))

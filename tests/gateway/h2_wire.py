@@ -22,20 +22,20 @@ from tensorgate.gateway.wire.http2_frames import (
     CANCEL,
     CONTINUATION,
     DATA,
+    DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
-    FIRST_FRAME,
-    FIRST_WINDOW,
-    FRAME_BYTES,
+    FRAME_HEADER_BYTES,
     GOAWAY,
     HEADERS,
-    MOST,
+    MAX_INT31,
+    MIN_FRAME_BYTES,
     PING,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
 )
-from tensorgate.gateway.wire.http2_frames import frame as head_of
+from tensorgate.gateway.wire.http2_frames import frame_header as head_of
 
 PRIORITY_FRAME = 2
 TABLE, PUSH, STREAMS, WINDOW, FRAME, HEADER_LIST = 1, 2, 3, 4, 5, 6
@@ -116,7 +116,7 @@ def number(value: int, bits: int, first: int = 0) -> bytes:
     return bytes([first | most]) + tail + bytes([value])
 
 
-def in_frames(stream: int, block: bytes, flags: int = 0, size: int = FIRST_FRAME) -> bytes:
+def in_frames(stream: int, block: bytes, flags: int = 0, size: int = MIN_FRAME_BYTES) -> bytes:
     """HEADERS, and CONTINUATION for what does not fit into `size` bytes."""
     parts = [block[at : at + size] for at in range(0, len(block), size)] or [b""]
     kinds = [HEADERS] + [CONTINUATION] * (len(parts) - 1)
@@ -190,7 +190,7 @@ class Wire:
         self.acknowledges = True
         self.hung_up = False
         self._block = b""
-        self._window = FIRST_WINDOW
+        self._window = DEFAULT_WINDOW
         self._windows: dict[int, int] = {}
         self._next = 1
 
@@ -234,11 +234,11 @@ class Wire:
         self.send(in_frames(stream, self.block(request(path, *more))))
         return stream
 
-    async def send_data(self, stream: int, payload: bytes, size: int = FIRST_FRAME, *, end: bool = True) -> None:
+    async def send_data(self, stream: int, payload: bytes, size: int = MIN_FRAME_BYTES, *, end: bool = True) -> None:
         """In frames, as far and as soon as the server's windows let it."""
         view = memoryview(payload)
         while view:
-            room = min(size, self._window, self._windows.get(stream, self.settings.get(WINDOW, FIRST_WINDOW)))
+            room = min(size, self._window, self._windows.get(stream, self.settings.get(WINDOW, DEFAULT_WINDOW)))
             if room <= 0:
                 await self.step()
                 assert not self.closed
@@ -246,7 +246,7 @@ class Wire:
             part = view[:room]
             view = view[room:]
             self._window -= len(part)
-            self._windows[stream] = self._windows.get(stream, self.settings.get(WINDOW, FIRST_WINDOW)) - len(part)
+            self._windows[stream] = self._windows.get(stream, self.settings.get(WINDOW, DEFAULT_WINDOW)) - len(part)
             self.send(data(stream, bytes(part), end=end and not view))
             await self.writer.drain()
 
@@ -255,7 +255,7 @@ class Wire:
     async def step(self) -> None:
         """Read one frame, or learn that there will be none."""
         try:
-            head = await self.reader.readexactly(FRAME_BYTES)
+            head = await self.reader.readexactly(FRAME_HEADER_BYTES)
             size, kind, flags, stream = (
                 int.from_bytes(head[:3], "big"),
                 head[3],
@@ -296,7 +296,7 @@ class Wire:
         elif kind == WINDOW_UPDATE:
             more = int.from_bytes(payload, "big")
             if stream:
-                self._windows[stream] = self._windows.get(stream, self.settings.get(WINDOW, FIRST_WINDOW)) + more
+                self._windows[stream] = self._windows.get(stream, self.settings.get(WINDOW, DEFAULT_WINDOW)) + more
             else:
                 self._window += more
         elif kind == SETTINGS and flags & ACK:
@@ -305,10 +305,10 @@ class Wire:
             self._settle(payload)
 
     def _settle(self, payload: bytes) -> None:
-        before = self.settings.get(WINDOW, FIRST_WINDOW)
+        before = self.settings.get(WINDOW, DEFAULT_WINDOW)
         for at in range(0, len(payload), 6):
             self.settings[int.from_bytes(payload[at : at + 2], "big")] = int.from_bytes(payload[at + 2 : at + 6], "big")
-        more = self.settings.get(WINDOW, FIRST_WINDOW) - before
+        more = self.settings.get(WINDOW, DEFAULT_WINDOW) - before
         self._windows = {stream: room + more for stream, room in self._windows.items()}
         if self.acknowledges:
             self.send(frame(SETTINGS, ACK))
@@ -374,12 +374,14 @@ async def plug(port: int, buffer_bytes: int = 0) -> Wire:
         raise
 
 
-async def connect(port: int, *pairs: tuple[int, int], room: int = MOST - FIRST_WINDOW, buffer_bytes: int = 0) -> Wire:
+async def connect(
+    port: int, *pairs: tuple[int, int], room: int = MAX_INT31 - DEFAULT_WINDOW, buffer_bytes: int = 0
+) -> Wire:
     """A connection that has begun: with these settings, or else all the windows there can be; `room` is what the
     connection's has more than at first.
     """
     wire = await plug(port, buffer_bytes)
-    wire.send(MAGIC, settings(*(pairs or [(WINDOW, MOST)])))
+    wire.send(MAGIC, settings(*(pairs or [(WINDOW, MAX_INT31)])))
     if room:
         wire.send(window(0, room))
     return wire

@@ -1,4 +1,4 @@
-"""Generate from socket to model and back: a model that does as the text says, with the lane and without it."""
+"""Generate from socket to model and back: a model that does as the text says, with the fast path and without it."""
 
 import asyncio
 import json
@@ -111,12 +111,12 @@ class House:
         return self.talkers["stream"]
 
 
-@pytest.fixture(params=[True, False], ids=["lane", "aiohttp"])
+@pytest.fixture(params=[True, False], ids=["fast path", "aiohttp"])
 async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
     house = House()
     limits = HttpLimits(100_000, 100_000, grace_seconds=0.1)
     dialects = [KIND.make(OpenInferenceOptions())]
-    listener = HttpListener(house.service, dialects, {}, limits, fast_lane=request.param)
+    listener = HttpListener(house.service, dialects, {}, limits, fast_path=request.param)
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     house.port = sock.getsockname()[1]

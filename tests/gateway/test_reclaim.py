@@ -18,7 +18,7 @@ from waiting import Clock, until
 from tensorgate.gateway import app
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
-from tensorgate.gateway.models import loaded_models as inventory
+from tensorgate.gateway.models import loaded_models
 
 MODEL = """
 TABLE = {}
@@ -44,7 +44,7 @@ MODULE = "tensorgate_model_"
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., App]:
     (tmp_path / "model.py").write_text(MODEL)
     tensor = {"datatype": "FP32", "shape": [-1]}
-    monkeypatch.setattr(inventory, "RECLAIM_AFTER_S", 0.05)
+    monkeypatch.setattr(loaded_models, "RECLAIM_AFTER_S", 0.05)
 
     def make(*models: str) -> App:
         entry = {

@@ -14,6 +14,7 @@ from typing import Any
 from aio_port import AioServer
 from waiting import until
 
+from tensorgate.adapters.protobuf.messages import pool
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
@@ -21,7 +22,7 @@ from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgume
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 
@@ -31,7 +32,7 @@ LIMIT = 6_000_000
 METADATA_BYTES = 16_384
 STREAMS = 100
 
-LANES = [True, False]
+OWN_SERVER = [True, False]
 """Everything holds with the gateway's own HTTP/2, and with that of grpc.aio, which is the oracle."""
 
 
@@ -139,7 +140,7 @@ class Toy:
     model: Model
     service: Service
     listener: GrpcListener
-    lane: bool
+    own_server: bool
     port: int = 0
 
     async def until(self, happened: Callable[[], object]) -> None:
@@ -150,7 +151,7 @@ class Toy:
 async def toy_port(
     view: ModelView,
     *,
-    lane: bool,
+    own_server: bool,
     metadata: int = METADATA_BYTES,
     streams: int | None = STREAMS,
     connections: int | None = None,
@@ -167,9 +168,11 @@ async def toy_port(
     repository: Any = SimpleNamespace(all_available=lambda: True)
     service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     service.started = True
-    bounds = Bounds(LIMIT, metadata, streams, connections)
-    listener = GrpcListener(service, [make_dialect()], bounds, speak=GrpcServer if lane else AioServer, **options)
-    toy = Toy(model, service, listener, lane)
+    limits = GrpcLimits(LIMIT, metadata, streams, connections)
+    listener = GrpcListener(
+        service, [make_dialect()], limits, pool(), make_port=GrpcServer if own_server else AioServer, **options
+    )
+    toy = Toy(model, service, listener, own_server)
     toy.port = await listener.start("127.0.0.1", 0)
     try:
         yield toy

@@ -1,4 +1,5 @@
-"""Every page of docs/ is a script: its files are written, its commands run in one shell, their outputs compared.
+"""Every page of docs/ with commands is a script: its files are written, its commands run in one shell, and what they
+print is compared.
 
 A block whose first line is `# try/NAME` is a file. The ports that a page names are mapped to free ones.
 """
@@ -24,6 +25,7 @@ from tensorgate.gateway.config import load_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+SCRIPTS = [page for page in PAGES if "```console" in page.read_text(encoding="utf-8")]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CHECKED = re.compile(r"^\$ .* check (?:--load )?(\S+)(?:$| \|\|)", re.MULTILINE)
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n(.*?)(?=^\$ |\Z)", re.DOTALL | re.MULTILINE)
@@ -206,10 +208,10 @@ def _case(page: Path) -> Any:
     return pytest.param(page, id=page.stem, marks=() if page.stem == "add-a-dialect" else pytest.mark.heavy)
 
 
-@pytest.mark.parametrize("page", [_case(page) for page in PAGES])
+@pytest.mark.parametrize("page", [_case(page) for page in SCRIPTS])
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADMIN_KEY", "secret")
-    ports, configurations, ran = Ports(), set(), 0
+    ports, configurations = Ports(), set()
     shown_to_be_right = set(CHECKED.findall(page.read_text(encoding="utf-8")))
     if "$ openssl " in page.read_text(encoding="utf-8") and not shutil.which("openssl"):
         pytest.skip("there is no openssl")
@@ -218,7 +220,6 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypat
             if kind == "console":
                 for command, shown in COMMAND.findall(text):
                     run_command(bash, ports, command, shown)
-                    ran += 1
                 continue
             name = FILE.match(text)
             assert name, f"neither commands nor a file:\n{text}"
@@ -228,7 +229,6 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, monkeypat
                 configurations.add(tmp_path / name[1])
         for file in configurations:
             load_config(file, registries())
-    assert ran
 
 
 def test_the_index_names_every_page() -> None:

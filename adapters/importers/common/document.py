@@ -29,7 +29,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ImportedServer:
     """What another server was told: `sections` are lines of YAML before `models`."""
 
     sections: Sequence[str]

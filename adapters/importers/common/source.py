@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from google.protobuf import text_format
 
-from tensorgate.adapters.importers.common.places import Places, read_places
+from tensorgate.adapters.importers.common.key_locations import KeyLocations, read_key_locations
 from tensorgate.adapters.protobuf.messages import message, pool
 
 MAX_BYTES: Final = 1 << 20
@@ -45,7 +45,7 @@ class Source:
 
     config: Any
     file: str
-    places: Places = field(default_factory=Places)
+    places: KeyLocations = field(default_factory=KeyLocations)
     notes: list[Note] = field(default_factory=list)
 
     def note(self, key: str, text: str, at: str = "", fate: Fate = "ignored") -> None:
@@ -82,12 +82,12 @@ def parse_text(text: str, kind: str, file: str, *, lenient: bool = False, secret
 
     Raises ValueError naming file, line, column and key.
     """
-    places = read_places(text)
+    places = read_key_locations(text)
     source = Source(message(kind)(), file, places)
     try:
         text_format.Parse(text, source.config, allow_unknown_field=lenient)
     except text_format.ParseError as error:
-        raise ValueError(_told(error, text, file, places, secret)) from None
+        raise ValueError(_error_text(error, text, file, places, secret)) from None
     except (ValueError, RecursionError) as error:  # an escape that is no text, for one
         raise ValueError(f"{file}: {'not readable' if secret else printable(str(error))}") from None
     if lenient:
@@ -96,7 +96,7 @@ def parse_text(text: str, kind: str, file: str, *, lenient: bool = False, secret
     return source
 
 
-def _unknown(places: Places, descriptor: Any) -> Iterator[tuple[str, list[str]]]:
+def _unknown(places: KeyLocations, descriptor: Any) -> Iterator[tuple[str, list[str]]]:
     """(path, the keys that could have stood there) of each key that its message has not."""
     for path in places.found:
         *outer, last = path.split(".")
@@ -108,7 +108,7 @@ def _unknown(places: Places, descriptor: Any) -> Iterator[tuple[str, list[str]]]
             yield path, [each.name for each in around.fields]
 
 
-def _told(error: text_format.ParseError, text: str, file: str, places: Places, secret: bool) -> str:
+def _error_text(error: text_format.ParseError, text: str, file: str, places: KeyLocations, secret: bool) -> str:
     line, column = error.GetLine() or 1, error.GetColumn() or 1
     lines = text.split("\n")
     shown = lines[line - 1] if line <= len(lines) else ""
@@ -137,3 +137,15 @@ def printable(text: str) -> str:
     """What others wrote, for one line of a log."""
     line = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text[:300])
     return line if len(text) <= 300 else line + "…"
+
+
+# ----------------------------------------------------------------------------------------- what all servers' models say
+
+NO_BOUND: Final = 65536
+"""How many requests may wait where the other server sets no bound."""
+NEEDS_TENSORFLOW: Final = "needs TensorFlow here: pip install 'tensorgate[tensorflow]'"
+
+
+def is_version(entry: Path) -> bool:
+    """Whether it is the folder of a version."""
+    return entry.name.isascii() and entry.name.isdecimal() and entry.is_dir()

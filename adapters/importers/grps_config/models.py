@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import NO_BOUND, Imported, printable
-from tensorgate.adapters.importers.grps_config.place import find
+from tensorgate.adapters.importers.grps_config.model_location import find
 from tensorgate.adapters.importers.grps_config.tree import Item
 
 _DEVICE: Final = re.compile(r"(?:cuda|gpu)(:[0-9]{1,3})?")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import Server, flow
+from tensorgate.adapters.importers.common import ImportedServer, flow
 from tensorgate.adapters.importers.grps_config.dag import read_dag
 from tensorgate.adapters.importers.grps_config.models import Named, read_models
 from tensorgate.adapters.importers.grps_config.tree import Item, read_tree
@@ -36,16 +36,16 @@ class _Ports:
     numbers: Sequence[int]
 
 
-def read_server(server: Path, inference: Path) -> Server:
+def read_server(server: Path, inference: Path) -> ImportedServer:
     """Raises ValueError or OSError for a file that cannot be read, or with which grps would not start."""
-    told, tree = read_tree(server), read_tree(inference)
-    interface = told.member("interface").mapping()
+    settings, tree = read_tree(server), read_tree(inference)
+    interface = settings.member("interface").mapping()
     if not interface.given:
-        raise told.wrong("there is no interface")
+        raise settings.wrong("there is no interface")
     ports = _ports(interface)
     options = _customized(interface.member("customized_predict_http").mapping())
     interface.leftovers()
-    _ignored(told)
+    _ignored(settings)
     models = read_models(tree, inference.parent)
     default = read_dag(tree, models)
     tree.leftovers()
@@ -54,7 +54,7 @@ def read_server(server: Path, inference: Path) -> Server:
     if ports.framework == "http+brpc":
         options["http_status"] = "always_200"
     sections = [*_listeners(ports), *_sections(options, models)]
-    return Server(sections, [each.imported for each in models], [*told.file.notes, *tree.file.notes])
+    return ImportedServer(sections, [each.imported for each in models], [*settings.file.notes, *tree.file.notes])
 
 
 def _ports(interface: Item) -> _Ports:
@@ -104,15 +104,15 @@ def _customized(item: Item) -> dict[str, Any]:
     return {"customized_predict_http": own | ({"streaming_ctrl": given} if given else {})}
 
 
-def _ignored(told: Item) -> None:
+def _ignored(settings: Item) -> None:
     for name in ("max_connections", "max_concurrency"):
-        told.member(name).ignore(_THREADS)
-    gpu, log = told.member("gpu").mapping(), told.member("log").mapping()
+        settings.member(name).ignore(_THREADS)
+    gpu, log = settings.member("gpu").mapping(), settings.member("log").mapping()
     for name, reason in _GPU.items():
         gpu.member(name).ignore(reason)
     for name in ("log_dir", "log_backup_count"):
         log.member(name).ignore(_LOG)
-    for item in (gpu, log, told):
+    for item in (gpu, log, settings):
         item.leftovers()
 
 

@@ -70,15 +70,15 @@ class Item:
             raise self.wrong("expected a text")
         return default if self.value is None else self.value
 
-    def number(self, default: int, least: int) -> int:
+    def number(self, default: int, minimum: int) -> int:
         """Raises ValueError."""
         text = self.text(str(default))
         try:
             value = int(text)
         except ValueError:
             raise self.wrong(f"found {text}, expected a whole number") from None
-        if value < least:
-            raise self.wrong(f"found {value}, expected at least {least}")
+        if value < minimum:
+            raise self.wrong(f"found {value}, expected at least {minimum}")
         return value
 
     def truth(self) -> bool:

@@ -9,7 +9,7 @@
     flags.py     every flag of the original: its type, what becomes of it here, and why
     server.py    flags -> sections; reads the files that they name: models, batching, metrics, TLS
     models.py    ModelServerConfig -> entries, with the original's words for what it refuses, too
-    place.py     what lies below a base path: ONNX or a SavedModel; looks into folders
+    model_location.py     what lies below a base path: ONNX or a SavedModel; looks into folders
     batching.py  BatchingParameters -> the batch and queue of every model
 
 Every flag and key is mapped, ignored with a reason, or refused with a remedy; what is unknown is told and passed over.

@@ -1,4 +1,4 @@
-"""BatchingParameters -> how requests wait and share runs, the same for every model."""
+"""tensorflow.serving.BatchingParameters -> how requests wait and share runs, the same for every model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def batching(source: Source) -> dict[str, Any]:
     return entry | _padding(source, size)
 
 
-def _padding(source: Source, most: int) -> dict[str, Any]:
+def _padding(source: Source, max_rows: int) -> dict[str, Any]:
     """What is added to batches. The last of the sizes is that of the largest batch."""
     padding: dict[str, Any] = {}
     sizes = list(source.config.allowed_batch_sizes)
@@ -55,12 +55,12 @@ def _padding(source: Source, most: int) -> dict[str, Any]:
         if sizes[0] < 1 or any(following <= size for size, following in pairwise(sizes)):
             raise source.wrong("allowed_batch_sizes", f"found {sizes}, expected sizes that rise")
         splits = source.config.enable_large_batch_splitting.value
-        last = source.config.max_execution_batch_size.value if splits else most
-        if sizes[-1] != (last or most):
+        last = source.config.max_execution_batch_size.value if splits else max_rows
+        if sizes[-1] != (last or max_rows):
             raise source.wrong("allowed_batch_sizes", f"found {sizes}, whose last must be the largest batch, {last}")
         padding["pad_batches_to"] = sizes
         source.note("allowed_batch_sizes", f"-> pad_batches_to: {sizes}", fate="mapped")
-        if sizes[-1] < most:
+        if sizes[-1] < max_rows:
             text = f"bounds requests, too: one of more than {sizes[-1]} rows is refused, and not split"
             source.note("allowed_batch_sizes", text, fate="told")
     if source.config.pad_variable_length_inputs:
@@ -70,10 +70,10 @@ def _padding(source: Source, most: int) -> dict[str, Any]:
     return padding
 
 
-def _number(source: Source, key: str, least: int) -> int:
+def _number(source: Source, key: str, minimum: int) -> int:
     if not source.config.HasField(key):
         return _USUAL[key]
     value: int = getattr(source.config, key).value
-    if value < least:
-        raise source.wrong(key, f"found {value}, expected at least {least}, as in {key} {{ value: {_USUAL[key]} }}")
+    if value < minimum:
+        raise source.wrong(key, f"found {value}, expected at least {minimum}, as in {key} {{ value: {_USUAL[key]} }}")
     return value

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tensorgate.adapters.importers.common import Imported, Source, flow, parse_text, printable
-from tensorgate.adapters.importers.common.places import read_places
-from tensorgate.adapters.importers.tf_serving_config.place import Place, find
+from tensorgate.adapters.importers.common.key_locations import read_key_locations
+from tensorgate.adapters.importers.tf_serving_config.model_location import ServableLocation, find
 
 KIND: Final = "tensorflow.serving.ModelServerConfig"
 PLATFORM: Final = "tensorflow"
@@ -24,7 +24,7 @@ Extras = Callable[[str], Mapping[str, Any]]
 
 def parse_models(text: str, file: str) -> Source:
     """The text of a models.config. Raises ValueError."""
-    custom = read_places(text).of("custom_model_config")
+    custom = read_key_locations(text).of("custom_model_config")
     if custom is not None:  # of a type that only its server knows, so that nobody else can read it
         remark = "is refused: it is for servers built with sources of their own; list the models in model_config_list"
         raise ValueError(f"{file}:{custom.line}:{custom.column}: custom_model_config {remark}")
@@ -102,7 +102,7 @@ def _entry(source: Source, key: str, model: Any, extras: Extras) -> dict[str, An
     return entry | ({"labels": labels} if labels else {}) | dict(extras(place.backend))
 
 
-def _note_place(source: Source, key: str, place: Place) -> None:
+def _note_place(source: Source, key: str, place: ServableLocation) -> None:
     source.note(f"{key}.base_path", f"-> path, backend: {place.backend} ({place.because})", fate="mapped")
     if place.remark:
         source.note(f"{key}.base_path", place.remark, fate="told")

@@ -7,13 +7,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import Imported, Note, Server, Source, flow, one_line, parse_text, read_text
+from tensorgate.adapters.importers.common import (
+    Imported,
+    ImportedServer,
+    Note,
+    Source,
+    flow,
+    one_line,
+    parse_text,
+    read_text,
+)
 from tensorgate.adapters.importers.tf_serving_config.batching import ALONE, PARALLEL, batching
 from tensorgate.adapters.importers.tf_serving_config.batching import KIND as BATCHING
 from tensorgate.adapters.importers.tf_serving_config.flags import COMMAND_LINE, FLAGS, CommandLine, note_flags
+from tensorgate.adapters.importers.tf_serving_config.model_location import TENSORFLOW
 from tensorgate.adapters.importers.tf_serving_config.models import KIND as MODELS
 from tensorgate.adapters.importers.tf_serving_config.models import PLATFORM, models, parse_models
-from tensorgate.adapters.importers.tf_serving_config.place import TENSORFLOW
 from tensorgate.adapters.protobuf.messages import message
 
 MONITORING: Final = "tensorflow.serving.MonitoringConfig"
@@ -46,7 +55,7 @@ _SSL_FIELDS: Final = {
 }
 
 
-def read_server(line: CommandLine) -> Server:
+def read_server(line: CommandLine) -> ImportedServer:
     """Reads the files that the flags name. Raises ValueError or OSError for a file that cannot be read at all."""
     note_flags(line)
     notes = line.notes
@@ -57,7 +66,7 @@ def read_server(line: CommandLine) -> Server:
     metrics = _monitored(line, notes)
     tunnelled = _tunnelled(line, notes)
     sections = [*_listeners(line, tunnelled), *_sections(line, metrics), *_control(line, found)]
-    return Server(sections, found, [*notes, *source.notes])
+    return ImportedServer(sections, found, [*notes, *source.notes])
 
 
 def _file(line: CommandLine, flag: str, kind: str, *, secret: bool = False) -> Source:

@@ -5,15 +5,14 @@
     reading.notes       # what config.pbtxt says and this gateway does not do, key by key
 
 folder.py       reads the folder; the only module here that touches files
-text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lines, as `common` reads it
+text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lines, as `common` reads it;
+                a message -> JSON data
 model.py        the message -> the entry, by way of:
                 kind.py        which backend               tensors.py     inputs, outputs, reshapes, labels
                 scheduling.py  queue, batches, sequences   instances.py   copies and their device, versions
                 warmup.py      samples before it is ready
-                onnx.py        ONNX Runtime's settings     tensorflow.py  those of TensorFlow
-                pytorch.py     those of PyTorch            threads.py     numbers of threads, for these three
+                backend_options.py  what ONNX Runtime, TensorFlow and PyTorch read from `parameters`
 ignored.py      every key by name: honoured, or why not
-plain.py        a message -> JSON data
 
 Nothing here imports the gateway's flow: what comes out is plain data, which the configuration validates like any YAML.
 Source: Triton's model repository and model configuration.

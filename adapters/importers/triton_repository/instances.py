@@ -1,4 +1,6 @@
-"""Which versions are served, in how many copies, and on which devices."""
+"""instance_group and version_policy of Triton's ModelConfig -> which versions are served, in how many copies, and on
+which devices.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which backend computes a model: by its configuration, or by the name of its file."""
+"""backend and platform of Triton's ModelConfig, or the name of the model's file -> the backend here."""
 
 from __future__ import annotations
 

@@ -12,16 +12,17 @@ from typing import Any, Final
 
 from tensorgate.adapters.importers.common import Source
 from tensorgate.adapters.importers.triton_repository import kind as kinds
+from tensorgate.adapters.importers.triton_repository.backend_options import (
+    TENSORFLOW_PARAMETERS,
+    TORCH_PARAMETERS,
+    onnx_options,
+)
 from tensorgate.adapters.importers.triton_repository.ignored import note_ignored
 from tensorgate.adapters.importers.triton_repository.instances import placement, versions
 from tensorgate.adapters.importers.triton_repository.kind import Kind, kind_of
-from tensorgate.adapters.importers.triton_repository.onnx import onnx_options
-from tensorgate.adapters.importers.triton_repository.plain import plain
-from tensorgate.adapters.importers.triton_repository.pytorch import torch_options
 from tensorgate.adapters.importers.triton_repository.scheduling import scheduling, steps
-from tensorgate.adapters.importers.triton_repository.tensorflow import tensorflow_options
 from tensorgate.adapters.importers.triton_repository.tensors import class_labels, inside, reshapes, tensors
-from tensorgate.adapters.importers.triton_repository.text import Reading
+from tensorgate.adapters.importers.triton_repository.text import Reading, plain
 from tensorgate.adapters.importers.triton_repository.warmup import warmup
 from tensorgate.adapters.protobuf.messages import message
 
@@ -74,12 +75,12 @@ def _onnx(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
 
 def _tensorflow(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from the model's default signature, when that is loaded."""
-    return _from_file(source, folder, kind, tensorflow_options, "a SavedModel") | reshapes(source)
+    return _from_file(source, folder, kind, TENSORFLOW_PARAMETERS.options, "a SavedModel") | reshapes(source)
 
 
 def _torch(source: Source, folder: Path, kind: Kind) -> dict[str, Any]:
     """What is not declared is completed from an exported program, when that is loaded; TorchScript does not tell it."""
-    return _from_file(source, folder, kind, torch_options, "a pytorch model") | _beyond_reshapes(source)
+    return _from_file(source, folder, kind, TORCH_PARAMETERS.options, "a pytorch model") | _beyond_reshapes(source)
 
 
 def _from_file(

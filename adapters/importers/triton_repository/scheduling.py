@@ -1,4 +1,6 @@
-"""How requests wait, share runs and follow each other: dynamic_batching, sequence_batching, ensemble_scheduling."""
+"""dynamic_batching, sequence_batching and ensemble_scheduling of Triton's ModelConfig -> how requests wait, share runs
+and follow each other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Inputs and outputs: their whole shapes, the reshapes between callers and the model, the labels of classes."""
+"""input and output of Triton's ModelConfig -> whole shapes, the reshapes between callers and the model, the labels of
+classes.
+"""
 
 from __future__ import annotations
 

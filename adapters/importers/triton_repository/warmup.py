@@ -1,4 +1,4 @@
-"""Samples that a model runs before it is ready: model_warmup."""
+"""model_warmup of Triton's ModelConfig -> samples that a model runs before it is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf messages of the dialects, built from `proto/*.proto` in a pool of their own.
+"""Protobuf messages of the dialects, and of gRPC's health and reflection, from `proto/*.proto` in a pool of their own.
 
 Messages in protobuf's default pool refuse to share a process with another definition of the same names, and a user's
 python model may import any client library. So the committed descriptor set (`make proto` writes it, a test compares)

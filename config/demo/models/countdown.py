@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tensorgate import ModelContext, ModelRequest
+
 
 class Countdown:
     """INT32 `start` [1] -> INT32 `count` [1], answered once for each number from `start` down to 0.
@@ -13,12 +15,12 @@ class Countdown:
     `parameters: {pause_ms: …}` of the YAML file is the time between two answers.
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: ModelContext) -> None:
         """`context.xp` is NumPy, or CuPy if the model's device is a GPU: written against it, a class runs on both."""
         self.xp = context.xp
         self.pause_s = context.parameters.get("pause_ms", 0) / 1000
 
-    def infer(self, inputs: Mapping[str, Any], request: Any) -> Iterator[Mapping[str, Any]]:
+    def infer(self, inputs: Mapping[str, Any], request: ModelRequest) -> Iterator[Mapping[str, Any]]:
         """A generator makes the model decoupled: each `yield` is sent at once. A start below 0 gives no answer.
 
         When the caller leaves, the generator is closed at its `yield`, and counts no further.

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tensorgate import ModelContext, ModelRequest
+
 SIDE = 8  # what the network sees
 
 
 class Prepare:
     """UINT8 `photo` [n, height, width, 3], dark ink on light paper -> FP32 `image` [n, 8, 8], 0 paper to 16 ink."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self.xp = context.xp
         self.weights = self.xp.array([0.299, 0.587, 0.114], dtype="float32")  # of red, green and blue
 
-    def infer(self, inputs: Mapping[str, Any], request: Any) -> Mapping[str, Any]:
+    def infer(self, inputs: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
         """Grey, cut to a multiple of 8, and then each pixel the mean of its block."""
         photo = inputs["photo"]
         rows, height, width, _ = photo.shape
@@ -35,10 +37,10 @@ class Prepare:
 class Decide:
     """FP32 `scores` [n, 10] -> INT64 `digit` [n, 1], and FP32 `margin` [n, 1] by which it beat the second best."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self.xp = context.xp
 
-    def infer(self, inputs: Mapping[str, Any], request: Any) -> Mapping[str, Any]:
+    def infer(self, inputs: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
         """Of ten numbers each, the place of the largest."""
         scores = inputs["scores"]
         best = self.xp.sort(scores, axis=1)

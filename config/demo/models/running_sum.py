@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tensorgate import ModelContext, ModelRequest
+
 
 class RunningSum:
     """INT32 `INPUT` [n, 1] -> INT32 `OUTPUT` [n, 1]: what each of n sequences adds up to, this request included.
@@ -14,10 +16,10 @@ class RunningSum:
     so the class remembers nothing, and requests of different sequences share a run.
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: ModelContext) -> None:
         """Nothing to prepare."""
 
-    def infer(self, inputs: Mapping[str, Any], request: Any) -> Mapping[str, Any]:
+    def infer(self, inputs: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
         """A class that keeps state of its own finds the sequence's id, start and end in `request.sequence`."""
         total = inputs["SUM"] + inputs["INPUT"]
         return {"OUTPUT": total, "NEXT": total}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate import InvalidArgument, ModelContext, ModelRequest
 
 
 class Upper:
@@ -17,11 +17,11 @@ class Upper:
     the model's other tensors are on a GPU.
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: ModelContext) -> None:
         """`context` has the model's name, version, path, device, `xp` and the `parameters` of the YAML file."""
         self.model = context.name
 
-    def infer(self, inputs: Mapping[str, Any], request: Any) -> Mapping[str, Any]:
+    def infer(self, inputs: Mapping[str, Any], request: ModelRequest) -> Mapping[str, Any]:
         """Named arrays in, named arrays out. Whatever is raised here, the caller reads its last line; raise
         InvalidArgument where the fault is the caller's.
         """

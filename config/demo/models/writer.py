@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.gateway.contract.errors import InvalidArgument
+from tensorgate import InvalidArgument, ModelContext, ModelRequest
 
 LONGEST_PROMPT: Final = 2000
 MOST_TOKENS: Final = 1024
@@ -50,7 +50,7 @@ class Writer:
     was trained: config/demo/make_language_model.py.
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: ModelContext) -> None:
         with np.load(context.path / "writer/weights.npz") as file:
             self.pieces: list[str] = file["pieces"].tolist()
             weights = {name: file[name].astype(np.float32) for name in file.files if name != "pieces"}
@@ -61,7 +61,7 @@ class Writer:
         self.scores = weights["out"] @ weights["embedding"].T  # [hidden, pieces]
         self.bias = weights["bias"]
 
-    def infer(self, inputs: Mapping[str, Any], request: Any) -> Iterator[Mapping[str, Any]]:
+    def infer(self, inputs: Mapping[str, Any], request: ModelRequest) -> Iterator[Mapping[str, Any]]:
         """A generator, so the model is decoupled; its state lives as long as the caller listens."""
         named = {name: inputs[name][0].item() for name in Wish.__annotations__ if name in inputs}
         wish = Wish(**{name: request.parameters[name] for name in Wish.__annotations__ if name in request.parameters}

@@ -1,16 +1,23 @@
-"""Everything that can go wrong with a request, one class per kind, carrying facts and not sentences.
+"""The kinds of errors of a request: one class each, which carries facts and no sentences.
 
-Each dialect states once, in a table, what every kind is in its own words: HTTP status, gRPC code, text. A dialect's
-own objections to its own wire format are `InvalidArgument` (or `Unsupported`, `NotFound`) with the finished text,
-since nobody else could word them.
+Each dialect has one table that gives every kind its HTTP status, gRPC code and text. A dialect's own errors about its
+wire format are `InvalidArgument`, `Unsupported` or `NotFound` with a finished text.
 
-By chapter: who reads one needs none of the others.
+base      GatewayError, the codes, and what all kinds share
+message   the request cannot be read, or has no endpoint
+model     the model, version, label or signature cannot be called like this
+tensor    inputs and outputs do not fit the model's specifications
+sequence  the request does not fit its sequence
+capacity  queues are full, deadlines pass, the model is being unloaded
+failure   the model or the gateway failed
+control   the caller may not, or may not so often; models cannot be loaded
+memory    regions of shared memory
 """
 
 from tensorgate.gateway.contract.errors.base import Code as Code
 from tensorgate.gateway.contract.errors.base import GatewayError as GatewayError
 from tensorgate.gateway.contract.errors.base import kinds as kinds
-from tensorgate.gateway.contract.errors.base import place_of as place_of
+from tensorgate.gateway.contract.errors.base import source_location as source_location
 from tensorgate.gateway.contract.errors.base import text_of as text_of
 from tensorgate.gateway.contract.errors.capacity import DeadlineExceeded as DeadlineExceeded
 from tensorgate.gateway.contract.errors.capacity import ModelUnavailable as ModelUnavailable

@@ -1,4 +1,4 @@
-"""What all kinds have in common, and the codes that every dialect knows."""
+"""The base of all kinds, the codes that the dialects share, and what an exception says of itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_CAUSES: Final = 8
 
 
 class Code(IntEnum):
-    """gRPC's status codes, the vocabulary that the dialects share. Source: gRPC, statuscodes."""
+    """gRPC's status codes, which all dialects share. Source: gRPC, statuscodes."""
 
     OK = 0
     CANCELLED = 1
@@ -38,8 +38,8 @@ class Code(IntEnum):
 class GatewayError(Exception):
     """Base of all kinds.
 
-    `code` is what the kind is called where a dialect has no better word for it; str() serves logs. `http_headers` go
-    with the error in every dialect.
+    `code` is the kind's gRPC status, unless a dialect's table gives another; str() is for logs. Every dialect sends
+    `http_headers` with the error.
     """
 
     code = Code.UNKNOWN
@@ -47,7 +47,10 @@ class GatewayError(Exception):
 
 
 class Worded(Exception):
-    """What comes with a finished text, which reaches the caller as it is."""
+    """Mixin of kinds with a finished text: every dialect sends `text` to the caller unchanged.
+
+    For errors that only their origin can describe: a dialect's about its wire format, or a model's own.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -55,18 +58,16 @@ class Worded(Exception):
 
 
 def text_of(error: BaseException) -> str:
-    """What an exception says for itself: text that every encoding can carry, and nothing where
-    a user's class raises instead.
-    """
+    """str() of an exception, with lone surrogates replaced; empty if a user's class raises in it."""
     try:
         return str(error).encode("utf-8", "replace").decode()
     except BaseException:
         return ""
 
 
-def place_of(error: BaseException, folder: Path) -> str:
-    """The last line below a folder that an exception has come through, or one that it was raised for: "model.py, line
-    12" with its whole path; empty if there is none. Packages that are installed below the folder are somebody else's.
+def source_location(error: BaseException, folder: Path) -> str:
+    """The innermost frame of an exception, or of its causes, in a file below a folder: "/m/model.py, line 12"; empty if
+    there is none. Packages installed below the folder do not count.
     """
     own = f"{folder}{os.sep}"
     each: BaseException | None = error
@@ -82,5 +83,5 @@ def place_of(error: BaseException, folder: Path) -> str:
 
 
 def kinds(base: type[GatewayError] = GatewayError) -> list[type[GatewayError]]:
-    """Every kind below `base`, for the test that no dialect's table lacks one."""
+    """All subclasses of `base`, for the test that no dialect's table lacks one."""
     return [kind for child in base.__subclasses__() for kind in (child, *kinds(child))]

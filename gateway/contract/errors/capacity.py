@@ -1,4 +1,4 @@
-"""Time and room."""
+"""Queues are full, deadlines pass, or the model is being unloaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tensorgate.gateway.contract.errors.base import Code, GatewayError
 
 
 class QueueFull(GatewayError):
-    """`limit` requests wait for this model already."""
+    """The model's queue already has `limit` requests."""
 
     code = Code.UNAVAILABLE
 
@@ -17,7 +17,7 @@ class QueueFull(GatewayError):
 
 
 class QueueTimeout(GatewayError):
-    """The request waited longer than it was willing to."""
+    """The request waited in the queue longer than its timeout."""
 
     code = Code.UNAVAILABLE
 
@@ -27,7 +27,7 @@ class QueueTimeout(GatewayError):
 
 
 class DeadlineExceeded(GatewayError):
-    """The caller's deadline passed before there was an answer."""
+    """The caller's deadline passed before the response."""
 
     code = Code.DEADLINE_EXCEEDED
 
@@ -37,7 +37,7 @@ class DeadlineExceeded(GatewayError):
 
 
 class ModelUnavailable(GatewayError):
-    """The model was being unloaded when the request reached it, or the server stops."""
+    """The model is being unloaded, or the server stops."""
 
     code = Code.UNAVAILABLE
 

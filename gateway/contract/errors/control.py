@@ -1,4 +1,4 @@
-"""Who may change the server's state, and what becomes of a change."""
+"""The caller is not allowed to, asks too often, or a change of the served models fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorgate.gateway.contract.errors.base import Code, GatewayError
 
 
 class AdminRequired(GatewayError):
-    """The call changes the server's state, and does not carry the administrator's key in `header`."""
+    """The call would change the server's state, and lacks the administrator's key in `header`."""
 
     code = Code.PERMISSION_DENIED
 
@@ -20,10 +20,7 @@ class AdminRequired(GatewayError):
 
 
 class Unauthenticated(GatewayError):
-    """Nobody knows who calls: the call has no credentials, or some that count for nothing here.
-
-    `given`: it has some. What exactly is wrong with them is nobody's business.
-    """
+    """The call has no credentials, or (`given`) invalid ones. Why they are invalid is not revealed."""
 
     code = Code.UNAUTHENTICATED
 
@@ -35,7 +32,7 @@ class Unauthenticated(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """The caller is known, or needs not be, and may not do this: use `model`, or change the server's state."""
+    """The caller may not use `model` or, without one, change the server's state."""
 
     code = Code.PERMISSION_DENIED
 
@@ -45,9 +42,7 @@ class Forbidden(GatewayError):
 
 
 class CrossOriginRefused(GatewayError):
-    """A page of another site has a browser change the server's state; `origin` is that site, as far as the browser
-    says it.
-    """
+    """A browser was made to change the server's state by a page of another site, `origin`."""
 
     code = Code.PERMISSION_DENIED
 
@@ -57,7 +52,7 @@ class CrossOriginRefused(GatewayError):
 
 
 class RateLimited(GatewayError):
-    """The caller has used up what it may use; after `retry_after` seconds there is more."""
+    """The caller has reached a limit of `what`; `retry_after` is in whole seconds."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -69,15 +64,15 @@ class RateLimited(GatewayError):
 
 
 class ModelControlOff(GatewayError):
-    """Models are not loaded and unloaded by callers here: the mode of model control is another, or, for a list of
-    models in place of those that are served, no folders are named where they may lie.
+    """Callers may not load and unload models: model_control.mode is not explicit or, for a list that replaces all
+    served models, model_control.model_roots is empty.
     """
 
     code = Code.UNAVAILABLE
 
 
 class ModelNotStored(GatewayError):
-    """A model was to be loaded that no repository holds."""
+    """The model to load is in no repository."""
 
     code = Code.INTERNAL
 
@@ -87,10 +82,7 @@ class ModelNotStored(GatewayError):
 
 
 class LoadRefused(GatewayError):
-    """What a model was to be loaded with is wrong: its configuration, or the files that came along.
-
-    `reason` is for the caller's eyes.
-    """
+    """The configuration or files of a load are wrong; `reason` is a text for the caller."""
 
     code = Code.INVALID_ARGUMENT
 
@@ -101,7 +93,7 @@ class LoadRefused(GatewayError):
 
 
 class LoadFailed(GatewayError):
-    """Versions of a model could not be loaded; `reasons` tells why, by version. What served before still does."""
+    """Versions of a model could not be loaded; `reasons` has texts by version. Versions that served before still do."""
 
     code = Code.INVALID_ARGUMENT
 
@@ -112,7 +104,7 @@ class LoadFailed(GatewayError):
 
 
 class PlatformRefused(GatewayError):
-    """A model was to be served as one of a platform that is not known here, or that differs from `before`, its own."""
+    """The platform of a listed model is unknown, or differs from its present one, `before`."""
 
     code = Code.INVALID_ARGUMENT
 
@@ -124,7 +116,7 @@ class PlatformRefused(GatewayError):
 
 
 class LabelRefused(GatewayError):
-    """A label was to name a version that does not serve."""
+    """A label is to name a version that does not serve."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -136,16 +128,14 @@ class LabelRefused(GatewayError):
 
 
 class Reason(NamedTuple):
-    """Why something failed, for people, and of what kind that was."""
+    """Why a load failed: a text for people, and its code."""
 
     text: str
     code: Code = Code.UNKNOWN
 
 
 class ReloadFailed(GatewayError):
-    """Models that are new in a list of models could not be loaded; `reasons` tells why, by model and version. The list
-    counts all the same.
-    """
+    """New models of a list could not be loaded; `reasons` is by model and version. The list is in force nonetheless."""
 
     code = Code.UNKNOWN
 

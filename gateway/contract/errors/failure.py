@@ -1,4 +1,4 @@
-"""What happened inside, and what a model says of it."""
+"""The model or the gateway failed, or a model reports why it does not answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from tensorgate.gateway.contract.errors.base import Code, GatewayError, Worded
 
 
 class OutOfMemory(GatewayError):
-    """There was no memory, on the host or on a device, for what the request needs: a smaller one, or a later one, may
-    fare better.
-    """
+    """The host or a device has no memory for the request: a smaller or later one may succeed."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -18,7 +16,7 @@ class OutOfMemory(GatewayError):
 
 
 class DeviceLost(GatewayError):
-    """The device of the model does no more work for this process, which is about to be replaced."""
+    """The model's device refuses all further work of this process, which is about to be replaced."""
 
     code = Code.UNAVAILABLE
 
@@ -28,13 +26,13 @@ class DeviceLost(GatewayError):
 
 
 class ModelFailed(Worded, GatewayError):
-    """The model itself raised; `text` is the last line it said, never a traceback."""
+    """The model raised an exception; `text` is its last line, never a traceback."""
 
     code = Code.INTERNAL
 
 
 class OutputRows(ModelFailed):
-    """A batch of `rows` rows gave an output of another number of rows, or without dimensions."""
+    """A batch of `rows` rows gave an output with another number of rows, or without dimensions."""
 
     def __init__(self, output: str, shape: tuple[int, ...], rows: int) -> None:
         super().__init__(
@@ -46,54 +44,54 @@ class OutputRows(ModelFailed):
 
 
 class Unknown(Worded, GatewayError):
-    """A model says that a request failed, and not of what kind the failure is; `text` reaches the caller as it is."""
+    """A model reports a failure of no particular kind."""
 
     code = Code.UNKNOWN
 
 
 class Unavailable(Worded, GatewayError):
-    """A model says that it cannot answer now; `text` reaches the caller as it is."""
+    """A model reports that it is unavailable."""
 
     code = Code.UNAVAILABLE
 
 
 class Exhausted(Worded, GatewayError):
-    """A model says that it has no room for a request; `text` reaches the caller as it is."""
+    """A model reports that a resource is exhausted."""
 
     code = Code.RESOURCE_EXHAUSTED
 
 
 class TimedOut(Worded, GatewayError):
-    """A model says that the time for a request was over; `text` reaches the caller as it is."""
+    """A model reports that the request's time ran out."""
 
     code = Code.DEADLINE_EXCEEDED
 
 
 class PreconditionFailed(Worded, GatewayError):
-    """A model says that it is in no state to answer such a request; `text` reaches the caller as it is."""
+    """A model reports that its state does not allow the request."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class AlreadyExists(Worded, GatewayError):
-    """A model says that what the request would make is there; `text` reaches the caller as it is."""
+    """A model reports that what the request would create exists."""
 
     code = Code.ALREADY_EXISTS
 
 
 class Cancelled(Worded, GatewayError):
-    """A model says that it has stopped working on a request; `text` reaches the caller as it is."""
+    """A model reports that it cancelled the request."""
 
     code = Code.CANCELLED
 
 
 class EncodingFailed(Worded, GatewayError):
-    """The answer has a tensor that this encoding cannot carry; `text` reaches the caller as it is."""
+    """The response has a tensor that this encoding cannot carry."""
 
     code = Code.INVALID_ARGUMENT
 
 
 class Internal(GatewayError):
-    """A fault of ours. The caller learns no more than that; the log has the whole story."""
+    """A bug of the gateway. Callers get no details; the log has the traceback."""
 
     code = Code.INTERNAL

@@ -1,4 +1,4 @@
-"""Memory that callers share."""
+"""Regions of shared memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tensorgate.gateway.contract.errors.message import InvalidArgument, NotFound
 
 
 class SharedMemoryDisabled(Unsupported):
-    """This server does not let callers share memory of that kind."""
+    """This server does not allow shared memory of this kind."""
 
     def __init__(self) -> None:
         super().__init__("shared memory is disabled")
@@ -33,7 +33,7 @@ class RegionExists(InvalidArgument):
 
 
 class RegionUnreachable(GatewayError):
-    """There is no memory of this key that the gateway may map."""
+    """No memory has this key, or the gateway may not map it."""
 
     code = Code.INTERNAL
 
@@ -43,7 +43,7 @@ class RegionUnreachable(GatewayError):
 
 
 class RegionInvalid(GatewayError):
-    """The memory of this key is smaller than the region that was asked for."""
+    """The memory of this key is smaller than the region."""
 
     code = Code.INTERNAL
 
@@ -53,7 +53,7 @@ class RegionInvalid(GatewayError):
 
 
 class RegionKeyReserved(InvalidArgument):
-    """Keys that begin like this one are no caller's."""
+    """The key begins with a reserved prefix."""
 
     def __init__(self, name: str, key: str, prefix: str) -> None:
         super().__init__(f"shared memory region '{name}' has the key '{key}', but '{prefix}' is reserved")
@@ -73,7 +73,7 @@ class RegionLimit(GatewayError):
 
 
 class CudaMemoryUnavailable(InvalidArgument):
-    """There is no GPU here whose memory could be shared."""
+    """The server has no GPU whose memory could be shared."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"shared memory region '{name}' is of a GPU, and there is none")
@@ -81,7 +81,7 @@ class CudaMemoryUnavailable(InvalidArgument):
 
 
 class RegionRange(InvalidArgument):
-    """A request names a part of a region that does not lie within it."""
+    """A request refers to memory outside of a region."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"outside of shared memory region '{name}'")
@@ -89,7 +89,7 @@ class RegionRange(InvalidArgument):
 
 
 class OutputTooLarge(GatewayError):
-    """An output needs `needed` bytes, and the memory that its caller gave for it has `given`."""
+    """An output needs `needed` bytes, but its caller gave a region of `given`."""
 
     code = Code.INTERNAL
 

@@ -1,4 +1,4 @@
-"""The caller's message."""
+"""The request cannot be read, or has no endpoint."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ from tensorgate.gateway.contract.errors.base import Code, GatewayError, Worded
 
 
 class InvalidArgument(Worded, GatewayError):
-    """Something in the request is wrong.
-
-    Raised by a dialect, or by a user's model, `text` reaches the caller as it is.
-    """
+    """Something in the request is wrong, says a dialect or a user's model."""
 
     code = Code.INVALID_ARGUMENT
 
 
 class Unsupported(Worded, GatewayError):
-    """The request asks for something that this server does not do; `text` reaches the caller as it is."""
+    """The request asks for something that this server does not support."""
 
     code = Code.UNIMPLEMENTED
 
 
 class NotFound(Worded, GatewayError):
-    """A named thing other than a model is not there; `text` reaches the caller as it is."""
+    """Something other than a model does not exist."""
 
     code = Code.NOT_FOUND
 
@@ -62,4 +59,4 @@ class RouteNotFound(GatewayError):
 
 
 class MethodNotAllowed(RouteNotFound):
-    """The address exists, for other methods."""
+    """The address has endpoints, but not for this method."""

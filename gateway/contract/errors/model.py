@@ -1,4 +1,4 @@
-"""Which model is meant, and whether it can be asked in this way."""
+"""The model, version, label or signature does not exist, or cannot be called like this."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from tensorgate.gateway.contract.errors.base import Code, GatewayError
 
 
 class ModelNotFound(GatewayError):
-    """No such model, or not in this version.
-
-    `known` tells that the model has a name here but no version that answers.
-    """
+    """No model has this name or version. `known`: the model is configured or was loaded, but no version serves."""
 
     code = Code.NOT_FOUND
 
@@ -21,7 +18,7 @@ class ModelNotFound(GatewayError):
 
 
 class LabelNotFound(GatewayError):
-    """The version label names nothing."""
+    """The model has no version with this label."""
 
     code = Code.INVALID_ARGUMENT
 
@@ -43,7 +40,7 @@ class SignatureNotFound(GatewayError):
 
 
 class ModelDecoupled(GatewayError):
-    """The model answers zero to many times, and this call can carry exactly one answer."""
+    """A decoupled model gives any number of responses, but this call takes exactly one."""
 
     code = Code.UNIMPLEMENTED
 
@@ -53,7 +50,7 @@ class ModelDecoupled(GatewayError):
 
 
 class NotOneAnswer(GatewayError):
-    """A decoupled model gave no answer, or several, and this call can carry exactly one."""
+    """A decoupled model gave no response, or several, but this call takes exactly one."""
 
     code = Code.INVALID_ARGUMENT
 

@@ -1,4 +1,4 @@
-"""Sequences of requests."""
+"""The request does not fit its sequence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tensorgate.gateway.contract.errors.message import InvalidArgument
 
 
 class SequenceIdMissing(InvalidArgument):
-    """The model keeps sequences apart, and the request does not say to which one it belongs."""
+    """The model takes sequences only, and the request has no sequence id."""
 
     def __init__(self, model: str) -> None:
         super().__init__(f"model '{model}' takes requests of sequences only, and this one has no sequence id")
@@ -14,7 +14,7 @@ class SequenceIdMissing(InvalidArgument):
 
 
 class SequenceNotStarted(InvalidArgument):
-    """No such sequence is alive: it has not been started, has ended, or was idle for too long."""
+    """The sequence is not active: it was not started, has ended, or was idle for too long."""
 
     def __init__(self, sequence: int | str, model: str) -> None:
         super().__init__(f"sequence {sequence} of model '{model}' has not been started")
@@ -23,7 +23,7 @@ class SequenceNotStarted(InvalidArgument):
 
 
 class SequenceBatch(InvalidArgument):
-    """A request of a sequence is one step of it, so that it has one row."""
+    """The request has several rows, but a step of a sequence has one."""
 
     def __init__(self, model: str) -> None:
         super().__init__(f"a request of a sequence has one row, model '{model}' takes no more at once")
@@ -31,7 +31,7 @@ class SequenceBatch(InvalidArgument):
 
 
 class SequenceIdMismatch(InvalidArgument):
-    """The model is handed the sequence's id as a number of `datatype`, and this one is none."""
+    """The model takes the sequence id as a tensor of `datatype`, which cannot hold this id."""
 
     def __init__(self, sequence: int | str, datatype: str, model: str) -> None:
         super().__init__(f"sequence id {sequence} does not fit model '{model}', which takes it as {datatype}")

@@ -1,4 +1,4 @@
-"""Tensors that do not fit their specifications."""
+"""Inputs and outputs do not fit the model's specifications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tensorgate.gateway.contract.errors.message import InvalidArgument
 
 
 class UnknownOutput(InvalidArgument):
-    """An output was asked for that the model does not have."""
+    """The request names an output that the model does not have."""
 
     def __init__(self, output: str, model: str) -> None:
         super().__init__(f"model '{model}' has no output '{output}'")
@@ -15,20 +15,22 @@ class UnknownOutput(InvalidArgument):
 
 
 class InputCount(InvalidArgument):
-    """Too few or too many inputs. The model takes `least` to `most`; `got` and `missing` list names."""
+    """Too few or too many inputs: the model takes `min_inputs` to `max_inputs`; `got` and `missing` list names."""
 
-    def __init__(self, model: str, got: tuple[str, ...], missing: tuple[str, ...], least: int, most: int) -> None:
-        takes = f"{least} to {most}"
+    def __init__(
+        self, model: str, got: tuple[str, ...], missing: tuple[str, ...], min_inputs: int, max_inputs: int
+    ) -> None:
+        takes = f"{min_inputs} to {max_inputs}"
         super().__init__(f"model '{model}' takes {takes} inputs, got {list(got)}, missing {list(missing)}")
         self.model = model
         self.got = got
         self.missing = missing
-        self.least = least
-        self.most = most
+        self.min_inputs = min_inputs
+        self.max_inputs = max_inputs
 
 
 class UnknownInput(InvalidArgument):
-    """An input was sent that the model does not have."""
+    """The request has an input that the model does not have."""
 
     def __init__(self, input: str, model: str) -> None:
         super().__init__(f"model '{model}' has no input '{input}'")
@@ -37,7 +39,7 @@ class UnknownInput(InvalidArgument):
 
 
 class BatchMissing(InvalidArgument):
-    """An input without any dimension was sent to a model that takes batches."""
+    """An input has no dimension, but the model needs a batch dimension."""
 
     def __init__(self, input: str, model: str) -> None:
         super().__init__(f"input '{input}' of model '{model}' has no batch dimension")
@@ -46,7 +48,7 @@ class BatchMissing(InvalidArgument):
 
 
 class BatchMismatch(InvalidArgument):
-    """Inputs of one request differ in the batch dimension."""
+    """The inputs of a request differ in their batch dimension."""
 
     def __init__(self, input: str, model: str) -> None:
         super().__init__(f"input '{input}' of model '{model}' has another batch size than its neighbours")
@@ -55,7 +57,7 @@ class BatchMismatch(InvalidArgument):
 
 
 class BatchTooLarge(InvalidArgument):
-    """The request has more rows than the model takes at once."""
+    """The request has more rows than the model's max_batch_size, `limit`."""
 
     def __init__(self, rows: int, limit: int, model: str) -> None:
         super().__init__(f"{rows} rows, but model '{model}' takes at most {limit}")
@@ -76,10 +78,7 @@ class DtypeMismatch(InvalidArgument):
 
 
 class ShapeMismatch(InvalidArgument):
-    """An input has the wrong shape.
-
-    `want` has -1 where any size fits; `batched`: its first entry is the batch dimension.
-    """
+    """An input has the wrong shape. `want` has -1 where any size fits; if `batched`, it begins with the batch size."""
 
     def __init__(self, input: str, got: tuple[int, ...], want: tuple[int, ...], model: str, *, batched: bool) -> None:
         super().__init__(f"input '{input}' of model '{model}' has shape {list(got)}, expected {list(want)}")
@@ -91,7 +90,7 @@ class ShapeMismatch(InvalidArgument):
 
 
 class ClassesUnsupported(InvalidArgument):
-    """The best classes of an output were asked for, but its datatype has none: BOOL, FP16, BF16, BYTES."""
+    """The request asks to classify an output whose datatype has no classes: BOOL, FP16, BF16, BYTES."""
 
     def __init__(self, output: str, datatype: str) -> None:
         super().__init__(f"output '{output}' is {datatype}, which cannot be classified")
@@ -100,7 +99,7 @@ class ClassesUnsupported(InvalidArgument):
 
 
 class ClassesTooMany(InvalidArgument):
-    """The best classes of an output were asked for that is too large."""
+    """The request asks to classify an output that is too large."""
 
     def __init__(self, output: str) -> None:
         super().__init__(f"output '{output}' is too large to be classified")

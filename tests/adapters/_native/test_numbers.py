@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from tensorgate.adapters.grps import number_text as grps_text
 from tensorgate.adapters.json import body as json_body
-from tensorgate.adapters.tf_serving import number_text
+from tensorgate.adapters.tf_serving import json_text
 from tensorgate.gateway.contract.tensor import DTYPES
 
 BUILT = importlib.util.find_spec("tensorgate.adapters._native._numbers") is not None
@@ -392,8 +392,8 @@ def test_threads_read_side_by_side() -> None:
 
 def _without_helper(array: Any, columns: int, between: str) -> list[str]:
     with pytest.MonkeyPatch.context() as without:
-        without.setattr(number_text, "_format_rows", None)
-        return number_text.number_rows(array.reshape(-1, columns), between)
+        without.setattr(json_text, "_format_rows", None)
+        return json_text.number_rows(array.reshape(-1, columns), between)
 
 
 def _floats(rng: np.random.Generator, dtype: Any) -> list[np.ndarray[Any, Any]]:
@@ -460,7 +460,7 @@ def test_rows_are_joined(array: Any, between: str) -> None:
 
     got = _numbers.format_rows(array, KIND_OF[array.dtype.type], array.shape[1], between)
     assert got == [between.join(row) for row in (_without_helper(line, 1, "") for line in array)]
-    assert number_text.number_rows(array[:, ::-1], ", ") == _without_helper(array[:, ::-1], array.shape[1], ", ")
+    assert json_text.number_rows(array[:, ::-1], ", ") == _without_helper(array[:, ::-1], array.shape[1], ", ")
 
 
 @needs_helper

@@ -174,7 +174,7 @@ def test_a_failure_is_an_envelope(error: GatewayError, code: int, grpc: Code, te
     ("error", "code", "grpc", "text"), CASES, ids=[f"{type(e).__name__}-{c}" for e, c, _, _ in CASES]
 )
 def test_in_a_stream_it_is_one_more_document(error: GatewayError, code: int, grpc: Code, text: str) -> None:
-    reply = encode_predict_error(error, Call(b"", "POST", "/", {}, "http", notes={"stream": True}))
+    reply = encode_predict_error(error, Call(b"", "POST", "/", {}, "http", notes={"stream": "true"}))
     assert (reply.body, reply.http_status, reply.streamed) == (document(code, text, indent=2), 200, True)
     assert dict(reply.headers) == {"Content-Type": "application/octet-stream"}
 

@@ -15,7 +15,7 @@ from tensorgate.adapters.grps import KIND
 from tensorgate.adapters.grps.errors import row_of
 from tensorgate.adapters.grps.options import GrpsMapping, GrpsOptions, GrpsReply
 from tensorgate.adapters.grps.response import ReplyForm
-from tensorgate.adapters.grps.tensors import NUMBERS, Tensor, array_of
+from tensorgate.adapters.grps.tensors import NUMBERS, GrpsTensor, array_of
 from tensorgate.adapters.grps.tensors import row_of as tensor_row
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
@@ -248,7 +248,7 @@ def test_long_tensors(ask: Any, refusal: Any, make_model: Any, field: str) -> No
 
 def test_numpy_has_64_dimensions(refusal: Any, make_model: Any) -> None:
     with pytest.raises(InvalidArgument, match="Tensor x has more than 64 dimensions"):
-        array_of(Tensor("x", 7, (1,) * 65, {"flat_float32": np.ones(1, np.float32)}))
+        array_of(GrpsTensor("x", 7, (1,) * 65, {"flat_float32": np.ones(1, np.float32)}))
     many = WRAPPED % b",".join([b"{}"] * 4097)
     assert "more than 4096 elements" in refusal(make_model("m", FLOATS, FLOATS), many)[1]
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorgate.adapters.importers.common.places import read_places
+from tensorgate.adapters.importers.common.key_locations import read_key_locations
 from tensorgate.adapters.importers.common.source import MAX_BYTES
 from tensorgate.adapters.importers.triton_repository import Reading, model_folders, read_model
 from tensorgate.adapters.importers.triton_repository.ignored import HONOURED, IGNORED
-from tensorgate.adapters.importers.triton_repository.plain import plain
-from tensorgate.adapters.importers.triton_repository.text import parse_text
+from tensorgate.adapters.importers.triton_repository.text import parse_text, plain
 from tensorgate.adapters.protobuf.messages import message
 
 Write = Callable[..., Path]
@@ -817,7 +816,7 @@ def test_plain_writes_64_bit_integers_as_numbers() -> None:
 
 
 def test_places() -> None:
-    places = read_places(
+    places = read_key_locations(
         'input [ { dims: [ 1, 2 ] },\n  { name: "b" } ] # input { }\ninput < name: "c" >\n'
         "parameters { key: 'k' value {} } parameters { key: 'l' }"
     )

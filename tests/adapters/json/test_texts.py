@@ -19,7 +19,7 @@ from tensorgate.adapters.json import texts
 from tensorgate.adapters.open_inference.classification import class_texts
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.tf_serving.json_text import quote
-from tensorgate.adapters.tf_serving.tensor_message import tensor_parts
+from tensorgate.adapters.tf_serving.proto_tensors import tensor_parts
 from tensorgate.gateway.contract.canonical import TopK
 from tensorgate.gateway.contract.errors import MalformedJson
 from tensorgate.gateway.contract.tensor import BYTES

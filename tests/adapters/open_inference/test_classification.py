@@ -11,8 +11,8 @@ import pytest
 
 from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
 from tensorgate.adapters.open_inference.classification import class_texts
+from tensorgate.adapters.open_inference.raw import V2ReplyForm
 from tensorgate.adapters.open_inference.response import EXTENSIONS, wire_outputs
-from tensorgate.adapters.open_inference.wire import Wire
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest, TopK
 from tensorgate.gateway.contract.dialect import Resolve
@@ -132,7 +132,7 @@ def answer() -> InferResponse:
 
 
 def ask(model: ModelView, binary: frozenset[str] = frozenset()) -> InferRequest:
-    return InferRequest(model, {}, "42", wire=Wire(binary))
+    return InferRequest(model, {}, "42", wire=V2ReplyForm(binary))
 
 
 def test_an_answer_with_classes(model: ModelView) -> None:

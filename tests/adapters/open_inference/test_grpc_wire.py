@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tensorgate.adapters.open_inference.proto_wire import split
+from tensorgate.adapters.open_inference.proto_request import split
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import (
     MAX_ELEMENTS,
@@ -36,7 +36,7 @@ def by_upb(body: bytes) -> Found:
 
 def by_hand(body: bytes) -> Found:
     try:
-        head, raw = split(body, KIND)
+        head, raw = split(body)
         request = parse(KIND, head)
     except InvalidArgument:
         return None
@@ -151,13 +151,13 @@ def test_packed_and_unpacked_numbers_are_the_same() -> None:
     shape = b"\x18\x02\x18\x03"
     packed = b"\x1a\x02\x02\x03"
     for numbers in (shape, packed):
-        (item,) = parse(KIND, split(b"\x2a" + varint(len(numbers)) + numbers, KIND)[0]).inputs
+        (item,) = parse(KIND, split(b"\x2a" + varint(len(numbers)) + numbers)[0]).inputs
         assert list(item.shape) == [2, 3]
 
 
 def test_raw_contents_are_views_of_the_body() -> None:
     body = Request(model_name="m", raw_input_contents=[b"abc", b"", b"d"], id="7").SerializeToString()
-    head, raw = split(body, KIND)
+    head, raw = split(body)
     assert raw == [b"abc", b"", b"d"]
     assert all(each.obj is body for each in raw)
     assert head == Request(model_name="m", id="7").SerializeToString()
@@ -165,11 +165,11 @@ def test_raw_contents_are_views_of_the_body() -> None:
 
 @pytest.mark.parametrize("field", [b"\x2a\x00", b"\x3a\x00", b"\x40\x00"])
 def test_a_message_has_few_fields(field: bytes) -> None:
-    split(field * MAX_FIELDS, KIND)
+    split(field * MAX_FIELDS)
     with pytest.raises(InvalidArgument, match=f"more than {MAX_FIELDS} fields"):
-        split(field * (MAX_FIELDS + 1), KIND)
+        split(field * (MAX_FIELDS + 1))
     with pytest.raises(InvalidArgument, match=f"more than {MAX_FIELDS} fields"):
-        split(b"\x43" + field * MAX_FIELDS + b"\x44", KIND)
+        split(b"\x43" + field * MAX_FIELDS + b"\x44")
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**14 - 1, 2**14, 2**31 - 1])
@@ -208,18 +208,18 @@ def test_what_is_large_is_tensor_data() -> None:
         in_input(b"\x22\x03\x0a\x01a" * 250_000),
     ):
         with pytest.raises(InvalidArgument, match=f"{MAX_HEAD_BYTES} bytes of it are no tensor data|16384 fields"):
-            split(body, KIND)
+            split(body)
 
 
 def test_many_strings_come_as_raw_contents() -> None:
     half = in_input(in_contents(b"\x42\x00" * (MAX_ELEMENTS // 2)))
     assert by_hand(half * 2) == by_upb(half * 2)
     with pytest.raises(InvalidArgument, match="it has more than 524288 fields"):
-        split(half + in_input(in_contents(b"\x42\x00" * (MAX_ELEMENTS // 2 + 1))), KIND)
+        split(half + in_input(in_contents(b"\x42\x00" * (MAX_ELEMENTS // 2 + 1))))
 
 
 def test_malformed_bytes_are_named() -> None:
-    for refuse in (lambda: parse(KIND, b"\x0a\x05a"), lambda: split(b"\x0a\x05a", KIND)):
+    for refuse in (lambda: parse(KIND, b"\x0a\x05a"), lambda: split(b"\x0a\x05a")):
         with pytest.raises(InvalidArgument) as caught:
             refuse()
         assert caught.value.text == "failed to parse the request: it is no valid inference.ModelInferRequest"

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as st_numpy
 
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.tf_serving import KIND, proto_request
-from tensorgate.adapters.tf_serving.proto_types import BY_DTYPE
-from tensorgate.adapters.tf_serving.tensor_message import tensor_parts
+from tensorgate.adapters.tf_serving.data_types import BY_DTYPE
+from tensorgate.adapters.tf_serving.proto_tensors import tensor_parts
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferResponse, ModelRef

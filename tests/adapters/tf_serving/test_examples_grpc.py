@@ -217,11 +217,11 @@ def test_every_encoding_gives_the_same(
     def by_hand() -> Any:
         spec, lists = example_proto._split(kind, request.body)
         assert message(kind).FromString(spec).model_spec.name == "m"
-        return model_inputs(shown, example_proto._listed(kind, request.body, lists))
+        return model_inputs(shown, example_proto._listed(kind, lists))
 
     def at_once() -> Any:
         _, lists = example_proto._split(kind, request.body)
-        large = example_proto._plain(request.body, lists) or example_proto._listed(kind, request.body, lists)
+        large = example_proto._plain(lists) or example_proto._listed(kind, lists)
         return model_inputs(shown, large)
 
     ways: list[Callable[[], Any]] = [
@@ -296,7 +296,7 @@ def test_inputs_in_pieces_are_one_message(body: bytes) -> None:
     kind = PACKAGE + "RegressionRequest"
     _, lists = example_proto._split(kind, body)
     _, small = example_proto.read_request(kind, body)
-    for large in (example_proto._listed(kind, body, lists), example_proto._plain(body, lists)):
+    for large in (example_proto._listed(kind, lists), example_proto._plain(lists)):
         if large is not None:
             assert len(large) == len(small)
             assert [*map(Example.FromString, large.serialized())] == [*map(Example.FromString, small.serialized())]

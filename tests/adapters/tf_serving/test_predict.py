@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from tensorgate.adapters.tf_serving import predict_request, tensors
-from tensorgate.adapters.tf_serving.predict_request import Asked
+from tensorgate.adapters.tf_serving.predict_request import PredictForm
 from tensorgate.adapters.tf_serving.routes import match
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
@@ -48,7 +48,7 @@ def refusal(body: str, view: ModelView, make_resolve: MakeResolve) -> tuple[int,
 
 
 def encode(view: ModelView, outputs: dict[str, Any], *, rows: bool) -> bytes:
-    request = InferRequest(view, {}, wire=Asked(view.signatures["serving_default"], rows))
+    request = InferRequest(view, {}, wire=PredictForm(view.signatures["serving_default"], rows))
     reply = ENDPOINT.encode(InferResponse(outputs), request)
     assert (reply.http_status, reply.headers) == (200, {"Content-Type": "application/json"})
     assert isinstance(reply.body, bytes)

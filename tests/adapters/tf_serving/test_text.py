@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from tensorgate.adapters.json.body import read
-from tensorgate.adapters.tf_serving import number_text
-from tensorgate.adapters.tf_serving.json_text import quote, show
-from tensorgate.adapters.tf_serving.number_text import number_rows, number_texts
+from tensorgate.adapters.tf_serving import json_text
+from tensorgate.adapters.tf_serving.json_text import number_rows, number_texts, quote, show
 
 
 @pytest.fixture(params=["compiled, where it can be", "NumPy"], scope="module", autouse=True)
@@ -22,7 +21,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Everything here holds with the compiled helper and without."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "NumPy":
-            patch.setattr(number_text, "_format_rows", None)
+            patch.setattr(json_text, "_format_rows", None)
         yield
 
 

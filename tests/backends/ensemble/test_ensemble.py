@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from waiting import steps
 
-from tensorgate.backends.ensemble.backend import EnsembleBackend, EnsembleOptions
-from tensorgate.backends.ensemble.call_stack import Chain
+from tensorgate.backends.ensemble.backend import EnsembleBackend
+from tensorgate.backends.ensemble.options import EnsembleOptions
 from tensorgate.gateway.contract.backend import ModelSource
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed, ModelUnavailable, QueueFull, Unavailable
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
@@ -295,30 +295,37 @@ def test_what_cannot_flow_is_refused_at_load(build: Any, steps: list[dict[str, A
         build(steps, {})
 
 
-def request_in(make_model: Callable[..., Any], chain: Chain, handle: object) -> InferRequest:
-    view = make_model("e", {"x": ("FP32", ROW)}, {"y": ("FP32", ROW)}, handle=handle)
-    return InferRequest(view, {"x": np.float32([[1, 2]])}, wire=chain)
+def view_of(make_model: Callable[..., Any], handle: object, platform: str = "ensemble") -> ModelView:
+    view: ModelView = make_model("e", {"x": ("FP32", ROW)}, {"y": ("FP32", ROW)}, handle=handle, platform=platform)
+    return view
+
+
+def request_in(make_model: Callable[..., Any], *callers: ModelView) -> InferRequest:
+    return InferRequest(view_of(make_model, object()), {"x": np.float32([[1, 2]])}, callers=callers)
 
 
 async def test_a_step_tells_who_waits_for_it(build: Any, make_model: Any) -> None:
-    part, own, other = Part(double), object(), object()
+    part, other = Part(double), view_of(make_model, object())
     ensemble = build([step("one", {"a": "x"}, {"c": "y"})], {"one": part})
-    request = request_in(make_model, Chain((other,)), own)
+    request = request_in(make_model, other)
     [_] = [answer async for answer in ensemble.infer(request.inputs, ("y",), [request])]
-    chain = part.asked[0].wire
-    assert (chain.waiting, chain.ensembles) == ((other, own), (own,))
+    assert part.asked[0].callers == (other, request.view)
+    assert part.asked[0].wire is None
 
 
 @pytest.mark.parametrize(
     ("between", "text"),
-    [(True, "in ensemble 'e', ensemble 'one' is a step of itself"), (False, "model 'one' is asked by itself")],
+    [
+        ("ensemble", "in ensemble 'e', ensemble 'one' is a step of itself"),
+        ("python", "model 'one' is asked by itself"),
+    ],
 )
 async def test_a_step_that_would_wait_for_itself_is_refused(
-    build: Any, make_model: Any, between: bool, text: str
+    build: Any, make_model: Any, between: str, text: str
 ) -> None:
     part = Part(double)
     ensemble = build([step("one", {"a": "x"}, {"c": "y"})], {"one": part})
-    request = request_in(make_model, Chain((part,), (part,) if between else ()), object())
+    request = request_in(make_model, view_of(make_model, part), view_of(make_model, object(), between))
     with pytest.raises(ModelFailed, match=text):
         [answer async for answer in ensemble.infer(request.inputs, ("y",), [request])]
     assert not part.asked

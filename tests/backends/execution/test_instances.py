@@ -7,7 +7,7 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from tensorgate.backends.execution import instances, memory
+from tensorgate.backends.execution import gpu, instances
 from tensorgate.backends.execution.device import CudaDevice
 from tensorgate.backends.execution.instances import load_instances
 from tensorgate.backends.onnx import backend as onnx_runtime
@@ -15,7 +15,7 @@ from tensorgate.gateway.contract.backend import BackendKind, ModelSource
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.models.loader import code_of, told
+from tensorgate.gateway.models.loader import code_of, error_line
 
 
 class Copy:
@@ -130,16 +130,16 @@ class Arena:
 def test_a_model_without_room_is_told_with_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The provider gets the limit; the failed load is RESOURCE_EXHAUSTED to whoever asked for it."""
     (tmp_path / "model.onnx").write_bytes(b"")
-    gpu = object.__new__(CudaDevice)
-    gpu.name, gpu.index, gpu.stream_pointer = "cuda:1", 1, 77  # type: ignore[misc]
+    device = object.__new__(CudaDevice)
+    device.name, device.index, device.stream_pointer = "cuda:1", 1, 77  # type: ignore[misc]
     monkeypatch.setattr(onnx_runtime, "_import_onnxruntime", lambda: Arena)
-    monkeypatch.setattr(onnx_runtime, "open_device", lambda wanted: gpu)
-    monkeypatch.setattr(memory, "read_gpu", lambda name: Gpu(name, "GPU-x", "H200", 80_000_000_000, 79_000_000_000))
+    monkeypatch.setattr(onnx_runtime, "open_device", lambda wanted: device)
+    monkeypatch.setattr(gpu, "read_gpu", lambda name: Gpu(name, "GPU-x", "H200", 80_000_000_000, 79_000_000_000))
     options = onnx_runtime.KIND.options()
     source = ModelSource("m", 1, tmp_path, "cuda:1", (), (), 0, options, threads=3, memory_limit_bytes=1 << 30)
     with pytest.raises(MemoryError) as caught:
         onnx_runtime.KIND.load(source)
-    assert told(caught.value) == (
+    assert error_line(caught.value) == (
         "no room for the model on cuda:1: memory_limit_bytes is 1,073,741,824; 1,000,000,000 of 80,000,000,000 bytes "
         "are free on cuda:1; [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization: "
         "bfc_arena.cc: Available memory of 1024 is smaller than requested bytes of 4194304"

@@ -16,10 +16,11 @@ from tensorgate.backends.ops.cast import KIND as CAST
 from tensorgate.backends.ops.fusion import Fused
 from tensorgate.backends.ops.scale import KIND as SCALE
 from tensorgate.backends.ops.softmax import KIND as SOFTMAX
-from tensorgate.gateway.contract.backend import BackendKind, ModelSource, Padding
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource, Padding, RequestBackend
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, OutputRequest
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed, OutputRows
 from tensorgate.gateway.contract.execution import Computation
+from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
@@ -106,7 +107,7 @@ async def _later(answer: Tensors) -> AsyncIterator[Tensors]:
     yield answer
 
 
-class AsRequests(Generous):
+class AsRequests(RequestBackend, Generous):
     """The same of requests as they are."""
 
     async def infer_each(self, requests: Sequence[InferRequest]) -> AsyncIterator[Sequence[InferResponse]]:
@@ -317,7 +318,7 @@ def test_steps_become_one_when_a_model_is_loaded(ask: Any) -> None:
 
 
 def test_what_takes_as_long_as_it_likes_does_not_run_on_the_event_loop() -> None:
-    class Unsteady:
+    class Unsteady(Op):
         steady = False
 
         def specs(self, specs: Any) -> Any:

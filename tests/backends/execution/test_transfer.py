@@ -11,16 +11,17 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_cuda import Cupy, Event, Stream, orders
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from paper_backend import PaperBackend
 
 from tensorgate.backends.execution import pipeline
-from tensorgate.backends.execution.device import open_device
+from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.ops.best_classes import best_classes
 from tensorgate.backends.ops.normalize import KIND as NORMALIZE
 from tensorgate.backends.ops.softmax import KIND as SOFTMAX
@@ -32,13 +33,10 @@ from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
 
 
-class Various:
+class Various(PaperBackend):
     """Several inputs of several kinds, several outputs: computed, passed through, text, and one on the host."""
 
-    runs_on: Literal["thread", "loop"] = "thread"
-    inline = True
-    merges = True
-    platform = "test"
+    device: Device
     busy = False
 
     def __init__(self, source: ModelSource) -> None:
@@ -47,13 +45,13 @@ class Various:
         self.decoupled = bool(source.parameters.get("answers"))
         self.times = source.parameters.get("answers", 1)
         self.max_batch_size = int(source.max_batch_size)
-        self.inputs: tuple[TensorSpec, ...] = (
+        self.inputs = (
             TensorSpec("x", DTYPES["FP32"], (-1, 3)),
             TensorSpec("n", DTYPES["INT64"], (-1,), optional=True),
             TensorSpec("t", DTYPES["BYTES"], (-1, 1), optional=True),
         )
         kinds = {"y": "FP32", "same": "FP32", "flag": "BOOL", "count": "INT64", "text": "BYTES", "turned": "FP32"}
-        self.outputs: tuple[TensorSpec, ...] = tuple(TensorSpec(name, DTYPES[kind]) for name, kind in kinds.items())
+        self.outputs = tuple(TensorSpec(name, DTYPES[kind]) for name, kind in kinds.items())
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         x, xp = tensors["x"], self.device.xp
@@ -78,9 +76,6 @@ class Various:
             del scaled
             self.busy = False
             yield {name: everything[name] for name in outputs}
-
-    def close(self) -> None:
-        pass
 
 
 NAMES = ("y", "same", "flag", "count", "text", "turned")

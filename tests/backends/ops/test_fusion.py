@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as arrays
 from pydantic import ValidationError
 
 from tensorgate.backends.ops.affine import Affine, Pass, blocks, holds
-from tensorgate.backends.ops.base import name_of
 from tensorgate.backends.ops.cast import KIND as CAST
+from tensorgate.backends.ops.checks import name_of
 from tensorgate.backends.ops.fusion import Fused, fuse
 from tensorgate.backends.ops.normalize import KIND as NORMALIZE
 from tensorgate.backends.ops.reshape import KIND as RESHAPE

@@ -15,7 +15,7 @@ import uvloop
 from aiohttp import web
 from pydantic import ValidationError
 
-from tensorgate.backends.remote.connection import Connection, HttpConnection, Lost, NotReached
+from tensorgate.backends.remote.connection import ConnectionLost, HttpConnection, NotReached, UpstreamConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.options import UpstreamAccess, UpstreamOptions, access_of, host_and_port
 from tensorgate.gateway.contract.errors import Code
@@ -93,7 +93,7 @@ async def server(request: pytest.FixtureRequest, certificates: Path) -> AsyncIte
     await runner.cleanup()
 
 
-def connected(server: tuple[str, str], how: UpstreamAccess) -> Connection:
+def connected(server: tuple[str, str], how: UpstreamAccess) -> UpstreamConnection:
     transport, where = server
     return GrpcConnection(where, 1 << 20, how) if transport == "grpc" else HttpConnection(where, 1 << 20, how)
 
@@ -119,7 +119,7 @@ async def test_a_server_that_is_another_is_not_talked_to(
 
 
 async def test_a_client_without_a_certificate_is_not_served(server: tuple[str, str], certificates: Path) -> None:
-    with pytest.raises((NotReached, Lost)) as raised:
+    with pytest.raises((NotReached, ConnectionLost)) as raised:
         await said(server, client_of(certificates, certificate=None, key=None))
     assert server[0] == "http" or raised.type is NotReached
 
@@ -263,7 +263,7 @@ async def test_a_connection_that_breaks_in_mid_stream_is_lost_however_soon_that_
             for writer in between:
                 writer.transport.abort()
             between.clear()
-            with pytest.raises(Lost):
+            with pytest.raises(ConnectionLost):
                 await anext(replies)
         await connection.close()
     await aio.stop(0)

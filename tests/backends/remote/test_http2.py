@@ -10,7 +10,7 @@ import pytest
 from upstream_frames import MAX_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
 from waiting import steps
 
-from tensorgate.backends.remote.connection import TOO_LARGE, Lost, NotReached
+from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost, NotReached
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.options import UpstreamAccess
 from tensorgate.gateway.contract.call import Reply
@@ -114,7 +114,7 @@ async def test_a_server_s_own_words_are_passed_on(upstream: tuple[Upstream, Grpc
     reply = await lane.call(ask("Echo", text(MAX_BYTES + 1)), None)
     assert (reply.grpc_code, reply.message) == (
         Code.RESOURCE_EXHAUSTED,
-        TOO_LARGE.format(size=MAX_BYTES + 1, most=MAX_BYTES),
+        TOO_LARGE.format(size=MAX_BYTES + 1, max_bytes=MAX_BYTES),
     )
     assert (await lane.call(ask("Echo", b"more"), None)).body == b"more"
 
@@ -245,7 +245,7 @@ FAILURES: dict[str, tuple[list[bytes], Code, str]] = {
     "too large": (
         [OPENING, data(b"\0\x7f\xff\xff\xff")],
         Code.RESOURCE_EXHAUSTED,
-        TOO_LARGE.format(size=2**31 - 1, most=MAX_BYTES),
+        TOO_LARGE.format(size=2**31 - 1, max_bytes=MAX_BYTES),
     ),
     "ended": (
         [OPENING, frame(3, 0, 1, b"\0\0\0\x0b")],
@@ -287,7 +287,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_connection_that_breaks_is_lost(name: str) -> None:
     pieces, closes = BROKEN[name]
-    with pytest.raises(Lost):
+    with pytest.raises(ConnectionLost):
         await said_by(*pieces, closes=closes)
 
 
@@ -360,12 +360,12 @@ async def test_a_server_says_how_much_it_takes_at_a_time() -> None:
 
 async def test_a_server_says_how_many_calls_it_takes_at_a_time() -> None:
     waiting: list[int] = []
-    most = 0
+    max_bytes = 0
 
     def answers(told: Watching, connection: int, stream: int) -> bytes:
-        nonlocal most
+        nonlocal max_bytes
         waiting.append(stream)
-        most = max(most, len(waiting))
+        max_bytes = max(max_bytes, len(waiting))
         asyncio.get_running_loop().call_later(0.005, answer, told, connection, stream)
         return b""
 
@@ -376,7 +376,7 @@ async def test_a_server_says_how_many_calls_it_takes_at_a_time() -> None:
     async with watched(setting(3, 2), answers) as (told, lane):
         replies = await asyncio.gather(*(lane.call(ask("Echo", text(n * 300)), None) for n in range(20)))
         assert [bytes(reply.body) for reply in replies] == [text(n * 300) for n in range(20)]
-        assert most == 2
+        assert max_bytes == 2
         assert told.connections == 1
         late = await asyncio.gather(*(lane.call(ask("Echo", b"x"), 0.004) for _ in range(5)))
         assert {reply.grpc_code for reply in late} == {Code.DEADLINE_EXCEEDED}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from waiting import steps
 
-from tensorgate.adapters.open_inference.events import Events
+from tensorgate.adapters.open_inference.generate_client import Events
 from tensorgate.adapters.upstream import http_failure
-from tensorgate.backends.remote.connection import TOO_LARGE, HttpConnection, Lost, NotReached
+from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost, HttpConnection, NotReached
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Exhausted
 from tensorgate.gateway.contract.upstream import Ask
@@ -18,7 +18,7 @@ from tensorgate.gateway.contract.upstream import Ask
 ASK = Ask("/v2/models/m/generate_stream", (b"{}",), cut=Events)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 MAX_BYTES = 1000
-TOLD = TOO_LARGE.format(size="more than 1000", most=1000).encode()
+TOLD = TOO_LARGE.format(size="more than 1000", max_bytes=1000).encode()
 
 
 class Server:
@@ -85,7 +85,7 @@ async def test_a_server_that_dies_in_mid_stream_is_lost(rig: tuple[Server, HttpC
     server.pieces = [HEAD, chunk(b"data: 1\n\n"), chunk(b"data: 2")]
     replies = connection.stream(ASK, None)
     assert (await anext(replies)).body == b"1"
-    with pytest.raises(Lost):
+    with pytest.raises(ConnectionLost):
         await anext(replies)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from waiting import Clock, until
 
-from tensorgate.backends.remote.connection import Lost, NotReached
+from tensorgate.backends.remote.connection import ConnectionLost, NotReached
 from tensorgate.backends.remote.pool import Pool
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code, Unavailable
@@ -133,7 +133,7 @@ async def test_another_address_has_the_time_that_is_left(make_rig: Any, clock: C
 
 async def test_what_may_have_been_begun_is_never_sent_again(make_rig: Any) -> None:
     rig = await make_rig("a", "b")
-    rig.made["a"].answer = rig.made["b"].answer = Lost
+    rig.made["a"].answer = rig.made["b"].answer = ConnectionLost
     with pytest.raises(Unavailable, match="broke"):
         await rig.ask()
     assert sum(made.asked for made in rig.made.values()) == 1
@@ -177,7 +177,7 @@ async def test_readiness_follows_the_probes(make_rig: Any, clock: Clock) -> None
 
 async def test_a_broken_connection_is_looked_at_before_the_second_is_over(make_rig: Any, clock: Clock) -> None:
     rig = await make_rig("a")
-    rig.made["a"].answer = Lost
+    rig.made["a"].answer = ConnectionLost
     with pytest.raises(Unavailable):
         await rig.ask()
     assert not rig.pool.is_ready()
@@ -194,7 +194,7 @@ async def test_requests_of_a_sequence_stay_together(make_rig: Any) -> None:
 
 async def test_why_a_connection_broke_is_logged_once(make_rig: Any, caplog: pytest.LogCaptureFixture) -> None:
     rig = await make_rig("a")
-    rig.made["a"].answer = lambda: Lost("ClientPayloadError no chunk")
+    rig.made["a"].answer = lambda: ConnectionLost("ClientPayloadError no chunk")
     for _ in range(3):
         with pytest.raises(Unavailable):
             await rig.ask()

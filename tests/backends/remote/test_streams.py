@@ -13,9 +13,9 @@ import uvloop
 from upstream_frames import MAX_BYTES, OK, OPENING, SETTINGS, ask, data, frame, header, message, served, setting, text
 from waiting import settles, steps, until
 
-from tensorgate.backends.remote.connection import TOO_LARGE, Lost, NotReached
-from tensorgate.backends.remote.exchange import Exchange
+from tensorgate.backends.remote.connection import TOO_LARGE, ConnectionLost, NotReached
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
+from tensorgate.backends.remote.upstream_call import UpstreamCall
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import http2
 from tensorgate.gateway.wire.http2_frames import STREAM_BYTES
@@ -173,8 +173,8 @@ async def test_who_leaves_ends_the_stream_and_not_the_connection(upstream: Both)
             await waiting
     async with asyncio.timeout(50):
         await talker.idle.wait()
-    assert len(connection._links) == 1
-    assert not connection._links[0]._streams
+    assert len(connection._clients) == 1
+    assert not connection._clients[0]._streams
     assert (await connection.call(ask("Echo", b"on"), None)).body == b"on"
 
 
@@ -198,13 +198,13 @@ async def test_closing_ends_streams_also_on_connections_that_were_left(upstream:
     _, connection = upstream
     old = connection.stream(ask("Flood", b"1"), None)
     await anext(old)
-    connection._links[0]._take_leave(2**31 - 1)
+    connection._clients[0].on_goaway(2**31 - 1)
     new = connection.stream(ask("Flood", b"1"), None)
     await anext(new)
-    assert len(connection._links) == 2
+    assert len(connection._clients) == 2
     await connection.close()
     for replies in (old, new):
-        with pytest.raises(Lost, match="closed"):
+        with pytest.raises(ConnectionLost, match="closed"):
             async for _ in replies:
                 pass
     with pytest.raises(NotReached):
@@ -259,7 +259,7 @@ async def told_by(*pieces: bytes, closes: bool = False) -> tuple[list[bytes], An
                 if reply.grpc_code is not Code.OK:
                     return answers, (reply.grpc_code, reply.message)
                 answers.append(bytes(reply.body))  # type: ignore[arg-type]
-        except (Lost, NotReached) as error:
+        except (ConnectionLost, NotReached) as error:
             return answers, type(error)
     return answers, Code.OK
 
@@ -299,7 +299,7 @@ ENDINGS: dict[str, tuple[list[bytes], list[bytes], Any]] = {
     "one that is too large": (
         [OPENING, data(THREE), data(b"\0\x7f\xff\xff\xff")],
         WHOLE,
-        (Code.RESOURCE_EXHAUSTED, TOO_LARGE.format(size=2**31 - 1, most=MAX_BYTES)),
+        (Code.RESOURCE_EXHAUSTED, TOO_LARGE.format(size=2**31 - 1, max_bytes=MAX_BYTES)),
     ),
     "without headers": ([data(THREE), OK], [], (Code.INTERNAL, "the answer has no headers")),
     "a proxy's page": (
@@ -322,15 +322,19 @@ ENDINGS: dict[str, tuple[list[bytes], list[bytes], Any]] = {
         WHOLE,
         Code.OK,
     ),
-    "a server that stops at once": ([OPENING, data(THREE), GOODBYE], WHOLE, Lost),
+    "a server that stops at once": ([OPENING, data(THREE), GOODBYE], WHOLE, ConnectionLost),
     "a window that is too large": (
         [OPENING, data(THREE), frame(8, 0, 1, b"\x7f\xff\xff\xff")],
         WHOLE,
         (Code.INTERNAL, "no HTTP/2 of gRPC: a window that is too large"),
     ),
-    "a window of all that is too large": ([OPENING, data(THREE), frame(8, 0, 0, b"\x7f\xff\xff\xff")], WHOLE, Lost),
-    "settings that are too large": ([OPENING, data(THREE), frame(4, 0, 0, setting(4, 2**31))], WHOLE, Lost),
-    "half a setting": ([OPENING, data(THREE), frame(4, 0, 0, setting(4, 1)[:5])], WHOLE, Lost),
+    "a window of all that is too large": (
+        [OPENING, data(THREE), frame(8, 0, 0, b"\x7f\xff\xff\xff")],
+        WHOLE,
+        ConnectionLost,
+    ),
+    "settings that are too large": ([OPENING, data(THREE), frame(4, 0, 0, setting(4, 2**31))], WHOLE, ConnectionLost),
+    "half a setting": ([OPENING, data(THREE), frame(4, 0, 0, setting(4, 1)[:5])], WHOLE, ConnectionLost),
 }
 
 
@@ -343,7 +347,7 @@ async def test_a_stream_is_read_however_it_comes(name: str) -> None:
 @pytest.mark.parametrize("pieces", [[OPENING], [OPENING, data(THREE)], [OPENING, data(message(LARGE))[:50_000]]])
 async def test_a_stream_that_breaks_is_lost_behind_what_came_before(pieces: list[bytes]) -> None:
     answers, end = await told_by(*pieces, closes=True)
-    assert end is Lost
+    assert end is ConnectionLost
     assert answers == (WHOLE if data(THREE) in pieces else [])
 
 
@@ -472,10 +476,10 @@ async def test_what_waits_is_one_window_and_a_message(sizes: list[int]) -> None:
     async with served(serve) as connection, asyncio.timeout(30):
         replies = connection.stream(ask("Flood", b""), None)
         found = [await anext(replies)]
-        (exchange,) = connection._links[0]._streams.values()
+        (exchange,) = connection._clients[0]._streams.values()
         for _ in range(20):
             await steps()
-            assert exchange.held + exchange.granted <= STREAM_BYTES + max(sizes) + 5
+            assert exchange.held + exchange.receive_window <= STREAM_BYTES + max(sizes) + 5
             found.append(await anext(replies))
         found += [reply async for reply in replies]
     assert [len(reply.body) for reply in found] == sizes  # type: ignore[arg-type]
@@ -555,13 +559,13 @@ async def test_an_upload_that_nobody_wants_any_more_ends_and_others_go_on() -> N
 
     async with served(serve) as connection, asyncio.timeout(50):
         first = asyncio.ensure_future(connection.call(ask("Echo", text(100_000)), None))
-        await until(lambda: connection._links)
-        await settles(lambda: [(*link._streams, *link._stalled) for link in connection._links])
+        await until(lambda: connection._clients)
+        await settles(lambda: [(*link._streams, *link._stalled) for link in connection._clients])
         first.cancel()
         await asyncio.wait([first])
         replies = [reply.body async for reply in connection.stream(ask("Echo", text(100_000)), None)]
         assert replies == WHOLE
-        assert not connection._links[0]._stalled
+        assert not connection._clients[0]._stalled
 
 
 async def test_a_window_may_be_narrowed_below_nothing() -> None:
@@ -626,7 +630,7 @@ async def test_large_requests_take_turns_at_the_kernel() -> None:
         peer = Peer(reader, writer)
         await peer.start(setting(4, 2**31 - 1) + setting(5, 2**24 - 1))
         peer.write(8, 0, 0, (2**31 - 1 - 65535).to_bytes(4, "big"))
-        await until(lambda: sum(len(link._streams) for link in connection._links) == 2)
+        await until(lambda: sum(len(link._streams) for link in connection._clients) == 2)
         await peer.until(0, 3, 1)
         assert peer.bodies[1] < size, "the second one did not wait for all of the first"
         if peer.frames[-1] != (0, 1, 1):
@@ -652,7 +656,7 @@ async def test_a_server_that_asks_and_never_reads_is_left(kind: str) -> None:
             await writer.drain()
 
     async with served(serve) as connection, asyncio.timeout(50):
-        with pytest.raises(Lost):
+        with pytest.raises(ConnectionLost):
             await connection.call(ask("Echo", bytes(100_000)), None)
 
 
@@ -670,8 +674,8 @@ async def test_nothing_is_left_of_calls_that_are_over(upstream: Both) -> None:
             await asyncio.sleep(0)
             leaving.cancel()
             await asyncio.wait([leaving])
-    await until(lambda: not connection._links[0]._streams)
-    assert not connection._links[0]._stalled
+    await until(lambda: not connection._clients[0]._streams)
+    assert not connection._clients[0]._stalled
     del leaving, replies
     gc.collect()
-    assert [each for each in gc.get_objects() if isinstance(each, Exchange)] == []
+    assert [each for each in gc.get_objects() if isinstance(each, UpstreamCall)] == []

@@ -14,7 +14,7 @@ import pytest
 
 from tensorgate.backends.triton_python import datatypes
 from tensorgate.backends.triton_python.modules import ModelPackage
-from tensorgate.backends.triton_python.tensor import Tensor
+from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.backends.triton_python.thread import ModelThread
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 
@@ -262,13 +262,13 @@ def test_memory_of_a_gpu_is_taken_to_the_host_only_to_leave(monkeypatch: pytest.
         def __dlpack__(self) -> Any:
             raise AssertionError("CuPy asks for it on its own stream")
 
-    tensor = Tensor.from_dlpack("y", Theirs(None))
+    tensor = TritonTensor.from_dlpack("y", Theirs(None))
     assert (tensor.is_cpu(), tensor.shape(), tensor.triton_dtype()) == (False, [2], 11)
     assert tensor.__dlpack_device__() == (2, 1)
     with pytest.raises(TypeError, match="is stored in GPU and cannot be converted to NumPy"):
         tensor.as_numpy()
     assert tensor.owned().tolist() == [1, 2]
-    assert Tensor.input("x", OnGpu(None)).as_numpy().tolist() == [1, 2]
+    assert TritonTensor.input("x", OnGpu(None)).as_numpy().tolist() == [1, 2]
 
 
 def test_threads_that_a_model_starts_do_not_outlive_the_process() -> None:

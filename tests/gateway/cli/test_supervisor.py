@@ -29,8 +29,8 @@ class Run:
                 import os, signal, sys, time
                 from pathlib import Path
                 from tensorgate.gateway.cli import supervisor
-                supervisor.FIRST_PAUSE_S = float(os.environ.get("PAUSE", "0.01"))
-                supervisor.LONGEST_PAUSE_S = 3 * supervisor.FIRST_PAUSE_S
+                supervisor.MIN_PAUSE_S = float(os.environ.get("PAUSE", "0.01"))
+                supervisor.MAX_PAUSE_S = 3 * supervisor.MIN_PAUSE_S
                 folder = Path(sys.argv[1])
                 refused = int(os.environ.get("REFUSED_FORKS", "0"))
                 fork, attempts = os.fork, iter(range(99))

@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from tensorgate.gateway.config.control import ModelControl
 from tensorgate.gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
-from tensorgate.gateway.config.options import Config, config_class, json_schema
+from tensorgate.gateway.config.options import Config, ModelControl, config_class, json_schema
 from tensorgate.gateway.config.values import VersionPolicy, parse_bind
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.dialect import DialectKind

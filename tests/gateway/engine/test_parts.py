@@ -13,7 +13,7 @@ import yaml
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import ModelRef
-from tensorgate.gateway.models.loaded_models import _whole
+from tensorgate.gateway.models.loaded_models import _complete
 
 TENSORS = {
     key: [{"name": name, "datatype": "FP32", "shape": [-1]}] for key, name in (("inputs", "x"), ("outputs", "y"))
@@ -156,5 +156,5 @@ def test_a_part_may_be_one_version() -> None:
         "old": loaded(v1=(first,), v2=(newest,)),
         "outer": loaded(v1=(ModelRef("old", 1),), v2=(ModelRef("old"), unknown), v3=(ModelRef("outer", 1),)),
     }
-    whole = _whole(models)
+    whole = _complete(models)
     assert {name: [*versions] for name, versions in whole.items()} == {"leaf": [2], "old": [2], "outer": [2]}

@@ -673,7 +673,7 @@ async def test_of_batches_that_take_turns_the_second_is_full(ask: Any) -> None:
     """One instance has two slots, another one: what is not full goes where nothing runs, or gains company."""
     own, shared = [Echo() for _ in range(3)], object()
     for executor, turn in zip(own, (shared, shared, object()), strict=True):
-        executor.turn = turn  # type: ignore[attr-defined]
+        executor.device_lock_key = turn  # type: ignore[attr-defined]
         executor.gate.clear()
     meter = SchedulerMetrics(lambda stage, seconds: None, lambda rows: None)
     policy = QueuePolicy(max_batch_size=3)

@@ -25,7 +25,7 @@ from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.warmup import WarmUp, made_up
 from tensorgate.gateway.models.loader import LoadReport
 from tensorgate.gateway.models.model_spec import model_spec
-from tensorgate.gateway.models.warmup_samples import read_samples
+from tensorgate.gateway.models.warmup_samples import read_warmup_samples
 
 X = TensorSpec("x", DTYPES["FP32"], (-1, 2))
 WORDS = TensorSpec("words", DTYPES["BYTES"], (-1, -1), optional=True)
@@ -101,7 +101,7 @@ WRITTEN: list[tuple[Any, dict[str, bytes], int, tuple[TensorSpec, ...], dict[str
 def test_a_sample_as_it_is_written(
     sample: Any, files: dict[str, bytes], rows: int, inputs: Any, want: dict[str, Any], config: Any
 ) -> None:
-    (read,) = read_samples(config(sample, **files), computation(rows, inputs), {})
+    (read,) = read_warmup_samples(config(sample, **files), computation(rows, inputs), {})
     assert {name: array.tolist() for name, array in read.inputs.items()} == want
     dtypes = {spec.name: spec.dtype for spec in inputs}
     assert all(array.dtype == dtypes[name] for name, array in read.inputs.items())
@@ -112,7 +112,7 @@ def test_random_samples_are_the_same_at_every_start(config: Any) -> None:
         TensorSpec(name, DTYPES[name], (-1, 50)) for name in ("FP16", "BF16", "INT64", "UINT8", "BOOL", "BYTES")
     )
     sample = {"batch_size": 2, "inputs": {spec.name: {"data": "random"} for spec in inputs}}
-    first, second = (read_samples(config(sample), computation(4, inputs), {})[0].inputs for _ in range(2))
+    first, second = (read_warmup_samples(config(sample), computation(4, inputs), {})[0].inputs for _ in range(2))
     for name, array in first.items():
         assert (array == second[name]).all()
         assert (array[0] == array[1]).all()
@@ -125,7 +125,7 @@ def test_random_samples_are_the_same_at_every_start(config: Any) -> None:
 def test_what_a_sample_does_not_name_is_the_examples(config: Any) -> None:
     inputs = (X, TensorSpec("k", DTYPES["INT32"], (-1, 1)))
     example: dict[str, Array] = {"x": np.float32([[7, 8]])}
-    (read,) = read_samples(
+    (read,) = read_warmup_samples(
         config({"batch_size": 2, "inputs": {"k": {"data": "zeros"}}}), computation(4, inputs), example
     )
     assert {name: array.tolist() for name, array in read.inputs.items()} == {"x": [[7, 8], [7, 8]], "k": [[0], [0]]}
@@ -145,7 +145,7 @@ REFUSED: list[tuple[Any, dict[str, bytes], str]] = [
 @pytest.mark.parametrize(("sample", "files", "words"), REFUSED)
 def test_a_sample_that_does_not_fit_is_named(sample: Any, files: dict[str, bytes], words: str, config: Any) -> None:
     with pytest.raises(ValueError, match=words):
-        read_samples(config(sample, **files), computation(), {})
+        read_warmup_samples(config(sample, **files), computation(), {})
 
 
 # ---------------------------------------------------------------------------------------------------------- what is run
@@ -288,7 +288,9 @@ async def warmed(
     sizes: tuple[int, ...] = (),
 ) -> Any:
     found = Computation(tuple(executors), (X,), (), (X,), 4, "test", device, pure=pure)
-    plan = ModelSpec(QueuePolicy(max_batch_size=4), warmup=read_samples(config(*samples), found, {}), sizes=sizes)
+    plan = ModelSpec(
+        QueuePolicy(max_batch_size=4), warmup=read_warmup_samples(config(*samples), found, {}), sizes=sizes
+    )
     model = Model("m", 1, (1,), found, plan, SchedulerMetrics(lambda stage, seconds: None, lambda rows: None))
     try:
         return await model.warm_up()

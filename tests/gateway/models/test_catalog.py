@@ -15,9 +15,9 @@ from tensorgate.gateway.config import Config, load_config, model_validator
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.models import uploads
-from tensorgate.gateway.models.catalog import Catalogs, FolderCatalog, YamlCatalog, tree_print, wanted_versions
-from tensorgate.gateway.models.model_folder import folder_reader
+from tensorgate.gateway.models import model_folder
+from tensorgate.gateway.models.catalog import Catalogs, FolderCatalog, YamlCatalog, folder_reader
+from tensorgate.gateway.models.model_folder import tree_fingerprint, wanted_versions
 
 
 class Still(Options):
@@ -153,17 +153,17 @@ def test_a_fingerprint_changes_with_whatever_the_model_is_made_of(config: Config
 
 
 def test_a_fingerprint_is_taken_of_what_can_be_read(tmp_path: Path) -> None:
-    assert tree_print(tmp_path / "nowhere") == ()
+    assert tree_fingerprint(tmp_path / "nowhere") == ()
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    assert tree_print(tmp_path) == tree_print(tmp_path)
+    assert tree_fingerprint(tmp_path) == tree_fingerprint(tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------------------- uploads
 
 
 def test_files_are_stored_for_this_user_alone() -> None:
-    upload = uploads.store({"1/model.onnx": b"abc", "labels.txt": b"", "2/deep/er/x": b"y"})
+    upload = model_folder.store({"1/model.onnx": b"abc", "labels.txt": b"", "2/deep/er/x": b"y"})
     place = Path(upload.name)
     found = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
     assert found == {"1/model.onnx": b"abc", "labels.txt": b"", "2/deep/er/x": b"y"}
@@ -193,19 +193,19 @@ def test_files_are_stored_for_this_user_alone() -> None:
 )
 def test_paths_that_lead_elsewhere_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="does not lie below"):
-        uploads.store({"1/fine": b"", name: b"x"})
+        model_folder.store({"1/fine": b"", name: b"x"})
 
 
 def test_uploads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "MAX_BYTES", 10)
-    monkeypatch.setattr(uploads, "MAX_FILES", 2)
-    uploads.store({"a": b"12345", "b": b"12345"}).cleanup()
+    monkeypatch.setattr(model_folder, "MAX_BYTES", 10)
+    monkeypatch.setattr(model_folder, "MAX_FILES", 2)
+    model_folder.store({"a": b"12345", "b": b"12345"}).cleanup()
     for files in ({"a": b"12345", "b": b"123456"}, {"a": b"", "b": b"", "c": b""}):
         with pytest.raises(ValueError, match="more than 2 files or 10 bytes"):
-            uploads.store(files)
+            model_folder.store(files)
     for files in ({"a": b"", "a/b": b""}, {"x" * 300: b""}):
         with pytest.raises(ValueError, match="cannot be stored"):
-            uploads.store(files)
+            model_folder.store(files)
 
 
 # ------------------------------------------------------------------------------------------ Triton's text of the matter

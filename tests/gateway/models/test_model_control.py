@@ -92,14 +92,14 @@ class World:
         self.loads: list[tuple[str, int]] = []
         self.reports: list[LoadReport] = []
         self.metrics = MetricsCollector(lambda: self.repository.serving())
-        hooks = RepositoryDeps(
+        deps = RepositoryDeps(
             self.load, self.metrics.meter, lambda model: True, self.metrics.forget, lambda model: kinds_parts(model)
         )
         validate = model_validator(kinds)
         stored = FolderCatalog([each.path for each in config.repositories], read_folder, validate)
         catalog = Catalogs(YamlCatalog(config, translate, validate), stored)
-        hooks = replace(hooks, runs_code=lambda model: self.runs_code)
-        self.repository = Repository(catalog, hooks, config.model_control)
+        deps = replace(deps, runs_code=lambda model: self.runs_code)
+        self.repository = Repository(catalog, deps, config.model_control)
         self.router = Router(config, self.repository)
         description = ServerDescription("t", "1", config.plain())
         self.service = Service(config, self.repository, self.router, self.metrics, description)
@@ -348,7 +348,7 @@ async def test_one_model_at_a_time_and_different_ones_side_by_side(make: Any, pu
     await world.start()
     assert world.service.ready
     loading = asyncio.ensure_future(world.repository.load("a"))
-    await world.until(lambda: bool(world.repository._records.get("a")) and world.states("a") == {1: "LOADING"})
+    await world.until(lambda: bool(world.repository._states.get("a")) and world.states("a") == {1: "LOADING"})
     unloading = asyncio.ensure_future(world.repository.unload("a"))
     await world.repository.load("b")
     assert await world.ask("b") == [2.0, 2.0]
@@ -630,7 +630,7 @@ async def test_a_slow_load_holds_up_no_other_model(make: Any, put: Any) -> None:
     await world.start()
     polling = asyncio.ensure_future(world.repository.keep_polling(world.reports.append))
     world.put("repo/slow/1", "held")
-    await world.until(lambda: "slow" in world.repository._records and world.states("slow") == {1: "LOADING"})
+    await world.until(lambda: "slow" in world.repository._states and world.states("slow") == {1: "LOADING"})
     world.put("repo/quick/1", 6)
     await world.until(lambda: "quick" in world.repository.snapshot.models)
     assert await world.ask("quick") == [6.0, 6.0]

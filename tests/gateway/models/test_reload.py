@@ -96,7 +96,7 @@ class World:
         self.reports: list[LoadReport] = []
         self.metrics = MetricsCollector(lambda: self.repository.serving())
         validate = model_validator(kinds)
-        hooks = RepositoryDeps(
+        deps = RepositoryDeps(
             self.load,
             self.metrics.meter,
             lambda model: BACKENDS[model.backend].versioned,
@@ -104,7 +104,7 @@ class World:
             lambda model: BACKENDS[model.backend].parts(model),
             validate,
         )
-        self.repository = Repository(YamlCatalog(config, None, validate), hooks, config.model_control)
+        self.repository = Repository(YamlCatalog(config, None, validate), deps, config.model_control)
         self.router = Router(config, self.repository)
         self.service = Service(config, self.repository, self.router, self.metrics, ServerDescription("t", "1"))
 
@@ -171,7 +171,7 @@ class World:
 
     async def settled(self) -> None:
         """Until nothing is loaded or unloaded any more."""
-        await self.until(lambda: not (self.repository._work or self.repository._leaving))
+        await self.until(lambda: not (self.repository._work or self.repository._closing))
 
     async def until(self, what: Callable[[], bool]) -> None:
         await until(what)
@@ -323,7 +323,7 @@ async def test_only_new_models_are_waited_for(make: Any) -> None:
     assert await world.states("a") == {3: "LOADING", 2: "AVAILABLE"}
     assert await world.predict("a") == 2.0  # until the new one is there
     reloading = asyncio.ensure_future(world.reload(world.entry("a"), world.entry("b")))
-    await world.until(lambda: "b" in world.repository._records and bool(world.repository._records["b"].statuses))
+    await world.until(lambda: "b" in world.repository._states and bool(world.repository._states["b"].statuses))
     assert (await world.states("b"), reloading.done()) == ({1: "LOADING"}, False)
     assert await world.predict("b") == "Servable not found for request: Latest(b)"
     world.hold.set()
@@ -563,7 +563,7 @@ async def test_what_is_counted_meanwhile(make: Any) -> None:
     assert await world.predict("a") == 2.0
     names = ["/tensorflow/serving/request_count", "/unheard/of", "/unheard/of"]
     reloading = asyncio.ensure_future(world.reload(world.entry("a"), world.entry("b"), metrics=names))
-    await world.until(lambda: "b" in world.repository._records)
+    await world.until(lambda: "b" in world.repository._states)
     for _ in range(3):
         assert await world.predict("a") == 2.0
     world.hold.set()
@@ -631,8 +631,8 @@ async def test_a_list_lasts_until_the_configuration_has_other_models(make: Calla
         (world.folder / "gateway.yaml").write_text(CONTROL + changed)
         catalog = YamlCatalog(load_config(world.folder / "gateway.yaml", world.kinds))
         found = await world.repository.catalog_diff(catalog)
-        await world.repository.bring(catalog, found, list(found.stored), world.reports.append)
-        await world.repository.part(catalog, found)
+        await world.repository.load_changed(catalog, found, list(found.stored), world.reports.append)
+        await world.repository.unload_removed(catalog, found)
         await world.settled()
         assert list(world.repository.snapshot.models["a"]) == versions
         assert (world.repository.snapshot.models["a"] is listed) is (versions == [1])

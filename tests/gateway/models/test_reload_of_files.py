@@ -16,7 +16,7 @@ from waiting import stays, until
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.models import reload as reloading
-from tensorgate.gateway.models.reload import Outcome
+from tensorgate.gateway.models.reload import ReloadOutcome
 
 MODELS = """
 import asyncio
@@ -85,7 +85,7 @@ class House:
         self.config |= sections
         self.file.write_text(yaml.safe_dump(self.config, sort_keys=False) if text is None else text)
 
-    async def reload(self, text: str | None = None, **sections: Any) -> Outcome:
+    async def reload(self, text: str | None = None, **sections: Any) -> ReloadOutcome:
         self.write(text, **sections)
         return await self.app.reloads.request("a test")
 
@@ -441,7 +441,7 @@ async def test_what_callers_have_unloaded_or_changed_stays_so(house: House) -> N
 def looked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
     """Wait until the file has been looked at five times more."""
     looks = 0
-    look = reloading._print
+    look = reloading._file_stamp
 
     def count(file: Path) -> Any:
         nonlocal looks
@@ -452,7 +452,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
         before = looks
         await until(lambda: looks > before + 5)
 
-    monkeypatch.setattr(reloading, "_print", count)
+    monkeypatch.setattr(reloading, "_file_stamp", count)
     return again
 
 
@@ -486,7 +486,7 @@ async def test_a_file_that_is_followed(house: House, looked: Callable[[], Awaita
 async def test_a_file_is_read_once_it_is_whole(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """It changes between any two looks until it is."""
     lines = iter(yaml.safe_dump(house.config | {"models": {"a": number(5), "b": number(2)}}).splitlines(keepends=True))
-    look = reloading._print
+    look = reloading._file_stamp
 
     def write_and_look(file: Path) -> Any:
         with file.open("a") as more:
@@ -495,7 +495,7 @@ async def test_a_file_is_read_once_it_is_whole(house: House, monkeypatch: pytest
 
     await house.start(reload={"watch": True, "poll_seconds": 0.002})
     house.file.write_text("")
-    monkeypatch.setattr(reloading, "_print", write_and_look)
+    monkeypatch.setattr(reloading, "_file_stamp", write_and_look)
     counts = house.app.reloads._counts
     await until(lambda: counts["applied"] == 1)
     assert counts["refused"] == 0

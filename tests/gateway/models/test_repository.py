@@ -17,8 +17,9 @@ from tensorgate.gateway.contract.execution import Computation, Observe
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import ServerDescription, ServerReady
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
-from tensorgate.gateway.models.catalog import YamlCatalog, wanted_versions
+from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
+from tensorgate.gateway.models.model_folder import wanted_versions
 from tensorgate.gateway.models.model_spec import _lines
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
@@ -62,8 +63,10 @@ class World:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = MetricsCollector(lambda: [m for versions in self.models.values() for m in versions.values()])
-        hooks = RepositoryDeps(load, self.metrics.meter, versioned=lambda model: True, forget=self.metrics.forget)
-        self.repository = Repository(YamlCatalog(config), hooks, config.model_control)
+        deps = RepositoryDeps(
+            load, self.metrics.meter, versioned=lambda model: True, forget_metrics=self.metrics.forget
+        )
+        self.repository = Repository(YamlCatalog(config), deps, config.model_control)
         self.router = Router(config, self.repository, "b-2")
         self.service = Service(config, self.repository, self.router, self.metrics, ServerDescription("t", "1"))
         self.reports: list[LoadReport] = []

@@ -17,7 +17,7 @@ from tensorgate.adapters.protobuf import messages as pb
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import RouteConfig, RouteTarget, load_config
 from tensorgate.gateway.contract.canonical import ModelRef
-from tensorgate.gateway.routing.route import Route, Share
+from tensorgate.gateway.routing.route import Route, WeightedTargets
 
 MODELS = """
 import asyncio, time
@@ -234,7 +234,7 @@ def test_shifting_shares_moves_only_who_must() -> None:
 @pytest.mark.parametrize(("place", "expected"), [(0.0, "a"), (0.2499, "a"), (0.25, "c"), (0.9999, "c")])
 def test_a_weight_of_nothing_gets_nothing(place: float, expected: str) -> None:
     weights = {"a": 1, "b": 0, "c": 3}
-    share = Share([RouteTarget(model=name, weight=weight) for name, weight in weights.items()])
+    share = WeightedTargets([RouteTarget(model=name, weight=weight) for name, weight in weights.items()])
     assert share.pick(place).model == expected
 
 

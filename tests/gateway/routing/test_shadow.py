@@ -20,7 +20,7 @@ from tensorgate.gateway.cli import shadow_report
 from tensorgate.gateway.cli.main import main
 from tensorgate.gateway.config import DifferenceSamples, load_config
 from tensorgate.gateway.contract.files import FileRef
-from tensorgate.gateway.routing.shadow_samples import Samples, older, read
+from tensorgate.gateway.routing.shadow_samples import DiffSampleFile, read_diff_samples, rotated
 
 MODELS = """
 import time
@@ -219,7 +219,7 @@ async def test_a_different_model_is_found_out(make: Make) -> None:
     assert await house.settled(2) == {"different": 2}
     text = await _metrics(house)
     assert 'tensorgate_shadow_beyond_total{output="y",route="r"} 100002.0' in text
-    first = next(read(house.folder / "diffs.jsonl"))
+    first = next(read_diff_samples(house.folder / "diffs.jsonl"))
     assert (first["route"], first["id"], first["result"]) == ("r", "q7", "different")
     assert (first["primary"]["model"], first["shadow"]["model"]) == ("one", "two")
     y, n = first["outputs"]
@@ -314,11 +314,12 @@ async def _metrics(house: House) -> str:
 
 def test_a_full_file_becomes_the_older_one(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
-    samples = Samples(DifferenceSamples.model_construct(file=FileRef("d", path), max_bytes=4000, rate_per_minute=6000))
+    config = DifferenceSamples.model_construct(file=FileRef("d", path), max_bytes=4000, rate_per_minute=6000)
+    samples = DiffSampleFile(config)
     for number in range(100):
         samples.write(lambda n: {"result": "different", "route": "r", "number": n, "text": "x" * 100}, number)
-    assert path.stat().st_size + older(path).stat().st_size <= 4000
-    numbers = [sample["number"] for sample in read(path)]
+    assert path.stat().st_size + rotated(path).stat().st_size <= 4000
+    numbers = [sample["number"] for sample in read_diff_samples(path)]
     assert numbers == list(range(numbers[0], 100))
     assert len(numbers) > 10
 
@@ -327,7 +328,7 @@ def test_a_rate_bounds_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     now = 1000.0
     monkeypatch.setattr("tensorgate.gateway.routing.shadow_samples.time.monotonic", lambda: now)
     config = DifferenceSamples.model_construct(file=FileRef("d", tmp_path / "d"), max_bytes=1 << 20, rate_per_minute=6)
-    samples = Samples(config)
+    samples = DiffSampleFile(config)
     assert [samples.has_room() for _ in range(3)] == [True, False, False]
     now += 10
     assert [samples.has_room() for _ in range(2)] == [True, False]

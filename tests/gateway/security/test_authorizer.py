@@ -25,7 +25,7 @@ from tensorgate.adapters.protobuf import messages as pb
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.security import auth
-from tensorgate.gateway.wire.http1_body import PROCESS
+from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA
 
 MODEL = """
 class Echo:
@@ -348,7 +348,7 @@ async def test_nothing_large_is_kept_of_strangers_over_grpc(house: House) -> Non
     """The same words as for a small message, before the large one has come."""
     method = "/inference.GRPCInferenceService/ModelInfer"
     address = house.app.addresses[1].removeprefix("grpc://")
-    before = PROCESS.taken
+    before = PROCESS_QUOTA.taken
     async with await h2.connect(int(address.rpartition(":")[2])) as wire:
         await wire.settled()
         small = await wire.call(method, b"")
@@ -357,7 +357,7 @@ async def test_nothing_large_is_kept_of_strangers_over_grpc(house: House) -> Non
         large = await wire.answer(stream)
         assert (large.status, large.text) == (small.status, small.text)
         assert large.status == 16
-        assert PROCESS.taken == before
+        assert PROCESS_QUOTA.taken == before
         known = wire.open_stream(method, ("authorization", f"Bearer {KEYS['alice']}"))
         await wire.send_data(known, h2.message(bytes(200_000)))
         assert (await wire.answer(known)).status == 3

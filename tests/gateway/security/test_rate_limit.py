@@ -7,7 +7,7 @@ import pytest
 from tensorgate.gateway.config import RateLimit
 from tensorgate.gateway.contract.call import Call, Caller
 from tensorgate.gateway.contract.errors import RateLimited
-from tensorgate.gateway.security.rate_limit import BUCKETS, Bucket, RateLimits
+from tensorgate.gateway.security.rate_limit import MAX_BUCKETS, Bucket, RateLimits
 
 
 class Clock:
@@ -35,7 +35,7 @@ def call(name: str | None = None, body: bytes = b"", address: str = "", listener
 
 def limit(clock: Clock, **config: Any) -> Any:
     limits = RateLimits([RateLimit(**config)], clock)
-    return (*limits.all, *limits.last)[0]
+    return (*limits.all, *limits.after_decode)[0]
 
 
 def taken(limit: Any, *calls: Call) -> int:
@@ -72,9 +72,9 @@ def test_a_bucket_fills_with_time() -> None:
 
 def test_strangers_cannot_fill_the_memory() -> None:
     bucket = Bucket("requests", 1.0, 1.0, Clock())
-    for number in range(BUCKETS + 100):
+    for number in range(MAX_BUCKETS + 100):
         bucket.take(str(number), 1, 1)
-    assert len(bucket._levels) == BUCKETS
+    assert len(bucket._levels) == MAX_BUCKETS
 
 
 def test_bytes_leave_a_debt() -> None:

@@ -13,6 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from tensorgate.adapters.protobuf.messages import file_set
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
@@ -20,7 +21,7 @@ from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound
 from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 
@@ -30,14 +31,20 @@ CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECTION = [f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")]
 
 
+NOTHING: Any = {"name": "Nothing", "extension_range": [{"start": 1000, "end": 1001}]}
+EXTENSION: Any = {"name": "more", "number": 1000, "label": 1, "type": 9, "extendee": ".toy.Nothing"}
+
+
 def toy_descriptors() -> Any:
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(descriptor_pb2.FileDescriptorProto(name="base.proto", package="toy", message_type=[{"name": "Nothing"}]))  # type: ignore[list-item]
+    for file in file_set().file:
+        pool.Add(file)
+    pool.Add(descriptor_pb2.FileDescriptorProto(name="base.proto", package="toy", message_type=[NOTHING]))
     method = {"name": "Size", "input_type": ".toy.Nothing", "output_type": ".toy.Nothing"}
     service: Any = {"name": "Toy", "method": [method]}
     pool.Add(
         descriptor_pb2.FileDescriptorProto(
-            name="toy.proto", package="toy", dependency=["base.proto"], service=[service], syntax="proto3"
+            name="toy.proto", package="toy", dependency=["base.proto"], service=[service], extension=[EXTENSION]
         )
     )
     return pool
@@ -48,11 +55,11 @@ def toy() -> Dialect:
 
     def decode(call: Call, resolve: Resolve) -> ServerLive:
         size = len(call.body)
-        call.notes["size"] = size
+        call.notes["size"] = str(size)
         raise GatewayError(f"{size} bytes")
 
     def encode_error(error: GatewayError, call: Call) -> Reply:
-        return Reply(str(call.notes["size"]).encode())
+        return Reply(call.notes["size"].encode())
 
     endpoint = Endpoint("", "size", decode, lambda answer, question: Reply(b""), encode_error)
 
@@ -70,7 +77,7 @@ class House:
         repository: Any = SimpleNamespace(all_available=lambda: True)
         self.service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True
-        self.listener = GrpcListener(self.service, [toy()], Bounds(LIMIT), toy_descriptors(), speak=speak)
+        self.listener = GrpcListener(self.service, [toy()], GrpcLimits(LIMIT), toy_descriptors(), make_port=speak)
         self.channel: Any = None
 
     def resolve(self, ref: ModelRef) -> Any:
@@ -144,14 +151,16 @@ async def reflect(house: House, method: str, *questions: Any) -> list[Any]:
 
 @pytest.mark.parametrize("method", REFLECTION)
 async def test_reflection(method: str, house: House) -> None:
-    services, by_symbol, by_file, health, unknown = await reflect(
+    services, by_symbol, by_file, *own, unknown, nothing = await reflect(
         house,
         method,
         {"list_services": ""},
         {"file_containing_symbol": "toy.Toy.Size"},
         {"file_by_filename": "toy.proto"},
         {"file_containing_symbol": "grpc.health.v1.Health"},
+        {"file_containing_symbol": method.split("/")[1]},
         {"file_containing_symbol": "toy.Toy.Absent"},
+        {},
     )
     assert {each.name for each in services.list_services_response.service} == {
         "toy.Toy",
@@ -164,8 +173,30 @@ async def test_reflection(method: str, house: House) -> None:
             descriptor_pb2.FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto
         )
         assert [each.name for each in files] == ["toy.proto", "base.proto"]
-    assert health.HasField("file_descriptor_response")
-    assert unknown.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert [each.HasField("file_descriptor_response") for each in own] == [True, True]
+    assert unknown.original_request.file_containing_symbol == "toy.Toy.Absent"
+    told = [(each.error_response.error_code, each.error_response.error_message) for each in (unknown, nothing)]
+    assert told == [status.value for status in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)]
+
+
+@pytest.mark.parametrize("method", REFLECTION)
+async def test_reflection_of_extensions(method: str, house: House) -> None:
+    """Of a type that has one, 1000, in the file toy.proto; and of what is not there."""
+    extension = {"containing_type": "toy.Nothing", "extension_number": 1000}
+    numbers, file, absent, *unknown = await reflect(
+        house,
+        method,
+        {"all_extension_numbers_of_type": "toy.Nothing"},
+        {"file_containing_extension": extension},
+        {"file_containing_extension": extension | {"extension_number": 1}},
+        {"all_extension_numbers_of_type": "toy.Absent"},
+        {"file_containing_extension": extension | {"containing_type": "toy.Absent"}},
+        {"file_by_filename": "absent.proto"},
+    )
+    told = numbers.all_extension_numbers_response
+    assert (told.base_type_name, [*told.extension_number]) == ("toy.Nothing", [1000])
+    assert len(file.file_descriptor_response.file_descriptor_proto) == 2
+    assert {each.error_response.error_code for each in (absent, *unknown)} == {grpc.StatusCode.NOT_FOUND.value[0]}
 
 
 async def test_what_is_no_reflection_question_is_refused(house: House) -> None:

@@ -10,25 +10,25 @@ from h2_core import ASK, BEGUN, HOLD, NOBODY, Clock, Core
 from h2_wire import data, frame, in_frames, literal, message, request, reset, settings, window
 from toy_rpc import ECHO, Toy
 
-from tensorgate.gateway.config.options import Limits
-from tensorgate.gateway.telemetry.connection_metrics import Counts
+from tensorgate.gateway.config.resources import Limits
+from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
 from tensorgate.gateway.transport import grpc_connection
 from tensorgate.gateway.transport.grpc_call import GrpcCall
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_server import GrpcServer
-from tensorgate.gateway.wire.http1_body import PROCESS, SMALL_BYTES, Body, Claims
+from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, SMALL_BYTES, Body, Quota
 from tensorgate.gateway.wire.http2_frames import (
     ACK,
     DATA,
+    DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
-    FIRST_WINDOW,
     FLOW_CONTROL_ERROR,
     FRAMES_AT_ONCE,
     FRAMES_PER_S,
     HEADERS,
-    MOST,
+    MAX_INT31,
     NO_ERROR,
     PING,
     REFUSED_STREAM,
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @pytest.fixture
-def lane() -> bool:
-    """Bounds are the lane's own."""
+def own_server() -> bool:
+    """Limits are those of the gateway's own server."""
     return True
 
 
@@ -63,8 +63,8 @@ def heads(first: int, count: int, block: bytes = OPEN, flags: int = 0) -> bytes:
 async def test_streams_are_limited_unless_the_configuration_says_otherwise() -> None:
     most = Limits().max_concurrent_streams
     assert most == 1000
-    lane = GrpcServer({}, Counts(), Bounds(1 << 20, streams=most))
-    assert (h2.STREAMS).to_bytes(2, "big") + most.to_bytes(4, "big") in lane.greeting
+    server = GrpcServer({}, ListenerCounters(), GrpcLimits(1 << 20, max_streams=most))
+    assert (h2.STREAMS).to_bytes(2, "big") + most.to_bytes(4, "big") in server.context.greeting
 
 
 def test_streams_count_before_the_client_has_heard_of_the_limit() -> None:
@@ -106,7 +106,7 @@ def test_what_follows_on_a_refused_stream_is_ignored() -> None:
 
 
 def test_all_connections_share_a_bound_beyond_what_each_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = Claims(50)
+    shared = Quota(50)
     monkeypatch.setattr(grpc_connection, "_STREAMS", shared)
     greedy, modest, late = (Core(streams=1000) for _ in range(3))
     greedy.feed(BEGUN, heads(1, 300))
@@ -125,7 +125,7 @@ def test_all_connections_share_a_bound_beyond_what_each_may_have(monkeypatch: py
 
 
 def test_a_broken_block_takes_no_place_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = Claims(50)
+    shared = Quota(50)
     monkeypatch.setattr(grpc_connection, "_STREAMS", shared)
     core = Core(streams=1000).feed(BEGUN, heads(1, 110), in_frames(301, b"\xbe"))
     assert core.broken == 9
@@ -156,21 +156,21 @@ class Walked(dict):  # type: ignore[type-arg]
 def test_a_window_in_settings_is_one_number() -> None:
     core = Core(streams=1000).feed(BEGUN, heads(1, 1000))
     streams = core.connection._streams = Walked(core.connection._streams)
-    core.feed(*(settings((h2.WINDOW, FIRST_WINDOW + n % 7)) for n in range(5000)))
+    core.feed(*(settings((h2.WINDOW, DEFAULT_WINDOW + n % 7)) for n in range(5000)))
     assert (core.broken, core.open, core.wire.acks, streams.walks) == (None, 1000, 5001, 0)
 
 
 def test_a_window_that_only_some_settings_make_too_large() -> None:
-    core = Core().feed(BEGUN, heads(1, 2), window(1, MOST - FIRST_WINDOW), settings((h2.WINDOW, FIRST_WINDOW)))
+    core = Core().feed(BEGUN, heads(1, 2), window(1, MAX_INT31 - DEFAULT_WINDOW), settings((h2.WINDOW, DEFAULT_WINDOW)))
     assert core.broken is None
-    core.feed(reset(1), settings((h2.WINDOW, MOST)))
+    core.feed(reset(1), settings((h2.WINDOW, MAX_INT31)))
     assert core.broken is None, "the stream that had so large a window is over"
-    core.feed(settings((h2.WINDOW, FIRST_WINDOW)), window(3, 1), settings((h2.WINDOW, MOST)))
+    core.feed(settings((h2.WINDOW, DEFAULT_WINDOW)), window(3, 1), settings((h2.WINDOW, MAX_INT31)))
     assert core.broken == FLOW_CONTROL_ERROR
 
 
 def test_a_window_that_is_too_large_ends_one_stream() -> None:
-    core = Core().feed(BEGUN, heads(1, 2), window(1, MOST), window(3, MOST))
+    core = Core().feed(BEGUN, heads(1, 2), window(1, MAX_INT31), window(3, MAX_INT31))
     assert core.wire.streams[1].reset == core.wire.streams[3].reset == FLOW_CONTROL_ERROR
     assert core.broken is None
 
@@ -281,7 +281,7 @@ def test_a_flood_behind_some_data_has_its_turns_too() -> None:
     """Of which much is read at once."""
     core = Core().feed(BEGUN, heads(1, 1), data(1, GIB + bytes(20_000))[:15_000])
     core.take(data(1, GIB + bytes(20_000))[15_000:] + IDLE["PING"] * 5000)
-    assert len(core.connection._rest) > 80_000
+    assert len(core.connection._unread) > 80_000
     turns = 0
     while core.steps:
         core.steps.popleft()()
@@ -313,69 +313,69 @@ def claim(stream: int, block: bytes = OPEN) -> bytes:
 
 
 def test_claims_of_one_connection_are_bounded() -> None:
-    before = PROCESS.taken
+    before = PROCESS_QUOTA.taken
     core = Core(streams=1000).feed(BEGUN, *(claim(1 + 2 * n) for n in range(1000)))
     assert core.open == 1000
     held = [rpc.incoming for rpc in core.connection._streams.values()]
     assert sum(len(each.room) for each in held) <= (1 << 30) + 1000 * SMALL_BYTES
-    assert all(each.lacking == (1 << 30) - 1 for each in held)
-    assert PROCESS.taken - before == 1 << 30
+    assert all(each.missing == (1 << 30) - 1 for each in held)
+    assert PROCESS_QUOTA.taken - before == 1 << 30
     core.feed(reset(1))
-    assert PROCESS.taken == before
+    assert PROCESS_QUOTA.taken == before
     core.leave()
-    assert PROCESS.taken == before
+    assert PROCESS_QUOTA.taken == before
 
 
 def test_claims_of_all_connections_are_bounded() -> None:
-    before = PROCESS.taken
+    before = PROCESS_QUOTA.taken
     cores = [Core(streams=10).feed(BEGUN, claim(1)) for _ in range(20)]
-    assert PROCESS.taken - before <= 4 << 30
+    assert PROCESS_QUOTA.taken - before <= 4 << 30
     held = [rpc.incoming for core in cores for rpc in core.connection._streams.values()]
     assert sum(len(each.room) for each in held) <= (4 << 30) + 20 * SMALL_BYTES
     for core in cores:
         core.leave()
-    assert PROCESS.taken == before
+    assert PROCESS_QUOTA.taken == before
 
 
 @pytest.mark.parametrize("step", [1000, 65_536, 10**6])
 @pytest.mark.parametrize("most", [0, 200_000])
 def test_a_message_beyond_the_bound_arrives_all_the_same(most: int, step: int) -> None:
     """It grows, or has its place as soon as there is one."""
-    claims = Claims(most)
+    quota = Quota(most)
     content = bytes(n * 31 % 251 for n in range(4096)) * 40
-    body, rest, peak = Body(len(content), content[:10], claims), memoryview(content)[10:], 0
-    assert body.lacking == len(rest)
+    body, rest, peak = Body(len(content), content[:10], quota), memoryview(content)[10:], 0
+    assert body.missing == len(rest)
     while rest:
         part = rest[: min(step, len(body.room))]
         body.room[: len(part)] = part
-        body.added(len(part))
+        body.commit(len(part))
         rest = rest[len(part) :]
-        assert body.lacking == len(rest)
+        assert body.missing == len(rest)
         peak = max(peak, len(body.room))
         assert len(body.room) <= max(SMALL_BYTES, len(content) - len(rest)) or most
     assert body.whole() == content
-    assert claims.taken == 0
+    assert quota.taken == 0
 
 
 def test_a_place_that_becomes_free_is_taken() -> None:
-    claims = Claims(200_000)
-    first = Body(200_000, b"", claims)
-    second = Body(150_000, b"", claims)
+    quota = Quota(200_000)
+    first = Body(200_000, b"", quota)
+    second = Body(150_000, b"", quota)
     assert len(second.room) == SMALL_BYTES
     del first
     second.room[:] = bytes(SMALL_BYTES)
-    second.added(SMALL_BYTES)
+    second.commit(SMALL_BYTES)
     assert len(second.room) == 150_000 - SMALL_BYTES
-    assert claims.taken == 150_000
+    assert quota.taken == 150_000
 
 
 def test_nothing_large_is_kept_of_somebody_who_will_be_refused() -> None:
-    before = PROCESS.taken
+    before = PROCESS_QUOTA.taken
     core = Core().feed(BEGUN, claim(1, literal(request(NOBODY))))
     told = core.wire.streams[1]
     assert (told.status, told.text, told.reset) == (16, "who are you?", NO_ERROR)
     core.feed(data(1, bytes(100_000)), data(1, b"", end=True))
-    assert (core.open, core.broken, PROCESS.taken) == (0, None, before)
+    assert (core.open, core.broken, PROCESS_QUOTA.taken) == (0, None, before)
 
 
 def test_a_small_message_of_somebody_who_will_be_refused() -> None:

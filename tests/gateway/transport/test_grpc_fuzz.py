@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorgate.gateway.transport import grpc_connection
-from tensorgate.gateway.wire.http1_body import PROCESS
+from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -46,7 +46,7 @@ def mutated(chance: random.Random) -> bytes:
 
 def outcome(talk: bytes, sizes: list[int]) -> tuple[object, ...]:
     """What comes of it in pieces of these sizes, over and over: what each stream was told, and the end."""
-    held, open_ = PROCESS.taken, grpc_connection._STREAMS.taken
+    held, open_ = PROCESS_QUOTA.taken, grpc_connection._STREAMS.taken
     core = Core(streams=5).feed(BEGUN)
     at = turn = 0
     while at < len(talk):
@@ -60,7 +60,7 @@ def outcome(talk: bytes, sizes: list[int]) -> tuple[object, ...]:
     found = streams, core.broken, core.wire.pongs, core.calls
     core.leave()
     assert core.open == 0
-    assert (PROCESS.taken, grpc_connection._STREAMS.taken) == (held, open_)
+    assert (PROCESS_QUOTA.taken, grpc_connection._STREAMS.taken) == (held, open_)
     return found
 
 

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from toy_rpc import HOLD as TOY_HOLD
 from toy_rpc import TELL, Toy
 
-from tensorgate.gateway.transport.grpc_connection import Connection
-from tensorgate.gateway.transport.grpc_head import Head, read_head
+from tensorgate.gateway.transport.grpc_connection import GrpcServerConnection
+from tensorgate.gateway.transport.grpc_head import CallHead, read_call_head
 from tensorgate.gateway.wire import hpack as ours
-from tensorgate.gateway.wire.http2_frames import END_STREAM, FIRST_FRAME, REFUSED_STREAM
+from tensorgate.gateway.wire.http2_frames import END_STREAM, MIN_FRAME_BYTES, REFUSED_STREAM
 
 STREAMS = 3
 Fields = tuple[tuple[str, str], ...]
@@ -54,7 +54,7 @@ KINDS = (
     + ["behind", "late", "cancel", "hold", "malformed", "unknown", "resize"]
 )
 OPS = st.lists(
-    st.builds(Op, st.sampled_from(KINDS), FIELDS, FIELDS, st.sampled_from([1, 40, FIRST_FRAME, FIRST_FRAME])),
+    st.builds(Op, st.sampled_from(KINDS), FIELDS, FIELDS, st.sampled_from([1, 40, MIN_FRAME_BYTES, MIN_FRAME_BYTES])),
     min_size=15,
     max_size=40,
 )
@@ -113,7 +113,7 @@ class Talk:
         self.feed(in_frames(stream, bytes(self._encoder.encode(list(op.trailers))), END_STREAM, op.size))
         assert self.core.wire.streams[stream].reset == (REFUSED_STREAM if len(self._held) >= STREAMS else None)
         self.feed(reset(stream))
-        self.core.connection._leaving.clear()  # nobody takes the steps of tasks here
+        self.core.connection._cancelled.clear()  # nobody takes the steps of tasks here
         self._ask_again(op.trailers, op.size)
 
     def _behind(self, stream: int, op: Op) -> None:
@@ -140,7 +140,7 @@ class Talk:
     def _release(self, stream: int, op: Op) -> None:
         if self._held:
             self.feed(reset(self._held.pop(0)))
-        self.core.connection._leaving.clear()
+        self.core.connection._cancelled.clear()
 
     def _malformed(self, stream: int, op: Op) -> None:
         self.feed(in_frames(stream, self.block(ASK, op.fields, ("connection", "close")), END_STREAM, op.size))
@@ -186,35 +186,35 @@ def test_callers_get_what_they_would_get_alone(ops: list[Op], cut: int, size: in
     talk(ops, cut, size)
 
 
-def _filled(self: Connection, block: bytes) -> Head:
+def _filled(self: GrpcServerConnection, block: bytes) -> CallHead:
     """As it once was: the table's state was looked at when a head was remembered, and not when it was found."""
-    if (head := self._heads.get(block)) is not None:
+    if (head := self._known_heads.get(block)) is not None:
         return head
     before = self._decoder.changes
-    head = read_head(self._decoder.read(block), self.lane.handlers, self.lane.bounds.metadata)
+    head = read_call_head(self._decoder.read(block), self._context.handlers, self._context.limits.max_metadata_bytes)
     if self._decoder.changes != before:
-        self._heads.clear()
+        self._known_heads.clear()
     else:
-        self._heads[block] = head
+        self._known_heads[block] = head
     return head
 
 
-def _deaf_to_refusals(self: Connection, number: int, flags: int, block: bytes) -> None:
+def _deaf_to_refusals(self: GrpcServerConnection, number: int, flags: int, block: bytes) -> None:
     """Headers of a call too many, which are not read at all."""
-    self._last = number
-    self._answer(reset(number, REFUSED_STREAM))
+    self._last_stream = number
+    self._respond(reset(number, REFUSED_STREAM))
 
 
 FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "heads that outlive the table": ("_read_head", _filled),
-    "refused headers that are not read": ("_turn_away", _deaf_to_refusals),
+    "refused headers that are not read": ("_refuse_stream", _deaf_to_refusals),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_was_once_wrong_would_be_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The property above is sharp enough: put back, the fault does not get past so many examples."""
-    monkeypatch.setattr(Connection, *FAULTS[fault])
+    monkeypatch.setattr(GrpcServerConnection, *FAULTS[fault])
     tried = settings(
         max_examples=EXAMPLES,
         derandomize=True,

@@ -27,7 +27,7 @@ PATIENCE_S = 1.0
 
 
 @pytest.fixture
-def lane() -> bool:
+def own_server() -> bool:
     """What grpc.aio does then is no measure: some of it ends that whole server."""
     return True
 
@@ -269,8 +269,8 @@ async def test_what_follows_on_a_refused_stream_is_ignored(toy: Toy) -> None:
             assert len(refused.resets) <= 1
 
 
-async def test_more_connections_than_allowed(make_model: Callable[..., ModelView], lane: bool) -> None:
-    async with toy_port(make_model("toy", {}, {}, handle=Model()), lane=lane, connections=5) as toy:
+async def test_more_connections_than_allowed(make_model: Callable[..., ModelView], own_server: bool) -> None:
+    async with toy_port(make_model("toy", {}, {}, handle=Model()), own_server=own_server, connections=5) as toy:
         async with contextlib.AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(await connect(toy.port)) for _ in range(5)]
             for wire in wires:

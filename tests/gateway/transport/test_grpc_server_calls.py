@@ -56,8 +56,8 @@ async def test_calls_without_a_whole_message(way: str, method: str, toy: Toy) ->
         stream = wire.take()
         wire.send(in_frames(stream, wire.block(request(method)), 0 if parts else END_STREAM))
         wire.send(*(data(stream, part, end=True) for part in parts))
-        answer = await wire.answer(stream) if toy.lane else wire.streams[stream]
-        assert answer.status in REFUSED or answer.reset is not None or not toy.lane
+        answer = await wire.answer(stream) if toy.own_server else wire.streams[stream]
+        assert answer.status in REFUSED or answer.reset is not None or not toy.own_server
         assert not answer.data
         assert (await wire.call(ECHO, b"hello")).body == b"hello"
     assert toy.model.submitted == 1
@@ -93,7 +93,7 @@ async def test_methods_that_nobody_knows(path: str, toy: Toy) -> None:
     assert toy.model.submitted == 1
 
 
-ANSWERED, REFUSED_BY_ALL, EITHER, REFUSED_BY_LANE = "answered", "refused", "either", "refused by the lane"
+ANSWERED, REFUSED_BY_ALL, EITHER, REFUSED_BY_OURS = "answered", "refused", "either", "refused by ours"
 OTHER_HEADERS: dict[str, tuple[h2.Pairs, str]] = {
     "grpc+proto": (request(ECHO, content_type="application/grpc+proto"), ANSWERED),
     "grpc;charset": (request(ECHO, content_type="application/grpc;charset=utf-8"), ANSWERED),
@@ -105,7 +105,7 @@ OTHER_HEADERS: dict[str, tuple[h2.Pairs, str]] = {
     "no content-type": (request(ECHO, without=["content-type"]), EITHER),  # and answers these, whatever they mean
     "grpc-web": (request(ECHO, content_type="application/grpc-web"), EITHER),
     "grpcx": (request(ECHO, content_type="application/grpcx"), EITHER),
-    "json": (request(ECHO, content_type="application/json"), REFUSED_BY_LANE),
+    "json": (request(ECHO, content_type="application/json"), REFUSED_BY_OURS),
     "GET": (request(ECHO, method="GET"), REFUSED_BY_ALL),
     "PUT": (request(ECHO, method="PUT"), REFUSED_BY_ALL),
 }
@@ -119,7 +119,7 @@ async def test_other_headers(way: str, toy: Toy) -> None:
         answer = await wire.say(headers, message(b"hello"))
         status = answer.status not in (None, Code.OK) or answer.header(":status") not in (None, "200")
         refused = status or answer.reset is not None
-        if wanted == EITHER or (wanted == REFUSED_BY_LANE and not toy.lane):
+        if wanted == EITHER or (wanted == REFUSED_BY_OURS and not toy.own_server):
             assert refused or answer.body == b"hello"
         elif wanted == ANSWERED:
             assert answer.body == b"hello"

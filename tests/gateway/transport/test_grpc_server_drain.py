@@ -14,7 +14,7 @@ UNAVAILABLE = 14
 
 
 @pytest.fixture
-def lane() -> bool:
+def own_server() -> bool:
     """grpc.aio stops otherwise: it cancels what it has not taken yet."""
     return True
 

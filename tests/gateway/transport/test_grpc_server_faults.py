@@ -22,7 +22,7 @@ from tensorgate.gateway.wire.http2_frames import (
     END_STREAM,
     GOAWAY,
     HEADERS,
-    MOST,
+    MAX_INT31,
     PADDED,
     PING,
     PRIORITY,
@@ -40,7 +40,7 @@ WHOLE = in_frames(1, BLOCK) + data(1, message(b"hello"), end=True)
 
 
 @pytest.fixture
-def lane() -> bool:
+def own_server() -> bool:
     """grpc.aio ignores many of these."""
     return True
 
@@ -100,15 +100,17 @@ FAULTS = {
     "WINDOW_UPDATE of 3 bytes": Fault(frame(WINDOW_UPDATE, 0, 0, bytes(3)), CONNECTION),
     "WINDOW_UPDATE of 5 bytes": Fault(OPEN + frame(WINDOW_UPDATE, 0, 1, bytes(5)), CONNECTION),
     "WINDOW_UPDATE on an idle stream": Fault(window(9, 1), CONNECTION),
-    "too large a window": Fault(window(0, MOST) * 2, CONNECTION),
-    "too large a window of a stream": Fault(OPEN + window(1, MOST) * 2, "stream connection"),
-    "too large a window by SETTINGS": Fault(OPEN + window(1, 1000) + settings((h2.WINDOW, MOST)), "stream connection"),
+    "too large a window": Fault(window(0, MAX_INT31) * 2, CONNECTION),
+    "too large a window of a stream": Fault(OPEN + window(1, MAX_INT31) * 2, "stream connection"),
+    "too large a window by SETTINGS": Fault(
+        OPEN + window(1, 1000) + settings((h2.WINDOW, MAX_INT31)), "stream connection"
+    ),
     # Settings: 6.5.
     "SETTINGS of 5 bytes": Fault(frame(SETTINGS, 0, 0, bytes(5)), CONNECTION),
     "SETTINGS on a stream": Fault(OPEN + frame(SETTINGS, 0, 1), CONNECTION),
     "SETTINGS ACK that says something": Fault(frame(SETTINGS, ACK, 0, bytes(6)), CONNECTION),
     "SETTINGS of a push that is neither": Fault(settings((h2.PUSH, 2)), CONNECTION),
-    "SETTINGS of too large a window": Fault(settings((h2.WINDOW, MOST + 1)), CONNECTION),
+    "SETTINGS of too large a window": Fault(settings((h2.WINDOW, MAX_INT31 + 1)), CONNECTION),
     "SETTINGS of too small a frame": Fault(settings((h2.FRAME, 16_383)), CONNECTION),
     "SETTINGS of too large a frame": Fault(settings((h2.FRAME, 1 << 24)), CONNECTION),
     # Header blocks: 4.3, 6.10.
@@ -202,7 +204,7 @@ async def test_frames_larger_than_the_server_has_allowed(kind: int, toy: Toy) ->
     """It does not wait for their ends. Source: RFC 9113, 4.2."""
     async with await connect(toy.port) as other, await connect(toy.port) as wire:
         await wire.settled()
-        size = wire.settings.get(h2.FRAME, h2.FIRST_FRAME) + 1
+        size = wire.settings.get(h2.FRAME, h2.MIN_FRAME_BYTES) + 1
         assert size < 1 << 24, "frames of any size are too large"
         wire.send(OPEN, h2.head_of(size, kind, 0, 0 if kind == SETTINGS else 1), bytes(size))
         assert await outcome(wire) in ((CONNECTION, STREAM) if kind == DATA else (CONNECTION,))

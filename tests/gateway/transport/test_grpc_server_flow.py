@@ -5,7 +5,7 @@ import pytest
 from h2_wire import Wire, connect, data, frame, in_frames, literal, message, request, settings, window
 from toy_rpc import BIG, CHAT, COUNT, ECHO, FAIL, HOLD, STREAMS, TELL, Toy
 
-from tensorgate.gateway.wire.http2_frames import DATA, FIRST_WINDOW, GOAWAY, SETTINGS
+from tensorgate.gateway.wire.http2_frames import DATA, DEFAULT_WINDOW, GOAWAY, SETTINGS
 
 
 def largest(wire: Wire) -> int:
@@ -16,7 +16,7 @@ async def test_frames_are_no_larger_than_the_client_wants(toy: Toy) -> None:
     async with await connect(toy.port) as wire:
         assert len((await wire.call(BIG, b"200000")).body) == 200_000
         assert largest(wire) <= 16_384
-    async with await connect(toy.port, (h2.FRAME, 1 << 20), (h2.WINDOW, h2.MOST)) as wire:
+    async with await connect(toy.port, (h2.FRAME, 1 << 20), (h2.WINDOW, h2.MAX_INT31)) as wire:
         assert len((await wire.call(BIG, b"200000")).body) == 200_000
 
 
@@ -43,7 +43,7 @@ async def test_windows_that_open_slowly(toy: Toy) -> None:
     """5 MB through windows that are opened bit by bit, as it comes; no byte too many."""
     async with await connect(toy.port, (h2.WINDOW, 100_000), room=0) as wire:
         stream = wire.ask(BIG, b"5000000")
-        given, whole, took = 100_000, FIRST_WINDOW, wire.streams[stream]
+        given, whole, took = 100_000, DEFAULT_WINDOW, wire.streams[stream]
         while not took.over:
             before = len(took.data)
             await wire.until(lambda: len(took.data) == min(given, whole) or took.over)  # noqa: B023
@@ -61,9 +61,9 @@ async def test_the_window_of_the_connection_is_all_streams_together(toy: Toy) ->
         def total() -> int:
             return sum(len(wire.streams[stream].data) for stream in streams)
 
-        await wire.until(lambda: total() == FIRST_WINDOW)
+        await wire.until(lambda: total() == DEFAULT_WINDOW)
         await wire.echo()
-        assert total() == FIRST_WINDOW
+        assert total() == DEFAULT_WINDOW
         wire.send(window(0, 200_000))
         for stream in streams:
             assert len((await wire.answer(stream)).body) == 50_000
@@ -135,7 +135,7 @@ async def test_what_the_server_announces(toy: Toy) -> None:
         assert wire.settings[h2.STREAMS] == STREAMS
         assert wire.settings.get(h2.PUSH, 0) == 0
         assert 16_384 <= wire.settings.get(h2.FRAME, 16_384) < 1 << 24
-        assert wire.settings.get(h2.WINDOW, FIRST_WINDOW) <= h2.MOST
+        assert wire.settings.get(h2.WINDOW, DEFAULT_WINDOW) <= h2.MAX_INT31
 
 
 async def test_a_client_that_does_not_acknowledge_settings_is_answered(toy: Toy) -> None:

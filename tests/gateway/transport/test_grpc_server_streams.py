@@ -112,7 +112,7 @@ async def test_a_deadline_counts_from_the_call_and_not_from_its_message(toy: Toy
         await clock.advance(1.1)
         wire.send(data(stream, message(b""), end=True))
         left = json.loads((await wire.answer(stream)).body)["left"]
-        assert left == pytest.approx(98.9) if toy.lane else left < 100
+        assert left == pytest.approx(98.9) if toy.own_server else left < 100
 
 
 async def test_a_deadline_ends_a_stream_of_answers(toy: Toy) -> None:

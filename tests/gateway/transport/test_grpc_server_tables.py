@@ -87,7 +87,7 @@ async def who(wire: Wire, block: bytes) -> str:
 
 
 @pytest.fixture
-def lane() -> bool:
+def own_server() -> bool:
     """The table is our own; `hpack` and grpc.aio have theirs."""
     return True
 

@@ -17,14 +17,14 @@ from tensorgate.gateway.wire.http2_frames import (
     COMPRESSION_ERROR,
     CONTINUATION,
     DATA,
+    DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
-    FIRST_WINDOW,
     FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     GOAWAY,
     HEADERS,
-    MOST,
+    MAX_INT31,
     NO_ERROR,
     PADDED,
     PING,
@@ -117,14 +117,14 @@ CASES: dict[str, tuple[bytes, Reaction]] = {
     "6.5 ACK of something": (sized(SETTINGS, 0, 6, ACK), Connection(FRAME_SIZE_ERROR)),
     "6.5 ACK of nothing that was sent": (frame(SETTINGS, ACK), GOES_ON),
     "6.5.2 half a push": (settings((h2.PUSH, 2)), BROKEN),
-    "6.5.2 a window that is too large": (settings((h2.WINDOW, MOST + 1)), Connection(FLOW_CONTROL_ERROR)),
-    "6.5.2 the largest window": (settings((h2.WINDOW, MOST)), GOES_ON),
+    "6.5.2 a window that is too large": (settings((h2.WINDOW, MAX_INT31 + 1)), Connection(FLOW_CONTROL_ERROR)),
+    "6.5.2 the largest window": (settings((h2.WINDOW, MAX_INT31)), GOES_ON),
     "6.5.2 frames that are too small": (settings((h2.FRAME, 16_383)), BROKEN),
     "6.5.2 frames that are too large": (settings((h2.FRAME, 1 << 24)), BROKEN),
     "6.5.2 frames of the smallest and the largest": (settings((h2.FRAME, 16_384), (h2.FRAME, (1 << 24) - 1)), GOES_ON),
-    "6.5.2 an unknown setting": (settings((0, 1), (0x99, MOST)), GOES_ON),
-    "6.5.3 of one setting twice the last counts": (settings((h2.WINDOW, MOST), (h2.WINDOW, 0)) + OPEN
-                                                   + window(1, MOST), GOES_ON),
+    "6.5.2 an unknown setting": (settings((0, 1), (0x99, MAX_INT31)), GOES_ON),
+    "6.5.3 of one setting twice the last counts": (settings((h2.WINDOW, MAX_INT31), (h2.WINDOW, 0)) + OPEN
+                                                   + window(1, MAX_INT31), GOES_ON),
     "6.6 a push of the client's": (frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\2" + HELD), BROKEN),
     "6.7 PING of a stream": (frame(PING, 0, 1, bytes(8)), BROKEN),
     "6.7 PING of seven bytes": (sized(PING, 0, 7), Connection(FRAME_SIZE_ERROR)),
@@ -136,12 +136,14 @@ CASES: dict[str, tuple[bytes, Reaction]] = {
     "6.9 a connection's window of nothing": (window(0, 0), BROKEN),
     "6.9 WINDOW_UPDATE of three bytes": (sized(WINDOW_UPDATE, 0, 3), Connection(FRAME_SIZE_ERROR)),
     "6.9 the reserved bit": (OPEN + window(1, 1 << 31 | 1), GOES_ON),
-    "6.9.1 the largest windows": (OPEN + window(0, MOST - FIRST_WINDOW) + window(1, MOST - FIRST_WINDOW), GOES_ON),
-    "6.9.1 a window that is too large": (OPEN + window(1, MOST), Stream(FLOW_CONTROL_ERROR)),
-    "6.9.1 a connection's window that is too large": (window(0, MOST), Connection(FLOW_CONTROL_ERROR)),
+    "6.9.1 the largest windows": (
+        OPEN + window(0, MAX_INT31 - DEFAULT_WINDOW) + window(1, MAX_INT31 - DEFAULT_WINDOW), GOES_ON,
+    ),
+    "6.9.1 a window that is too large": (OPEN + window(1, MAX_INT31), Stream(FLOW_CONTROL_ERROR)),
+    "6.9.1 a connection's window that is too large": (window(0, MAX_INT31), Connection(FLOW_CONTROL_ERROR)),
     "6.9.1 more than the window": (OPEN + data(1, b"\0\0\x50\0\0")
                                    + data(1, bytes(1 << 20)) * 6, Stream(FLOW_CONTROL_ERROR)),
-    "6.9.2 a window that settings make too large": (OPEN + window(1, 1) + settings((h2.WINDOW, MOST)),
+    "6.9.2 a window that settings make too large": (OPEN + window(1, 1) + settings((h2.WINDOW, MAX_INT31)),
                                                     Connection(FLOW_CONTROL_ERROR)),
     "6.10 CONTINUATION of nothing": (frame(CONTINUATION, END_HEADERS, 1, HELD), BROKEN),
     "6.10 CONTINUATION behind the end": (OPEN + frame(CONTINUATION, END_HEADERS, 1, HELD), BROKEN),
@@ -207,7 +209,9 @@ def test_a_case(name: str, step: int) -> None:
             core.feed(reset(1))
         before = len(core.calls)
         core.feed(
-            settings((h2.WINDOW, FIRST_WINDOW)), in_frames(1001, literal(HEAD)), data(1001, message(b"after"), end=True)
+            settings((h2.WINDOW, DEFAULT_WINDOW)),
+            in_frames(1001, literal(HEAD)),
+            data(1001, message(b"after"), end=True),
         )
         if name.startswith("5.1.2"):
             assert core.wire.streams[25].reset == REFUSED_STREAM

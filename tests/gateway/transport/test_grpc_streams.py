@@ -16,6 +16,7 @@ import pytest
 from aio_port import AioServer
 from waiting import settles, stays, steps, until
 
+from tensorgate.adapters.protobuf.messages import pool
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
@@ -23,7 +24,7 @@ from tensorgate.gateway.contract.errors import Code, DeadlineExceeded, GatewayEr
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 from tensorgate.gateway.transport.grpc_streams import IN_FLIGHT, MAX_DETAIL_BYTES
@@ -132,7 +133,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
     router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: tuple(views))
     repository: Any = SimpleNamespace(all_available=lambda: True)
     service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
-    listener = GrpcListener(service, [DIALECT], Bounds(LARGE_BODY_BYTES * 2), speak=request.param)
+    listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)
     async with grpc.aio.insecure_channel(

@@ -1,6 +1,6 @@
-"""The lane, byte by byte: which way each request goes, and that nobody could tell by the answers.
+"""The fast path, byte by byte: which way each request goes, and that nobody could tell by the answers.
 
-aiohttp alone is the oracle: the same bytes are sent to a listener with the lane and to one without.
+aiohttp alone is the oracle: the same bytes are sent to a listener with the fast path and to one without.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Echo:
 
     @staticmethod
     def told(call: Call) -> Reply:
-        way = "lane" if type(call.headers) is dict else "aiohttp"
+        way = "fast path" if type(call.headers) is dict else "aiohttp"
         body = call.body
         seen = [call.method, call.raw_target, len(body), bytes(body[:40]).decode("latin-1"), call.headers.get("x-a")]
         return Reply(json.dumps(seen).encode(), 200, {"Content-Type": "application/json", "X-Way": way})
@@ -184,13 +184,13 @@ def unchunked(data: bytes) -> tuple[bytes, bytes]:
             return body, data
 
 
-async def serve(fast_lane: bool, grace: float = 0.2, timeouts: ClientTimeouts | None = None) -> Server:
+async def serve(fast_path: bool, grace: float = 0.2, timeouts: ClientTimeouts | None = None) -> Server:
     echo: Any = Echo()
     endpoint = Endpoint("*", "echo", lambda call, resolve: ServerLive(), lambda *_: Reply(b""), lambda *_: Reply(b""))
     dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view: None)
     pages = {"/readyz": probe_page(lambda: True)}
     limits = HttpLimits(LIMIT, 2 * LIMIT, grace_seconds=grace)
-    listener = HttpListener(echo, [dialect], pages, limits, fast_lane=fast_lane, timeouts=timeouts)
+    listener = HttpListener(echo, [dialect], pages, limits, fast_path=fast_path, timeouts=timeouts)
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     return Server(listener, echo, sock.getsockname()[1])
@@ -204,8 +204,8 @@ QUICK = ClientTimeouts(idle=0.3, head=0.2, body=0.2, answer=0.2, linger=0.2, swe
 async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     servers = []
 
-    async def start(*, fast_lane: bool = True, grace: float = 0.2, timeouts: ClientTimeouts | None = None) -> Server:
-        servers.append(await serve(fast_lane, grace, timeouts))
+    async def start(*, fast_path: bool = True, grace: float = 0.2, timeouts: ClientTimeouts | None = None) -> Server:
+        servers.append(await serve(fast_path, grace, timeouts))
         return servers[-1]
 
     yield start
@@ -213,14 +213,14 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     await asyncio.gather(*(server.listener.stop() for server in servers))
 
 
-@pytest.fixture(params=[True, False], ids=["lane", "aiohttp"])
+@pytest.fixture(params=[True, False], ids=["fast path", "aiohttp"])
 async def server(start: Start, request: pytest.FixtureRequest) -> Server:
-    server: Server = await start(fast_lane=request.param)
+    server: Server = await start(fast_path=request.param)
     return server
 
 
 @pytest.fixture
-async def lane(start: Start) -> Server:
+async def fast(start: Start) -> Server:
     server: Server = await start()
     return server
 
@@ -238,13 +238,13 @@ BYE = get(b"/bye")
 CHUNKED = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
 
 WAYS = [
-    (post(b"abc"), ["lane"], ["POST", "/a", 3, "abc", None]),
-    (post(b"abc", b"/a?b=%20c", b"X-A: \xc3\xa4 b "), ["lane"], ["POST", "/a?b=%20c", 3, "abc", "ä b"]),
-    (get(), ["lane"], ["GET", "/a", 0, "", None]),
-    (get().replace(b"GET", b"DELETE"), ["lane"], ["DELETE", "/a", 0, "", None]),
-    (post(b"x" * LIMIT), ["lane"], ["POST", "/a", LIMIT, "x" * 40, None]),
-    (get(b"/a", b"Connection: keep-alive"), ["lane"], ["GET", "/a", 0, "", None]),
-    (get(b"/yield"), ["lane"], ["GET", "/yield", 0, "", None]),
+    (post(b"abc"), ["fast path"], ["POST", "/a", 3, "abc", None]),
+    (post(b"abc", b"/a?b=%20c", b"X-A: \xc3\xa4 b "), ["fast path"], ["POST", "/a?b=%20c", 3, "abc", "ä b"]),
+    (get(), ["fast path"], ["GET", "/a", 0, "", None]),
+    (get().replace(b"GET", b"DELETE"), ["fast path"], ["DELETE", "/a", 0, "", None]),
+    (post(b"x" * LIMIT), ["fast path"], ["POST", "/a", LIMIT, "x" * 40, None]),
+    (get(b"/a", b"Connection: keep-alive"), ["fast path"], ["GET", "/a", 0, "", None]),
+    (get(b"/yield"), ["fast path"], ["GET", "/yield", 0, "", None]),
     (CHUNKED, ["aiohttp"], ["POST", "/a", 5, "abcde", None]),
     (post(b"abc", b"/a", b"Transfer-Encoding:"), None, None),
     (get(b"/a", b"X-A: b", b"X-A: c"), ["aiohttp"], ["GET", "/a", 0, "", "b, c"]),
@@ -259,8 +259,8 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("request_", "ways", "told"), WAYS)
-async def test_which_way_a_request_goes(lane: Server, request_: bytes, ways: Any, told: Any) -> None:
-    first, *rest = await lane.talk(request_ + BYE, timeouts=1)
+async def test_which_way_a_request_goes(fast: Server, request_: bytes, ways: Any, told: Any) -> None:
+    first, *rest = await fast.talk(request_ + BYE, timeouts=1)
     assert [first.way] == (ways or [""])
     assert first.status == (200 if ways else 400)
     if told:
@@ -269,8 +269,8 @@ async def test_which_way_a_request_goes(lane: Server, request_: bytes, ways: Any
 
 
 @pytest.mark.parametrize("request_", [request for request, _, _ in WAYS])
-async def test_the_answers_are_the_same_without_the_lane(lane: Server, start: Start, request_: bytes) -> None:
-    await same(lane, await start(fast_lane=False), request_ + BYE)
+async def test_the_answers_are_the_same_without_the_fast_path(fast: Server, start: Start, request_: bytes) -> None:
+    await same(fast, await start(fast_path=False), request_ + BYE)
 
 
 SMUGGLING = [
@@ -343,9 +343,9 @@ def summary(found: list[Answer]) -> list[tuple[int, bytes]]:
     return [(answer.status, answer.body) for answer in found]
 
 
-async def same(lane: Server, oracle: Server, *parts: bytes, timeouts: float = 0.3) -> None:
+async def same(server: Server, oracle: Server, *parts: bytes, timeouts: float = 0.3) -> None:
     """One difference is allowed: aiohttp drops what it has read when what came with it is broken."""
-    fast, slow = await asyncio.gather(*(server.talk(*parts, timeouts=timeouts) for server in (lane, oracle)))
+    fast, slow = await asyncio.gather(*(each.talk(*parts, timeouts=timeouts) for each in (server, oracle)))
     ours, theirs = summary(fast), summary(slow)
     if theirs and theirs[0][0] in (400, 501):
         ours = ours[-1:]
@@ -354,13 +354,13 @@ async def same(lane: Server, oracle: Server, *parts: bytes, timeouts: float = 0.
 
 @pytest.mark.parametrize("request_", SMUGGLING)
 async def test_nothing_is_read_in_two_ways(
-    lane: Server, start: Start, caplog: pytest.LogCaptureFixture, request_: bytes
+    fast: Server, start: Start, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    oracle = await start(fast_lane=False)
-    await same(lane, oracle, request_ + BYE)
-    await same(lane, oracle, post(b"x" * 50) + request_ + BYE)
-    await same(lane, oracle, request_ + post(b"abc") + BYE)
+    oracle = await start(fast_path=False)
+    await same(fast, oracle, request_ + BYE)
+    await same(fast, oracle, post(b"x" * 50) + request_ + BYE)
+    await same(fast, oracle, request_ + post(b"abc") + BYE)
 
 
 @pytest.fixture(scope="module")
@@ -368,7 +368,7 @@ def both() -> Any:
     """A loop with a listener of each kind for all examples of a property."""
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
-    servers = [loop.run_until_complete(serve(fast_lane)) for fast_lane in (True, False)]
+    servers = [loop.run_until_complete(serve(fast_path)) for fast_path in (True, False)]
     yield loop, *servers
     for server in servers:
         loop.run_until_complete(server.listener.stop())
@@ -396,23 +396,23 @@ ODD = [
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_mutated_requests_fare_the_same(both: Any, data: st.DataObject) -> None:
-    loop, lane, oracle = both
+    loop, fast, oracle = both
     request = data.draw(st.sampled_from([post(b"abc"), get(b"/a", b"X-A: b"), CHUNKED, post(b"", b"/a", b"X-A:")]))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(request)))
         cut = data.draw(st.integers(0, 2))
         request = request[:at] + data.draw(st.sampled_from([b"", *ODD])) + request[at + cut :]
-    loop.run_until_complete(same(lane, oracle, request + BYE, timeouts=0.1))
+    loop.run_until_complete(same(fast, oracle, request + BYE, timeouts=0.1))
 
 
-async def test_pipelined_mixes_are_answered_in_order(lane: Server, start: Start) -> None:
-    oracle = await start(fast_lane=False)
+async def test_pipelined_mixes_are_answered_in_order(fast: Server, start: Start) -> None:
+    oracle = await start(fast_path=False)
     mix = [post(b"one"), get(b"/yield"), post(b"y" * 100_000), get(b"/stream"), get(b"/readyz"), get(b"/nothing")]
-    await same(lane, oracle, b"".join(mix) + BYE, timeouts=2)
-    found = await lane.talk(b"".join([*mix, CHUNKED, post(b"two"), *mix]) + BYE)
+    await same(fast, oracle, b"".join(mix) + BYE, timeouts=2)
+    found = await fast.talk(b"".join([*mix, CHUNKED, post(b"two"), *mix]) + BYE)
     assert [answer.status for answer in found] == [200] * 5 + [204] + [200] * 7 + [204, 200]
     ways = [answer.way for answer in found]
-    assert ways == ["lane"] * 3 + [""] * 3 + ["aiohttp"] * 5 + [""] * 4
+    assert ways == ["fast path"] * 3 + [""] * 3 + ["aiohttp"] * 5 + [""] * 4
     lengths = [json.loads(answer.body)[2] for answer in found if answer.way]
     assert lengths == [3, 0, 100_000, 5, 3, 3, 0, 100_000]
 
@@ -427,9 +427,14 @@ async def test_split_at_every_position(server: Server, request_: bytes) -> None:
         await asyncio.gather(*(split(at) for at in range(first, min(first + 20, len(request_)))))
 
 
-async def test_byte_by_byte(lane: Server) -> None:
-    found = await lane.talk(*(bytes([byte]) for byte in post(b"abc") + get(b"/stream") + CHUNKED + BYE), turns=5)
-    assert [(answer.status, answer.way) for answer in found] == [(200, "lane"), (200, ""), (200, "aiohttp"), (200, "")]
+async def test_byte_by_byte(fast: Server) -> None:
+    found = await fast.talk(*(bytes([byte]) for byte in post(b"abc") + get(b"/stream") + CHUNKED + BYE), turns=5)
+    assert [(answer.status, answer.way) for answer in found] == [
+        (200, "fast path"),
+        (200, ""),
+        (200, "aiohttp"),
+        (200, ""),
+    ]
     assert found[1].body == b"onetwoend"
 
 
@@ -443,11 +448,11 @@ async def test_a_thousand_requests_on_one_connection(server: Server) -> None:
     writer.close()
 
 
-async def test_very_many_pipelined_requests(lane: Server) -> None:
+async def test_very_many_pipelined_requests(fast: Server) -> None:
     count = 2000
-    found = await lane.talk(get() * count + BYE, timeouts=20)
+    found = await fast.talk(get() * count + BYE, timeouts=20)
     assert len(found) == count + 1
-    assert {answer.way for answer in found[:-1]} == {"lane"}
+    assert {answer.way for answer in found[:-1]} == {"fast path"}
 
 
 async def test_a_head_request_has_no_body_in_its_answer(server: Server) -> None:
@@ -479,12 +484,12 @@ async def test_close_is_said_and_done(server: Server, last: bytes) -> None:
     assert [answer.headers.get("connection") for answer in found] == [None, "close"]
 
 
-async def test_nothing_is_answered_after_the_last(lane: Server) -> None:
-    assert len(await lane.talk(post(b"abc") + get(b"/a", b"Connection: close") + post(b"never"))) == 2
+async def test_nothing_is_answered_after_the_last(fast: Server) -> None:
+    assert len(await fast.talk(post(b"abc") + get(b"/a", b"Connection: close") + post(b"never"))) == 2
 
 
-async def test_what_the_heads_of_answers_say(lane: Server) -> None:
-    (told, _) = await lane.talk(get() + BYE)
+async def test_what_the_heads_of_answers_say(fast: Server) -> None:
+    (told, _) = await fast.talk(get() + BYE)
     assert list(told.headers) == ["content-type", "x-way", "server", "date", "content-length"]
     assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", told.headers["date"])
     assert told.headers["server"] == "tensorgate"
@@ -516,8 +521,8 @@ async def test_a_body_that_is_too_large_is_refused_while_it_is_sent(server: Serv
     writer.close()
 
 
-async def test_a_body_that_is_too_large_and_here(lane: Server) -> None:
-    (answer,) = await lane.talk(post(b"x" * (LIMIT + 1)) + get())
+async def test_a_body_that_is_too_large_and_here(fast: Server) -> None:
+    (answer,) = await fast.talk(post(b"x" * (LIMIT + 1)) + get())
     assert (answer.status, answer.headers["connection"]) == (413, "close")
 
 
@@ -538,30 +543,30 @@ async def test_a_slow_reader_gets_everything_and_holds_up_what_follows(server: S
     writer.close()
 
 
-async def test_reading_ahead_is_bounded(lane: Server) -> None:
-    reader, writer = await lane.open()
+async def test_reading_ahead_is_bounded(fast: Server) -> None:
+    reader, writer = await fast.open()
     writer.write(get(b"/wait"))
     count = 200_000
     writer.write(get() * count + BYE)
-    await until(lambda: lane.echo.begun)
-    (connection,) = lane.listener._lane.connections  # type: ignore[union-attr]
+    await until(lambda: fast.echo.begun)
+    (connection,) = fast.listener._clients.open  # type: ignore[union-attr]
     await settles(lambda: len(connection._ahead))
     assert len(connection._ahead) <= 2 * READ_BYTES
-    assert lane.echo.begun == ["/wait"]
-    lane.echo.go_on.set()
+    assert fast.echo.begun == ["/wait"]
+    fast.echo.go_on.set()
     begun = await reader.readuntil(b"\r\n\r\n")
     assert begun.startswith(b"HTTP/1.1 200")
     writer.transport.abort()
 
 
 async def gone(server: Server) -> None:
-    await until(lambda: not server.listener._lane.connections)  # type: ignore[union-attr]
+    await until(lambda: not server.listener._clients.open)  # type: ignore[union-attr]
 
 
 async def given_up(server: Server, clock: Clock) -> None:
     """Move the clock on until the server has closed every connection."""
     begun = clock()
-    while server.listener._lane.connections:  # type: ignore[union-attr]
+    while server.listener._clients.open:  # type: ignore[union-attr]
         await clock.advance(QUICK.sweep)
         assert clock() - begun < 2
 
@@ -589,38 +594,38 @@ async def slowly(server: Server, clock: Clock, *parts: bytes, pause: float) -> l
 
 
 @pytest.mark.parametrize("part", [b"", b"POST /a HT", post(b"x" * 100_000)[:50_000], post(b"abc")[:-1]])
-async def test_a_client_that_leaves_in_the_middle_of_its_request(lane: Server, part: bytes) -> None:
-    _, writer = await lane.open()
+async def test_a_client_that_leaves_in_the_middle_of_its_request(fast: Server, part: bytes) -> None:
+    _, writer = await fast.open()
     writer.write(part)
-    await until(lambda: lane.listener.traffic().connections)
+    await until(lambda: fast.listener.traffic().connections)
     await steps()
     writer.transport.abort()
-    await gone(lane)
-    assert lane.echo.begun == []
+    await gone(fast)
+    assert fast.echo.begun == []
 
 
 @pytest.mark.parametrize("path", [b"/wait", b"/big", b"/bigstream"])
-async def test_a_client_that_leaves_in_the_middle_of_its_answer(lane: Server, path: bytes) -> None:
-    _, writer = await lane.open()
+async def test_a_client_that_leaves_in_the_middle_of_its_answer(fast: Server, path: bytes) -> None:
+    _, writer = await fast.open()
     writer.write(get(path))
-    await until(lambda: lane.echo.begun)
-    await settles(lambda: lane.listener.traffic().sent)
+    await until(lambda: fast.echo.begun)
+    await settles(lambda: fast.listener.traffic().sent)
     writer.transport.abort()
-    await gone(lane)
-    await until(lambda: lane.echo.cancelled)
-    assert lane.echo.cancelled == 1
-    assert len(await lane.talk(get() + BYE)) == 2
+    await gone(fast)
+    await until(lambda: fast.echo.cancelled)
+    assert fast.echo.cancelled == 1
+    assert len(await fast.talk(get() + BYE)) == 2
 
 
-async def test_a_client_that_leaves_before_its_request_began_to_wait(lane: Server) -> None:
+async def test_a_client_that_leaves_before_its_request_began_to_wait(fast: Server) -> None:
     """The task is cancelled before its first step: the request must still hear of it."""
-    _, writer = await lane.open()
+    _, writer = await fast.open()
     writer.write(get(b"/wait"))
-    await lane.echo.asked.wait()
-    for connection in list(lane.listener._lane.connections):  # type: ignore[union-attr]
+    await fast.echo.asked.wait()
+    for connection in list(fast.listener._clients.open):  # type: ignore[union-attr]
         connection.connection_lost(None)
-    await until(lambda: lane.echo.cancelled)
-    assert lane.echo.cancelled == 1
+    await until(lambda: fast.echo.cancelled)
+    assert fast.echo.cancelled == 1
     writer.close()
 
 
@@ -742,7 +747,7 @@ async def test_clients_go_with_their_next_answer(start: Start, request_: bytes) 
     used = await server.open()
     used[1].write(request_)
     await used[0].readuntil(b"null]" if request_ == get() else b"]")
-    server.listener.part()
+    server.listener.drain()
     fresh = await server.open()
     for reader, writer in (used, fresh):
         writer.write(request_)

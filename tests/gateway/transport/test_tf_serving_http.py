@@ -92,10 +92,10 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
     service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     listeners = []
 
-    async def start(fast_lane: bool, **options: Any) -> int:
+    async def start(fast_path: bool, **options: Any) -> int:
         dialect = KIND.make(KIND.options(**options))
         limits = HttpLimits(LIMIT, LIMIT, grace_seconds=0.1)
-        listener = HttpListener(service, [dialect], {}, limits, fast_lane=fast_lane)
+        listener = HttpListener(service, [dialect], {}, limits, fast_path=fast_path)
         sock = bind("127.0.0.1", 0)
         await listener.start(sock)
         listeners.append(listener)
@@ -240,21 +240,21 @@ ROWS: list[tuple[str, bytes, int, str, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize("fast_lane", [True, False], ids=["lane", "aiohttp"])
+@pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"])
 @pytest.mark.parametrize(
     ("request_", "status", "kind", "body"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
-async def test_the_answer(listen: Any, fast_lane: bool, request_: bytes, status: int, kind: str, body: bytes) -> None:
+async def test_the_answer(listen: Any, fast_path: bool, request_: bytes, status: int, kind: str, body: bytes) -> None:
     """Pages of HTML are the last word on their connection, nothing else is, but a body that was not read."""
-    answer = await talk(await listen(fast_lane), request_)
+    answer = await talk(await listen(fast_path), request_)
     assert (answer.status, answer.headers["Content-Type"], answer.body) == (status, kind, body)
     assert answer.closed == (kind == HTML) or status == 413
     assert answer.headers.keys() <= {"Content-Type", "Content-Length", "Date", "Server", "Connection"}
 
 
-@pytest.mark.parametrize("fast_lane", [True, False], ids=["lane", "aiohttp"])
-async def test_connections_live_on(listen: Any, fast_lane: bool) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", await listen(fast_lane))
+@pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"])
+async def test_connections_live_on(listen: Any, fast_path: bool) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", await listen(fast_path))
     for _ in range(3):
         writer.write(post(PREDICT, b"{") + post(PREDICT, ROW))
         assert b" 400 " in await reader.readuntil(b'offset: 1"\n}')
@@ -271,10 +271,10 @@ CORS = {
 }
 
 
-@pytest.mark.parametrize("fast_lane", [True, False], ids=["lane", "aiohttp"])
+@pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"])
 @pytest.mark.parametrize(("request_", "kind"), [(row[1], row[3]) for row in ROWS], ids=[row[0] for row in ROWS])
-async def test_cors_is_on_every_answer_of_the_api(listen: Any, fast_lane: bool, request_: bytes, kind: str) -> None:
-    port, port_without = await listen(fast_lane, cors=True), await listen(fast_lane)
+async def test_cors_is_on_every_answer_of_the_api(listen: Any, fast_path: bool, request_: bytes, kind: str) -> None:
+    port, port_without = await listen(fast_path, cors=True), await listen(fast_path)
     answer, without = await talk(port, request_), await talk(port_without, request_)
     assert (answer.status, answer.body, answer.closed) == (without.status, without.body, without.closed)
     extra = CORS if kind != HTML else {}
@@ -284,10 +284,10 @@ async def test_cors_is_on_every_answer_of_the_api(listen: Any, fast_lane: bool, 
 LATE = (504, error("Timed out waiting for notification"))
 
 
-@pytest.mark.parametrize("fast_lane", [True, False], ids=["lane", "aiohttp"])
-async def test_calls_time_out(listen: Any, fast_lane: bool, clock: Clock) -> None:
+@pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"])
+async def test_calls_time_out(listen: Any, fast_path: bool, clock: Clock) -> None:
     late = b'{"instances": [13]}'
-    port = await listen(fast_lane, timeout_ms=60)
+    port = await listen(fast_path, timeout_ms=60)
 
     async def answered_late(port: int, *headers: str) -> None:
         before = Answering.late
@@ -303,7 +303,7 @@ async def test_calls_time_out(listen: Any, fast_lane: bool, clock: Clock) -> Non
     await answered_late(port)
     assert (await talk(port, post(PREDICT, ROW))).status == 200
     await answered_late(port, "X-Request-Timeout-Ms: 60000")
-    for unhurried in (await listen(fast_lane), await listen(fast_lane, timeout_ms=0)):
+    for unhurried in (await listen(fast_path), await listen(fast_path, timeout_ms=0)):
         await answered_late(unhurried, "X-Request-Timeout-Ms: 60")
     assert (await talk(unhurried, post(PREDICT, late))).status == 200
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from waiting import until
 
+from tensorgate.adapters.protobuf.messages import pool
 from tensorgate.adapters.tf_serving.metrics import TfServingMetricsOptions, make_metrics
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
@@ -31,7 +32,7 @@ from tensorgate.gateway.contract.errors import (
 from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.transport.grpc_exchange import Bounds
+from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.http_server import (
     HttpLimits,
@@ -197,13 +198,13 @@ class House:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Everything about HTTP holds with the lane and without it."""
+    """Everything about HTTP holds with the fast path and without it."""
     if "house" in metafunc.fixturenames and "channel" not in metafunc.fixturenames:
-        metafunc.parametrize("fast_lane", [True, False], ids=["lane", "aiohttp"], indirect=True)
+        metafunc.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"], indirect=True)
 
 
 @pytest.fixture
-def fast_lane(request: pytest.FixtureRequest) -> bool:
+def fast_path(request: pytest.FixtureRequest) -> bool:
     return bool(getattr(request, "param", True))
 
 
@@ -211,7 +212,7 @@ OWN_METRICS: Any = make_metrics(TfServingMetricsOptions(tf_serving_path="/plain/
 
 
 @pytest.fixture
-async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncIterator[House]:
+async def house(make_model: Callable[..., ModelView], fast_path: bool) -> AsyncIterator[House]:
     view = make_model("m", {"x": ("FP64", (-1,))}, {"y": ("FP64", (-1,))}, handle=Handle())
     house = House(view)
     other = make_dialect()
@@ -222,11 +223,11 @@ async def house(make_model: Callable[..., ModelView], fast_lane: bool) -> AsyncI
         "/plain/metrics": dialect_metrics_page(lambda target: OWN_METRICS.calls.answer(target, ())),
     }
     limits = HttpLimits(LIMIT, BINARY_LIMIT, grace_seconds=0.1)
-    listener = HttpListener(house.service, dialects, pages, limits, fast_lane=fast_lane)
+    listener = HttpListener(house.service, dialects, pages, limits, fast_path=fast_path)
     sock = bind("127.0.0.1", 0)
     await listener.start(sock)
     house.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    rpc = GrpcListener(house.service, dialects, Bounds(LIMIT))
+    rpc = GrpcListener(house.service, dialects, GrpcLimits(LIMIT), pool())
     house.grpc_port = await rpc.start("127.0.0.1", 0)
     yield house
     await rpc.stop(0)

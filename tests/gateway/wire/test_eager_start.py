@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tensorgate.gateway.wire.eager_start import begin, in_task, tell_task
+from tensorgate.gateway.wire.eager_start import in_task, on_task, start_eagerly
 
 
 async def test_a_flow_that_does_not_wait_has_no_task() -> None:
     told: list[Any] = []
 
     async def flow() -> None:
-        tell_task(told.append)
+        on_task(told.append)
 
-    assert begin(asyncio.get_running_loop(), flow()) is None
+    assert start_eagerly(asyncio.get_running_loop(), flow()) is None
     assert told == []
 
 
@@ -24,11 +24,11 @@ async def test_whoever_asks_in_the_first_step_is_told_of_the_task() -> None:
     told: list[Any] = []
 
     async def flow() -> None:
-        tell_task(told.append)
+        on_task(told.append)
         await asyncio.sleep(0)
-        tell_task(told.append)
+        on_task(told.append)
 
-    task = begin(asyncio.get_running_loop(), flow())
+    task = start_eagerly(asyncio.get_running_loop(), flow())
     assert told == [task]
     assert task is not None
     await task
@@ -39,7 +39,7 @@ async def test_nobody_is_told_of_the_task_of_another_flow() -> None:
     told: list[Any] = []
 
     async def fails() -> None:
-        tell_task(told.append)
+        on_task(told.append)
         raise ValueError("no")
 
     async def flow() -> None:
@@ -47,8 +47,8 @@ async def test_nobody_is_told_of_the_task_of_another_flow() -> None:
 
     loop = asyncio.get_running_loop()
     with pytest.raises(ValueError, match="no"):
-        begin(loop, fails())
-    task = begin(loop, flow())
+        start_eagerly(loop, fails())
+    task = start_eagerly(loop, flow())
     assert task is not None
     await task
     assert told == []
@@ -66,7 +66,7 @@ async def test_what_needs_a_task_waits_for_it() -> None:
         await in_task()
         steps.append("third")
 
-    task = begin(asyncio.get_running_loop(), flow())
+    task = start_eagerly(asyncio.get_running_loop(), flow())
     assert steps == ["first"]
     assert task is not None
     await task

@@ -19,7 +19,7 @@ def test_a_body_in_steps(length: int, begun: int, step: int) -> None:
     while body.room:
         part = content[length - len(body.room) :][:step]
         body.room[: len(part)] = part
-        body.added(len(part))
+        body.commit(len(part))
     whole = body.whole()
     assert type(whole) is bytes
     assert whole == content

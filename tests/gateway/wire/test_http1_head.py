@@ -3,13 +3,13 @@
 import pytest
 
 from tensorgate.gateway.wire import http1_head as http_head
-from tensorgate.gateway.wire.http1_head import MAX_HEAD_BYTES, Head, may_become_head, read_head, reply_head
+from tensorgate.gateway.wire.http1_head import MAX_HEAD_BYTES, RequestHead, may_become_head, read_head, reply_head
 
 ORDINARY = [
-    (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", Head("GET", "/", {"host": "x"}, 0, True)),
+    (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", RequestHead("GET", "/", {"host": "x"}, 0, True)),
     (
         b"POST /v2/models/m%20n/infer?a=b HTTP/1.1\r\nhost:x\r\nContent-Length: 12\r\nX-A:  b c\t \r\nX-B:\r\n\r\n",
-        Head(
+        RequestHead(
             "POST",
             "/v2/models/m%20n/infer?a=b",
             {"host": "x", "content-length": "12", "x-a": "b c", "x-b": ""},
@@ -26,7 +26,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize(("data", "head"), ORDINARY)
-def test_ordinary_heads(data: bytes, head: Head | None) -> None:
+def test_ordinary_heads(data: bytes, head: RequestHead | None) -> None:
     found = read_head(data)
     assert found is not None
     assert head is None or found == head

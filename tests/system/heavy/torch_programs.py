@@ -18,8 +18,8 @@ import numpy as np
 
 from tensorgate.backends.execution.device import Device
 from tensorgate.backends.torch_model import KIND
-from tensorgate.backends.torch_model.exchange import Exchange
-from tensorgate.backends.torch_model.failures import told
+from tensorgate.backends.torch_model.failures import public_error
+from tensorgate.backends.torch_model.tensor_bridge import TensorBridge
 from tensorgate.gateway.contract.backend import ModelSource
 from tensorgate.gateway.contract.errors import DeviceLost, InvalidArgument, ModelFailed, OutOfMemory
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
@@ -190,7 +190,7 @@ def check_every_datatype_and_layout_there_and_back(folder: str) -> None:
 
 
 def check_nothing_is_copied_that_need_not_be(folder: str) -> None:
-    exchange = Exchange(importlib.import_module("torch"), Device())
+    exchange = TensorBridge(importlib.import_module("torch"), Device())
     for kind in ("FP32", "BF16", "BOOL", "UINT16"):
         x = np.ones((2, 3), DTYPES[kind])
         x.flags.writeable = False
@@ -249,9 +249,11 @@ def check_errors_are_told_plainly(folder: str) -> None:
     error = checks.raised(ModelFailed, lambda: run(rows, {"x": ONE}))
     assert error.text == "ValueError: x must not be negative"
     torch = importlib.import_module("torch")
-    assert isinstance(told(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "m"), OutOfMemory)
+    assert isinstance(
+        public_error(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "m"), OutOfMemory
+    )
     lost = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-    assert isinstance(told(lost, "m"), DeviceLost)
+    assert isinstance(public_error(lost, "m"), DeviceLost)
 
 
 def check_pickles_and_code_are_never_run(folder: str) -> None:

@@ -1,0 +1,58 @@
+"""The base path of a TensorFlow Serving model -> what lies there, which decides how it is served."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tensorgate.adapters.importers.common import NEEDS_TENSORFLOW, is_version
+
+ONNX: Final = "onnx"
+TENSORFLOW: Final = "tensorflow"
+
+_FILES: Final = {"model.onnx": ONNX, "saved_model.pb": TENSORFLOW, "saved_model.pbtxt": TENSORFLOW}
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_COPIES: Final = {"gs": "gcloud storage cp -r", "s3": "aws s3 cp --recursive", "hdfs": "hdfs dfs -get"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServableLocation:
+    """Where a model lies, and what computes it; `remark` is something to look at."""
+
+    path: Path
+    backend: str
+    because: str
+    remark: str = ""
+
+
+def find(base_path: str) -> ServableLocation:
+    """Looks into the folder if it is on this machine. Raises ValueError with a remedy, or OSError."""
+    uri = _URI.fullmatch(base_path)
+    if uri and uri[1].lower() != "file":
+        copy = _COPIES.get(uri[1].lower())
+        how = f": {copy} {base_path} DIR" if copy else ""
+        raise ValueError(f"{base_path} is not on this machine; copy it here and name the folder{how}")
+    path = Path(uri[2] if uri else base_path)
+    if not path.exists():
+        remark = f"is not on this machine: check path and backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
+        return ServableLocation(path, TENSORFLOW, "not on this machine", remark)
+    versions = {entry.name: entry for entry in path.iterdir() if is_version(entry)}
+    if not versions:
+        remark = f"has no version yet: check the backend, which is a guess; tensorflow {NEEDS_TENSORFLOW}"
+        return ServableLocation(path, TENSORFLOW, "no version yet", remark)
+    return _by_files(path, [versions[name] for name in sorted(versions, key=int, reverse=True)])
+
+
+def _by_files(path: Path, versions: list[Path]) -> ServableLocation:
+    """The highest version that has a model decides."""
+    for version in versions:
+        for file, backend in _FILES.items():
+            if (version / file).is_file():
+                remark = NEEDS_TENSORFLOW if backend == TENSORFLOW else ""
+                return ServableLocation(path, backend, f"{version.name}/{file}", remark)
+    seen = sorted({file.name for version in versions for file in version.iterdir() if file.name.isprintable()})
+    remedy = "; convert it to ONNX: python -m tf2onnx.convert" if "model.tflite" in seen else ""
+    shown = ", ".join(seen[:8]) or "nothing"
+    raise ValueError(f"no version in {path} has one of {', '.join(_FILES)}; found {shown}{remedy}")

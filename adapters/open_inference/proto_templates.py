@@ -1,0 +1,133 @@
+"""Templates of Open Inference V2's ModelInferRequest: a message that differs from an earlier one in nothing but the
+numbers of its tensors, the usual case, is read without protobuf.
+
+A template is what such messages have in common, which bytes stand where, and what they say. It is learned from a
+message that was read and checked in full; one of the same size with the same bytes in the same places says the same,
+so only its numbers are left to look at. Messages with an id, parameters, texts or anything unusual are no templates.
+
+Why this is sound: a template's first bytes are every field but raw_input_contents, then come these, each behind a tag
+and a length that are the template's too. So a message that has the same bytes there has the same fields, and raw
+contents of the same sizes; and every number of the right size is right. The model is resolved anew each time, and must
+be the very version that the message was checked against. Of itself no template is ever stale.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from tensorgate.adapters.protobuf.wire_format import cut_out, varint
+from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.tensor import Tensors
+
+RAW_INPUTS: Final = 7 << 3 | 2
+"""The tag of ModelInferRequest.raw_input_contents."""
+_KEY_BYTES: Final = 16
+"""Less than stands before the data of any tensor: names, a datatype and tags take more."""
+_ALIKE: Final = 8
+"""Templates of one size and beginning: of models whose names begin alike."""
+_MAX_TEMPLATES: Final = 256
+_MAX_HEAD_BYTES: Final = 2 << 10
+_NUMBERS: Final = "iuf"
+"""Kinds of dtypes of which any bytes are right."""
+
+Common = tuple[tuple[int, bytes], ...]
+"""Bytes that messages have in common, with the places where they stand."""
+
+
+class RawTensor(NamedTuple):
+    """Where a tensor's bytes begin, and what they are."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    at: int
+
+
+class ProtoTemplate(NamedTuple):
+    """What messages have in common: their bytes, their tensors, and all else that they say."""
+
+    common: Common
+    tensors: tuple[RawTensor, ...]
+    ref: ModelRef
+    view: ModelView
+    outputs: tuple[OutputRequest, ...]
+    wire: Any
+
+
+class ProtoTemplates:
+    """The templates of one method, by the size of their messages and how these begin. Bounded: when there are too many,
+    it begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes], tuple[ProtoTemplate, ...]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    def read(self, call: Call, resolve: Resolve, *, stream: bool) -> InferRequest | None:
+        """The request, if it has a template. Raises what `resolve` does."""
+        body = call.body
+        known = self._find(body)
+        if known is None:
+            return None
+        call.notes["id"] = ""
+        view = resolve(known.ref)
+        if view is not known.view:
+            return None
+        call.notes["model"] = view.name
+        inputs = {name: np.ndarray(shape, dtype, body, at) for name, shape, dtype, at in known.tensors}
+        return InferRequest(view, inputs, outputs=known.outputs, deadline=call.deadline, stream=stream, wire=known.wire)
+
+    def _find(self, body: Buffer) -> ProtoTemplate | None:
+        for known in self._known.get((len(body), bytes(body[:_KEY_BYTES])), ()):
+            for at, common in known.common:
+                if body[at : at + len(common)] != common:
+                    break
+            else:
+                return known
+        return None
+
+    def learn(self, body: Buffer, kind: str, ref: ModelRef, request: InferRequest) -> None:
+        """Keep what is common to messages like this one, which was read as that request; of messages with the same
+        bytes in the same places, the latest counts.
+        """
+        if request.parameters or request.sequence or request.priority or request.queue_timeout_us:
+            return
+        common = _common_bytes(body, kind, request.inputs)
+        if common is None or len(common[0][1]) < _KEY_BYTES:
+            return
+        tensors = [
+            RawTensor(name, array.shape, array.dtype, at + len(before))
+            for (name, array), (at, before) in zip(request.inputs.items(), common, strict=True)
+        ]
+        template = ProtoTemplate(common, tuple(tensors), ref, request.view, request.outputs, request.wire)
+        if len(self._known) >= _MAX_TEMPLATES:
+            self._known.clear()
+        key = len(body), bytes(body[:_KEY_BYTES])
+        others = [each for each in self._known.get(key, ()) if each.common != common]
+        self._known[key] = (template, *others[: _ALIKE - 1])
+
+
+def _common_bytes(body: Buffer, kind: str, arrays: Tensors) -> Common | None:
+    """What stands before each tensor's bytes in a message from which these arrays were read; None unless it is a small
+    head and then these bytes, as protobuf writes them, and any bytes would be right.
+    """
+    if not arrays or [each for each in arrays.values() if not each.size or each.dtype.kind not in _NUMBERS]:
+        return None
+    head, raw = cut_out(body, RAW_INPUTS, kind)
+    sizes = [array.nbytes for array in arrays.values()]
+    if [*map(len, raw)] != sizes or len(head) > _MAX_HEAD_BYTES or body[: len(head)] != head:
+        return None
+    common: list[tuple[int, bytes]] = []
+    at, before = 0, head
+    for size in sizes:
+        before += bytes([RAW_INPUTS]) + varint(size)
+        common.append((at, before))
+        at += len(before) + size
+        before = b""
+    return tuple(common) if at == len(body) else None
