@@ -54,6 +54,7 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import Await
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import (
     Catalog,
     Catalogs,
@@ -291,15 +292,14 @@ class App:
         memory = _shared_memory(config)
         description = ServerDescription(NAME, __version__, _told_to_callers(config), memory.works)
         self.monitor = TimeSeries(self.metrics, self._gpus)
-        self.service = Service(
-            config, self.repository, self.router, self.metrics, description, self.tracing, memory, self.monitor
-        )
+        engine = LocalEngine(self.repository, self.router, self.tracing, memory)
+        self.service = Service(config, engine, self.metrics, description, self.monitor)
         self.service.observer = self.observer
         self.service.trim = trim_memory
         self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, __version__)
-        self.overview = Status(self.service, self.repository, self.metrics, self.monitor, about, titles)
+        self.overview = Status(self.service, engine, self.metrics, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._following: asyncio.Future[None] | None = None
         self._watching: asyncio.Future[None] | None = None

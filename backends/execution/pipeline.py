@@ -54,7 +54,7 @@ from tensorgate.gateway.contract.backend import (
 )
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, TopK
 from tensorgate.gateway.contract.errors import GatewayError
-from tensorgate.gateway.contract.execution import Computation, Observe, Traffic
+from tensorgate.gateway.contract.execution import Computation, Executor, Observe, Traffic
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING, Array, Tensors, common_rows
@@ -137,7 +137,7 @@ class BatchResults(NamedTuple):
     placed: bool
 
 
-class Pipeline:
+class Pipeline(Executor):
     """The executor that a scheduler drives; one at a time, from one thread.
 
     `further` outputs are those of signatures other than the default. Of several executors over one backend, the owner

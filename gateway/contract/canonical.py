@@ -14,14 +14,22 @@ from tensorgate.gateway.contract.tensor import NOTHING, Array, ParameterValue, S
 
 
 class Answers(Protocol):
-    """The answers to one request, as they come."""
+    """The answers to one request, as they come. Whoever takes no more of them before the last one calls `abandon`."""
+
+    def take_nowait(self) -> InferResponse | None:
+        """Take the only answer if it was there when the request was submitted; None if it has to be awaited.
+
+        Raises the error that is in its place.
+        """
+        ...
 
     def __aiter__(self) -> AsyncIterator[InferResponse]: ...
 
     def __anext__(self) -> Awaitable[InferResponse]: ...
 
     def abandon(self) -> None:
-        """Nobody waits any more: what has not started never will. Of no effect after the last answer."""
+        """Drop the request: what has not started never will. Without effect after the last answer."""
+        ...
 
 
 class Handle(Protocol):

@@ -103,6 +103,34 @@ class ModelConfiguration:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelConfigurations:
+    """How is every model configured? -> Mapping of plain data by bare name. The service asks it for ServerMetadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVersions:
+    """Which versions were ever wanted? -> tuple[IndexEntry, ...], by name. The operator's page asks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelActivities:
+    """What do the versions that are ready do now? -> tuple[ModelActivity, ...]. The operator's page asks it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelActivity:
+    """A version that is ready, under its own name."""
+
+    view: ModelView
+    queued: int
+    """Requests that wait."""
+    running: int
+    """Requests in batches that run, and requests that run without a batch."""
+    traffic: Mapping[str, int]
+    """What was copied between host and device so far: copies_in, bytes_in, copies_out, bytes_out, batches."""
+
+
+@dataclass(frozen=True, slots=True)
 class MonitorSeries:
     """How has this number been lately? -> Points, or None for a name that is none. Source: grps' monitor.
 

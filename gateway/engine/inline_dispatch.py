@@ -44,17 +44,22 @@ class InlineCall(AsyncIterator[InferResponse]):
         self._is_over = False
         self._why: GatewayError | None = None
 
-    async def take(self) -> InferResponse:
-        """Compute it. Raises the error that is in its place."""
+    def take_nowait(self) -> None:
+        """There is no answer before somebody awaits it."""
+
+    async def __anext__(self) -> InferResponse:
+        """Compute the answer. Raises the error that is in its place."""
+        if self._is_over:
+            raise StopAsyncIteration
         timings: list[tuple[str, float]] = []
 
         def observe(stage: str, seconds: float) -> None:
             timings.append((stage, seconds))
 
-        executor: Any = self.slot.executor
+        run_alone: Any = self.slot.executor.arun_alone  # there is one, or this was not made
         outcome: InferResponse | GatewayError
         try:
-            outcome = await executor.arun_alone(self._request, observe)
+            outcome = await run_alone(self._request, observe)
             if isinstance(outcome, GatewayError):
                 outcome = told(outcome, self._request)
         except asyncio.CancelledError:
@@ -70,13 +75,7 @@ class InlineCall(AsyncIterator[InferResponse]):
         finally:
             del outcome  # it knows this frame: all that is here would stay until somebody looks for circles
 
-    async def __anext__(self) -> InferResponse:
-        if self._is_over:
-            raise StopAsyncIteration
-        return await self.take()
-
     def abandon(self) -> None:
-        """See Answers."""
         if not self._is_over:
             self._meter.left(self._request, self._submitted)
             self._end()

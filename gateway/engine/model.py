@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from tensorgate.gateway.contract.canonical import (
     Answers,
@@ -39,9 +39,9 @@ from tensorgate.gateway.contract.tensor import (
     check_inputs,
     common_rows,
 )
-from tensorgate.gateway.engine.pending_request import Admission, CompletedResponse
+from tensorgate.gateway.engine.pending_request import Admission, CompletedResponse, PendingRequest
 from tensorgate.gateway.engine.queue import QueuePolicy
-from tensorgate.gateway.engine.response_cache import CachingStream, ResponseCache
+from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
@@ -313,19 +313,17 @@ class Model:
             request.cancellation.end()
             self._meter.hit(request, began, took)
             return CompletedResponse(known)
-        answers = self._scheduler.submit(request)
+        answers = cast("PendingRequest | CompletedResponse", self._scheduler.submit(request))  # not awaited: not inline
 
         def keep(answer: InferResponse) -> None:
             begun = time.monotonic()
             if self._cache is not None:  # it was not unloaded meanwhile
-                cache.put(key, answer, request)
+                with contextlib.suppress(MemoryError):  # the caller gets the answer all the same
+                    cache.put(key, answer, request)
             self.counters.misses.add(took + time.monotonic() - begun)
 
-        if isinstance(answers, CompletedResponse):
-            if isinstance(answers.outcome, InferResponse):
-                keep(answers.outcome)
-            return answers
-        return CachingStream(answers, keep)
+        answers.call_on_answer(keep)
+        return answers
 
     @property
     def is_cached(self) -> bool:

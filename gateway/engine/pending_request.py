@@ -59,27 +59,30 @@ def are_quick(admissions: Sequence[Admission]) -> bool:
 class CompletedResponse(AsyncIterator[InferResponse]):
     """The only answer to a request that was answered while it was submitted."""
 
-    __slots__ = ("_taken", "outcome")
+    __slots__ = ("_is_taken", "_outcome")
 
     def __init__(self, outcome: InferResponse | GatewayError) -> None:
-        self.outcome = outcome
-        self._taken = False
+        self._outcome = outcome
+        self._is_taken = False
 
-    def take(self) -> InferResponse:
-        """The answer, for who knows that it is there. Raises the error that is in its place."""
-        self._taken = True
-        if isinstance(self.outcome, GatewayError):
-            raise self.outcome
-        return self.outcome
+    def take_nowait(self) -> InferResponse:
+        self._is_taken = True
+        if isinstance(self._outcome, GatewayError):
+            raise self._outcome
+        return self._outcome
 
     async def __anext__(self) -> InferResponse:
-        if self._taken:
+        if self._is_taken:
             raise StopAsyncIteration
-        return self.take()
+        return self.take_nowait()
 
     def abandon(self) -> None:
-        """See Answers."""
-        self._taken = True
+        self._is_taken = True
+
+    def call_on_answer(self, on_answer: Callable[[InferResponse], None]) -> None:
+        """Call back with the answer, unless there is an error in its place."""
+        if isinstance(self._outcome, InferResponse):
+            on_answer(self._outcome)
 
 
 class PendingRequest(AsyncIterator[InferResponse]):
@@ -93,6 +96,7 @@ class PendingRequest(AsyncIterator[InferResponse]):
     started = False
     finished = False
     rank = 0
+    _on_answer: Callable[[InferResponse], None] | None = None
     _answers: deque[InferResponse | BaseException] | None = None
     _reader: asyncio.Future[InferResponse] | None = None
     _writer: asyncio.Future[None] | None = None
@@ -112,6 +116,13 @@ class PendingRequest(AsyncIterator[InferResponse]):
         self.submitted = submitted
         self._on_leave = on_leave
         self._on_failure = on_failure
+
+    def take_nowait(self) -> None:
+        """A request that waits in a queue has no answer yet."""
+
+    def call_on_answer(self, on_answer: Callable[[InferResponse], None]) -> None:
+        """Call back with the only answer, before its reader gets it. Nothing may be raised there."""
+        self._on_answer = on_answer
 
     def __anext__(self) -> asyncio.Future[InferResponse]:
         """No coroutine: whoever has the answer wakes whoever waits for it, and nobody in between."""
@@ -144,6 +155,8 @@ class PendingRequest(AsyncIterator[InferResponse]):
         self.finished = True
         self.request.cancellation.end()
         if type(last) is InferResponse:  # the usual case
+            if self._on_answer is not None:
+                self._on_answer(last)
             self._give(last)
         elif last is not None:
             self._on_failure(self, reason_of(cast("GatewayError", last)))

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 
-from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferResponse, TopK
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, TopK
 from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, Array, bytes_of
 
 Key: TypeAlias = tuple[Hashable, ...]
@@ -117,25 +117,6 @@ class ResponseCache:
 
     def _drop(self, key: Key) -> None:
         self.nbytes -= self._entries.pop(key).nbytes
-
-
-class CachingStream(AsyncIterator[InferResponse]):
-    """The answers of a model, each shown to `keep` before it is handed on."""
-
-    __slots__ = ("_answers", "_keep")
-
-    def __init__(self, answers: Answers, keep: Callable[[InferResponse], None]) -> None:
-        self._answers = answers
-        self._keep = keep
-
-    async def __anext__(self) -> InferResponse:
-        answer = await anext(self._answers)
-        self._keep(answer)
-        return answer
-
-    def abandon(self) -> None:
-        """See Answers."""
-        self._answers.abandon()
 
 
 def _content(array: Array) -> Hashable:

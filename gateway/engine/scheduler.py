@@ -82,8 +82,9 @@ class Scheduler:
         self._on_leave, self._on_failure = self._note_left, meter.failed
         self._has_timeouts = policy.has_timeouts
         self._has_short_way = sequences is None and not policy.max_queue_delay_us and _RUNS_INLINE
-        can_pass = sequences is None and hasattr(executors[0], "arun_alone")
-        self._passes_on = can_pass and is_taken("inline_dispatch")
+        self._dispatches_inline = (
+            sequences is None and executors[0].arun_alone is not None and is_taken("inline_dispatch")
+        )
         self._passing: set[InlineCall] = set()
         self._active: set[Batch] = set()
         self._look: asyncio.Handle | None = None
@@ -125,7 +126,7 @@ class Scheduler:
                     and not (self._has_company and admission.benefits_from_batching)
                 ):
                     return self._answer_inline(executor, request, admission, now)
-            elif awaited and self._passes_on and admission.batch_key is None:
+            elif awaited and self._dispatches_inline and admission.batch_key is None:
                 return self._pass_on(request, admission, now)
         job = PendingRequest(request, admission, now, self._on_leave, self._on_failure)
         try:

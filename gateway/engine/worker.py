@@ -229,7 +229,7 @@ class Slot:
         self.contention = 0
         self._first = first
         self._worker: Worker = Worker(name) if first is None else first._worker
-        self.device_lock_key: object = getattr(executor, "device_lock_key", None) or self._worker
+        self.device_lock_key: object = executor.device_lock_key or self._worker
         self._loop = loop
         self._name = name
         self._task: asyncio.Task[None] | None = None

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.gateway.config import AccessLogConfig
-from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelView
-from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.monitoring.log_lines import Lines
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +68,12 @@ class AccessLog:
         self.flush()
         return self._file.taken
 
-    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
-        """A call is over. `question` is None if it could not be read, `kind` the error that it ended with, "" for none.
-        The call has no record then, and nothing of its memory is kept.
-        """
-        if self._wants(code, seconds):
-            self._lines.end(endpoint, call, question, code, kind, seconds)
+    def end(self, outcome: CallOutcome) -> None:
+        """A call is over. It has no call record then, and nothing of its memory is kept."""
+        if self._wants(outcome.code, outcome.seconds):
+            self._lines.end(outcome)
         else:
-            call.call_record = None
+            outcome.call.call_record = None
 
     def _are_waiting(self, count: int) -> None:
         """So many lines wait."""

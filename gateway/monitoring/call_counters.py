@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest
-from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.metrics import CallCounts, CallMetrics, Distribution
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.histogram import Gathered
 
 _US: Final = 1e6
@@ -48,19 +48,18 @@ class CallCounters:
         self._is_public = is_public
         self._calls: dict[_Key, _Calls] = {}
 
-    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
-        """One call is over, after so many seconds, of which its model took `ran`. `question` is None if it could not
-        be read, `code` is what the caller was told.
-        """
-        name = question.view.name if type(question) is InferRequest else self._named(call, question)
-        calls = self._of(name, endpoint.method, call.transport)
+    def ended(self, outcome: CallOutcome) -> None:
+        """Count one call that is over."""
+        question, code, method = outcome.question, outcome.reply_code, outcome.endpoint.method
+        name = question.view.name if type(question) is InferRequest else self._named(outcome.call, question)
+        calls = self._of(name, method, outcome.call.transport)
         if code:
             calls.failures[code] = calls.failures.get(code, 0) + 1
             return
-        calls.latency.observe(seconds * _US)
+        calls.latency.observe(outcome.seconds * _US)
         if type(question) is InferRequest:
-            calls.runtime.observe(ran * _US)
-            if endpoint.method in self.wanted.row_methods:
+            calls.runtime.observe(outcome.model_seconds * _US)
+            if method in self.wanted.row_methods:
                 calls.rows.observe(_rows(question))
 
     def teller(self, model: str, method: str, transport: str) -> Callable[[Any, Any], None] | None:

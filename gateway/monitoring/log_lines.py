@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, Protocol, TypeAlias
 
-from tensorgate.gateway.contract.call import Call
-from tensorgate.gateway.contract.dialect import Endpoint
-from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.request_id import new as new_id
 
 Names: TypeAlias = Mapping[tuple[Any, ...], str]
@@ -76,29 +74,30 @@ class Lines:
             self._told(count)
         return count
 
-    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float, /) -> int:
-        """A call is over, as the service knows it; its trail is taken from it. The names are those that were given for
+    def end(self, outcome: CallOutcome, /) -> int:
+        """A call is over; its record is taken from it. The names are those that were given for
         (model, listener, dialect, transport, method, code, kind, status, address, caller's name), and a call that has
         no name is given one. -> how many lines wait.
         """
+        call = outcome.call
         call_record = call.call_record
         call.call_record = None
         if call_record.view is None:
-            call_record.view = getattr(question, "view", None)
+            call_record.view = getattr(outcome.question, "view", None)
         caller = call.caller
         names = self._names[
             call_record.view,
             call.listener,
             call.dialect,
             call.transport,
-            endpoint.method,
-            code,
-            kind,
+            outcome.endpoint.method,
+            outcome.code,
+            outcome.error_kind,
             call_record.status,
             call.peer.address(),
             None if caller is None else caller.name,
         ]
-        return self.add(names, call.request_id or new_id(), time.time(), len(call.body), seconds, call_record)
+        return self.add(names, call.request_id or new_id(), time.time(), len(call.body), outcome.seconds, call_record)
 
     def take(self) -> tuple[bytes, int]:
         """All of them, and how many. In any thread, by one at a time."""

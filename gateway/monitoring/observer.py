@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Endpoint
-from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
 from tensorgate.gateway.monitoring.spans import Spans
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.request_id import new
 
@@ -31,17 +29,18 @@ class Observer:
             self._spans.begin(call_record, endpoint, call, begun)
         return call_record
 
-    def end(self, endpoint: Endpoint, call: Call, question: Any, code: Code, kind: str, seconds: float) -> None:
-        """A call is over. `question` is None if it could not be read, `kind` is its error, "" for none."""
+    def end(self, outcome: CallOutcome) -> None:
+        """A call is over."""
+        call = outcome.call
         call_record = call.call_record
         if self.access_log is not None:
             call.request_id = call.request_id or new()
-            self.access_log.end(endpoint, call, question, code, kind, seconds)
+            self.access_log.end(outcome)
         call.call_record = None  # no cycle: the body is to go at once, and not when Python's collector comes by
         if self._spans is not None and call_record.span is not None:
             if call_record.view is None:
-                call_record.view = getattr(question, "view", None)
-            self._spans.end(call_record, call.request_id, code, kind)
+                call_record.view = getattr(outcome.question, "view", None)
+            self._spans.end(call_record, outcome)
 
     def reopen(self) -> None:
         """The log's file was renamed."""

@@ -18,6 +18,7 @@ from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import OutgoingSpan
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.call_record import CallRecord, NoOutgoingSpan
 from tensorgate.gateway.telemetry.trace_context import Parent, is_sampled, parent_of, untraced
 
@@ -77,9 +78,9 @@ class Spans:
         else:
             call_record.make_outgoing_span = lambda target: NoOutgoingSpan((parent or untraced()).headers())
 
-    def end(self, call_record: CallRecord, request_id: str, code: Code, kind: str) -> None:
-        """A call is over."""
-        call_record.span.end(request_id, code, kind)
+    def end(self, call_record: CallRecord, outcome: CallOutcome) -> None:
+        """End the spans of a call that is over."""
+        call_record.span.end(outcome.call.request_id, outcome.code, outcome.error_kind)
 
     def close(self) -> None:
         """Send what waits, as far as that works within moments."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.contract.engine import Engine
 from tensorgate.gateway.contract.metrics import Gpu
+from tensorgate.gateway.contract.questions import KnownVersions, ModelActivities, ModelActivity
 from tensorgate.gateway.contract.tensor import TensorSpec
-from tensorgate.gateway.engine.model import Model
-from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.time_series import CallHistory, TimeSeries
 from tensorgate.gateway.service import Service
@@ -26,7 +26,7 @@ class Status:
     def __init__(
         self,
         service: Service,
-        repository: Repository,
+        engine: Engine,
         metrics: MetricsCollector,
         monitor: TimeSeries,
         about: tuple[str, str],
@@ -34,7 +34,7 @@ class Status:
     ) -> None:
         self._titles = titles
         self._service = service
-        self._repository = repository
+        self._engine = engine
         self._metrics = metrics
         self._monitor = monitor
         self._name, self._version = about
@@ -57,7 +57,7 @@ class Status:
                 {"dialect": self._titles.get(dialect, dialect), "model": model, **_calls(calls)}
                 for (dialect, model), calls in sorted(monitor.streams.items())
             ],
-            "models": [self._load(model) for model in self._repository.serving()],
+            "models": [self._load(each) for each in self._engine.ask(ModelActivities())],
             "stamp": self._stamp(),
         }
 
@@ -66,14 +66,15 @@ class Status:
         call it.
         """
         entries: dict[str, dict[str, Any]] = {}
-        for index in self._repository.known():
+        for index in self._engine.ask(KnownVersions()):
             entry = entries.setdefault(index.name, {"name": index.name, "versions": []})
             if index.version is not None:
                 entry["versions"].append({"version": index.version, "state": index.state, "reason": index.reason})
             elif index.reason:
                 entry["reason"] = index.reason
-        for name, versions in self._repository.snapshot.models.items():
-            entries[name] |= _described(versions[max(versions)].view, dialects)
+        newest = {each.view.name: each.view for each in self._engine.ask(ModelActivities())}  # versions ascend
+        for name, view in newest.items():
+            entries[name] |= _described(view, dialects)
         return list(entries.values())
 
     def _state(self) -> str:
@@ -81,24 +82,27 @@ class Status:
             return "draining"
         return "ready" if self._service.ready else "not ready" if self._service.started else "loading"
 
-    def _load(self, model: Model) -> dict[str, Any]:
-        version = str(model.version)
-        batches = self._metrics.batches().get((model.name, version))
+    def _load(self, activity: ModelActivity) -> dict[str, Any]:
+        view = activity.view
+        batches = self._metrics.batches().get((view.name, str(view.version)))
         return {
-            "name": model.name,
-            "version": model.version,
-            "queued": model.queued,
-            "running": model.running,
+            "name": view.name,
+            "version": view.version,
+            "queued": activity.queued,
+            "running": activity.running,
             "batches": 0 if batches is None else sum(batches.counts),
             "rows": 0 if batches is None else int(batches.sum),
             "fill": [] if batches is None else _fill(batches),
-            "max_batch_size": model.view.max_batch_size,
-            "traffic": model.computation.traffic()._asdict(),
+            "max_batch_size": view.max_batch_size,
+            "traffic": activity.traffic,
         }
 
     def _stamp(self) -> int:
         """Changes whenever `models` would say something else."""
-        return hash(tuple((each.name, each.version, each.state) for each in self._repository.known())) & 0xFFFFFFFF
+        return (
+            hash(tuple((each.name, each.version, each.state) for each in self._engine.ask(KnownVersions())))
+            & 0xFFFFFFFF
+        )
 
 
 def _fill(batches: Histogram) -> list[list[float]]:

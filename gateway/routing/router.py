@@ -6,6 +6,7 @@ not loaded or not ready is replaced by the route's fallback, if it has one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.engine import DecodeAgain, Infer
 from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
@@ -71,6 +73,34 @@ class Resolution:
         self.why = "fallback"
         return None if view is None else lambda ref: view
 
+    async def infer(
+        self, request: InferRequest, decode: DecodeAgain, infer: Infer, has_replied: Callable[[], bool]
+    ) -> float:
+        """See CallResolver."""
+        route: Route = request.view.route
+        again = self.again(request)
+        route.enter()
+        try:
+            while True:
+                if again is not None:
+                    request = await decode(again)
+                if route.timeout_s:
+                    request = _with_timeout(request, route.timeout_s)
+                route.count(request.view, self.why)
+                copy = None if route.mirror is None else route.mirror.copy(request, self._router.target)
+                try:
+                    if copy is None:
+                        return await infer(request, again or self, None)
+                    with copy:
+                        copy.seconds = await infer(request, again or self, copy.on_answer)
+                    return copy.seconds
+                except GatewayError as error:
+                    again = None if has_replied() else self.instead(request, error)
+                    if again is None:
+                        raise
+        finally:
+            route.leave()
+
 
 class Router:
     """Resolves references against the repository's snapshot; its tables are rebuilt when that changes, not per request.
@@ -99,9 +129,9 @@ class Router:
         """Replace the routes, from the next call on; unchanged ones are kept."""
         self.routes = routes_of(configs, self.routes)
 
-    def resolver(self, call: Call) -> Resolve:
-        """The Resolve of a call."""
-        return Resolution(self, call) if self.routes or self.access is not None else self.resolve
+    def resolver(self, call: Call) -> Resolution | None:
+        """How this call finds its model; None where `resolve` does for all calls."""
+        return Resolution(self, call) if self.routes or self.access is not None else None
 
     def resolve(self, ref: ModelRef, resolution: Resolution | None = None) -> ModelView:
         """A reference's version, under the name that the caller used. Raises ModelNotFound, LabelNotFound."""
@@ -261,3 +291,9 @@ class Router:
         if view is None or view.route is not route:
             view = self._views[key] = replace(model.view, name=name, route=route)
         return view
+
+
+def _with_timeout(request: InferRequest, seconds: float) -> InferRequest:
+    """The request with a deadline so many seconds from now, unless its own is earlier."""
+    until = time.monotonic() + seconds
+    return replace(request, deadline=until if request.deadline is None else min(request.deadline, until))

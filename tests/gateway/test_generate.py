@@ -15,7 +15,7 @@ from waiting import settles, until
 from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelFailed, ModelNotFound
-from tensorgate.gateway.contract.execution import Computation, Observe
+from tensorgate.gateway.contract.execution import Computation, Executor, Observe
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
 from tensorgate.gateway.engine.model import Model, ModelSpec
@@ -34,7 +34,7 @@ NOT_ONE = (
 IMPATIENCE_S = 50.0
 
 
-class Talker:
+class Talker(Executor):
     """Says the words of its input one by one. Some words it obeys: `wait` for the test, `forever`, `big`, errors."""
 
     runs_on: Literal["thread", "loop"] = "thread"
@@ -88,10 +88,11 @@ class House:
         self.models = {name: self._model(name, talker) for name, talker in self.talkers.items()}
         models = dict.fromkeys(self.models)
         config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models=models)
-        repository: Any = SimpleNamespace(all_available=lambda: True)
-        router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve)
+        engine: Any = SimpleNamespace(
+            is_complete=lambda: True, regions=None, ask=None, resolve=self.resolve, resolver=lambda call: None
+        )
         self.metrics = MetricsCollector(lambda: ())
-        self.service = Service(config, repository, router, self.metrics, ServerDescription("t", "1"))
+        self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))
         self.port = 0
 
     @staticmethod

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 
 
+def make_service() -> Service:
+    engine: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple, ask=None, regions=None)
+    config: Any = None
+    return Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("", ""))
+
+
 class Answering:
     """A handle that gives every request this one answer."""
 
@@ -28,11 +35,8 @@ class Answering:
     def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         return self
 
-    async def __aiter__(self) -> Any:
-        yield self.answer
-
-    def abandon(self) -> None:
-        pass
+    def take_nowait(self) -> InferResponse:
+        return self.answer
 
 
 @pytest.mark.parametrize(
@@ -52,14 +56,7 @@ async def test_many_classes_are_written_in_a_thread(
     def decode(call: Call, resolve: Any) -> InferRequest:
         return InferRequest(view, {})
 
-    class Nobody:
-        resolve = None
-
-        def resolver(self, call: Call) -> None:
-            return None
-
-    nobody: Any = Nobody()
-    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
+    service = make_service()
     replies: list[Reply] = []
 
     async def send(reply: Reply) -> None:
@@ -81,8 +78,7 @@ async def test_a_decode_that_needs_a_thread_gets_one() -> None:
             raise MustOffload
         return ServerLive()
 
-    nobody: Any = type("Nobody", (), {"resolve": None, "resolver": lambda self, call: None})()
-    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
+    service = make_service()
     answers: list[Any] = []
 
     def encode(answer: Any, question: Any) -> Reply:
@@ -148,8 +144,7 @@ async def ask_together(handle: Submitted, view: ModelView) -> tuple[Any, list[Re
     async def send(reply: Reply) -> None:
         replies.append(reply)
 
-    nobody: Any = type("Nobody", (), {"resolve": None, "resolver": lambda self, call: None})()
-    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
+    service = make_service()
     await service.handle("d", Endpoint("", "infer", decode, encode, encode_error), Call(b"", "", "", {}, "grpc"), send)
     return answered, replies
 
@@ -196,17 +191,10 @@ async def test_what_large_bodies_leave_is_given_back_once_they_are_over(
         call.check_inline(LARGE_BODY_BYTES)
         return ServerLive()
 
-    class Nobody:
-        resolve = None
-
-        def resolver(self, call: Call) -> None:
-            return None
-
     async def send(reply: Reply) -> None:
         pass
 
-    nobody: Any = Nobody()
-    service = Service(nobody, nobody, nobody, MetricsCollector(lambda: ()), ServerDescription("", ""))
+    service = make_service()
     service.trim = trim
     endpoint = Endpoint("", "live", decode, lambda answer, question: Reply(b""), lambda error, call: Reply(b""))
     for expected in range(1, 3):

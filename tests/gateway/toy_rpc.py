@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,7 +58,7 @@ class Model:
     def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
         self.submitted += 1
         self.open.add(self.submitted)
-        return Answering(self, self.submitted, self._answers(request.wire))
+        return Answering(self, self.submitted, self._answers(request.wire), streams=request.stream)
 
     async def _answers(self, call: Call) -> AsyncIterator[bytes]:
         method, body = call.raw_target, bytes(call.body)
@@ -84,20 +84,27 @@ class Model:
 class Answering:
     """A request's answers, until they end or nobody wants them any more."""
 
-    def __init__(self, model: Model, number: int, answers: AsyncIterator[bytes]) -> None:
+    def __init__(self, model: Model, number: int, answers: AsyncIterator[bytes], *, streams: bool) -> None:
         self._model = model
         self._number = number
         self._answers = answers
+        self._streams = streams
+
+    def take_nowait(self) -> None:
+        """Nothing is there at once."""
 
     def __aiter__(self) -> Answering:
         return self
 
     async def __anext__(self) -> InferResponse:
         try:
-            return InferResponse({}, {"body": await anext(self._answers)})  # type: ignore[dict-item]
+            answer = InferResponse({}, {"body": await anext(self._answers)})  # type: ignore[dict-item]
         except (StopAsyncIteration, GatewayError):
             self._model.open.discard(self._number)
             raise
+        if not self._streams:
+            self._model.open.discard(self._number)
+        return answer
 
     def abandon(self) -> None:
         self._model.abandoned += self._number in self._model.open
@@ -116,7 +123,9 @@ def make_dialect() -> Dialect:
             raise ZeroDivisionError("secret")
         if call.body.startswith(b"wrong"):
             raise InvalidArgument("this is wrong")
-        return InferRequest(resolve(ModelRef("toy")), {}, deadline=call.deadline, wire=call)
+        streams = call.raw_target == COUNT
+        view = replace(resolve(ModelRef("toy")), decoupled=streams)
+        return InferRequest(view, {}, deadline=call.deadline, stream=streams, wire=call)
 
     def encode(answer: InferResponse, request: InferRequest) -> Reply:
         body: Any = answer.parameters["body"]
@@ -164,9 +173,10 @@ async def toy_port(
     def resolve(ref: ModelRef) -> ModelView:
         return view
 
-    router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: ())
-    repository: Any = SimpleNamespace(all_available=lambda: True)
-    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+    engine: Any = SimpleNamespace(
+        is_complete=lambda: True, regions=None, ask=None, resolve=resolve, resolver=lambda call: None, names=lambda: ()
+    )
+    service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     service.started = True
     limits = GrpcLimits(LIMIT, metadata, streams, connections)
     listener = GrpcListener(

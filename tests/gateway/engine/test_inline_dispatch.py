@@ -24,7 +24,7 @@ from tensorgate.gateway.contract.errors import (
     ModelUnavailable,
     QueueFull,
 )
-from tensorgate.gateway.contract.execution import Observe
+from tensorgate.gateway.contract.execution import Executor, Observe
 from tensorgate.gateway.engine.inline_dispatch import InlineCall
 from tensorgate.gateway.engine.pending_request import Admission, PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
@@ -32,12 +32,11 @@ from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 
 
-class Elsewhere:
+class Elsewhere(Executor):
     """A model on the loop, which echoes x: numbers below 0 fail, 666 ends its thread, the rest wait for `gate`."""
 
     runs_on = "loop"
     inline = decoupled = merges = False
-    turn = None
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -50,6 +49,9 @@ class Elsewhere:
         x = request.inputs["x"]
         self.alone += x.tolist()
         return await self._answer(request, observe)
+
+    def run(self, requests: Sequence[InferRequest], observe: Observe) -> Any:
+        raise AssertionError("it runs on the loop")
 
     async def arun(
         self, requests: Sequence[InferRequest], observe: Observe
@@ -152,7 +154,7 @@ async def test_it_runs_where_it_is_awaited(bench: Any, ask: Any) -> None:
     await turns()
     assert b.executor.alone == []
     assert b.scheduler.running == 1
-    assert (await passing.take()).outputs["y"].tolist() == [7]
+    assert (await anext(passing)).outputs["y"].tolist() == [7]
     assert b.scheduler.running == 0
     assert b.executor.alone == [7]
     assert b.counts == (1, 0, 0)
@@ -186,7 +188,7 @@ async def test_what_may_share_a_batch_is_queued(bench: Any, ask: Any) -> None:
 async def test_there_are_as_many_at_a_time_as_copies_and_the_next_waits(bench: Any, ask: Any) -> None:
     b = bench(copies=2)
     b.executor.gate.clear()
-    first = [asyncio.ensure_future(b.submit(ask(number)).take()) for number in (1, 2)]
+    first = [asyncio.ensure_future(b.submit(ask(number)).__anext__()) for number in (1, 2)]
     await turns()
     third = b.scheduler.submit(ask(3), awaited=True)
     assert type(third) is PendingRequest
@@ -197,7 +199,7 @@ async def test_there_are_as_many_at_a_time_as_copies_and_the_next_waits(bench: A
     assert [(await each).outputs["y"].tolist() for each in first] == [[1], [2]]
     assert (await anext(third)).outputs["y"].tolist() == [3]
     assert (b.executor.alone, b.executor.queued) == ([1, 2], [3])
-    assert (await b.submit(ask(5)).take()).outputs["y"].tolist() == [5]
+    assert (await anext(b.submit(ask(5)))).outputs["y"].tolist() == [5]
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ async def test_there_are_as_many_at_a_time_as_copies_and_the_next_waits(bench: A
 )
 async def test_an_error_is_its_callers_alone(bench: Any, ask: Any, number: float, error: Any, text: str) -> None:
     b = bench(copies=2)
-    other = asyncio.ensure_future(b.submit(ask(1)).take())
+    other = asyncio.ensure_future(b.submit(ask(1)).__anext__())
     with pytest.raises(error, match=text):
-        await b.submit(ask(number)).take()
+        await anext(b.submit(ask(number)))
     assert (await other).outputs["y"].tolist() == [1]
     assert b.counts == (1, 0, 1)
 
@@ -222,7 +224,7 @@ async def test_a_caller_who_leaves_ends_it(bench: Any, ask: Any) -> None:
     b = bench()
     b.executor.gate.clear()
     request = ask(7)
-    task = asyncio.ensure_future(b.submit(request).take())
+    task = asyncio.ensure_future(b.submit(request).__anext__())
     await turns()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -240,14 +242,14 @@ async def test_a_caller_who_never_waits_gives_its_place_back(bench: Any, ask: An
     passing.abandon()
     assert b.scheduler.running == 0
     assert b.counts == (0, 1, 0)
-    assert (await b.submit(ask(8)).take()).outputs["y"].tolist() == [8]
+    assert (await anext(b.submit(ask(8)))).outputs["y"].tolist() == [8]
 
 
 async def test_whoever_is_late_is_told_that(bench: Any, ask: Any, clock: Clock) -> None:
     """Whatever the model says of it then; an answer is an answer."""
     b = bench(copies=2)
     b.executor.gate.clear()
-    late = [asyncio.ensure_future(b.submit(ask(x, deadline=clock() + 0.01)).take()) for x in (-1, 7)]
+    late = [asyncio.ensure_future(b.submit(ask(x, deadline=clock() + 0.01)).__anext__()) for x in (-1, 7)]
     await clock.advance(0.03)
     b.executor.gate.set()
     with pytest.raises(DeadlineExceeded):
@@ -259,7 +261,7 @@ async def test_whoever_is_late_is_told_that(bench: Any, ask: Any, clock: Clock) 
 async def test_giving_up_tells_whoever_waits(bench: Any, ask: Any) -> None:
     b = bench(copies=2)
     b.executor.gate.clear()
-    waiting = [asyncio.ensure_future(b.submit(ask(number)).take()) for number in (1, 2)]
+    waiting = [asyncio.ensure_future(b.submit(ask(number)).__anext__()) for number in (1, 2)]
     await turns()
     b.scheduler.give_up()
     for each in waiting:
@@ -271,7 +273,7 @@ async def test_giving_up_tells_whoever_waits(bench: Any, ask: Any) -> None:
 async def test_closing_waits_for_it(bench: Any, ask: Any) -> None:
     b = bench()
     b.executor.gate.clear()
-    waiting = asyncio.ensure_future(b.submit(ask(1)).take())
+    waiting = asyncio.ensure_future(b.submit(ask(1)).__anext__())
     await turns()
     closing = asyncio.ensure_future(b.scheduler.close())
     await turns()
@@ -291,7 +293,7 @@ async def test_nothing_is_kept_of_what_is_over(bench: Any, ask: Any, number: flo
     gc.disable()
     try:
         with contextlib.suppress(GatewayError):
-            await b.submit(request).take()
+            await b.submit(request).__anext__()
         del request
         await turns()
         assert alive() is None

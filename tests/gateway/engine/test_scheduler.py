@@ -24,14 +24,14 @@ from tensorgate.gateway.contract.errors import (
     QueueFull,
     QueueTimeout,
 )
-from tensorgate.gateway.contract.execution import Observe
+from tensorgate.gateway.contract.execution import Executor, Observe
 from tensorgate.gateway.engine.pending_request import STREAM_WINDOW, Admission, PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 
 
-class Echo:
+class Echo(Executor):
     """Answers every request with its own rows. While `gate` is closed, batches stay inside."""
 
     decoupled = False
@@ -673,7 +673,7 @@ async def test_of_batches_that_take_turns_the_second_is_full(ask: Any) -> None:
     """One instance has two slots, another one: what is not full goes where nothing runs, or gains company."""
     own, shared = [Echo() for _ in range(3)], object()
     for executor, turn in zip(own, (shared, shared, object()), strict=True):
-        executor.device_lock_key = turn  # type: ignore[attr-defined]
+        executor.device_lock_key = turn
         executor.gate.clear()
     meter = SchedulerMetrics(lambda stage, seconds: None, lambda rows: None)
     policy = QueuePolicy(max_batch_size=3)

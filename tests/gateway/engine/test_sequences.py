@@ -25,7 +25,7 @@ from tensorgate.gateway.contract.errors import (
     SequenceIdMissing,
     SequenceNotStarted,
 )
-from tensorgate.gateway.contract.execution import Observe
+from tensorgate.gateway.contract.execution import Executor, Observe
 from tensorgate.gateway.contract.tensor import DTYPES
 from tensorgate.gateway.engine.pending_request import Admission, PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
@@ -39,7 +39,7 @@ SUM = State("SUM", "NEXT", np.zeros((1, 1), INT32))
 BAD = 666
 
 
-class Adder:
+class Adder(Executor):
     """Answers x plus what it remembers of the sequence. While `gate` is closed, runs stay inside; BAD raises."""
 
     decoupled = False

@@ -17,7 +17,7 @@ from tensorgate.gateway.app import App, loader, registries
 from tensorgate.gateway.config import ModelConfig, load_config
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, ModelFailed, OutOfMemory
-from tensorgate.gateway.contract.execution import Computation, Observe
+from tensorgate.gateway.contract.execution import Computation, Executor, Observe
 from tensorgate.gateway.contract.tensor import DTYPES, Array, TensorSpec
 from tensorgate.gateway.engine.model import Model, ModelSpec
 from tensorgate.gateway.engine.queue import QueuePolicy
@@ -151,7 +151,7 @@ def test_a_sample_that_does_not_fit_is_named(sample: Any, files: dict[str, bytes
 # ---------------------------------------------------------------------------------------------------------- what is run
 
 
-class Noting:
+class Noting(Executor):
     """Notes the rows of each run; fails with what it is told to, at batches of more than `room` rows."""
 
     decoupled = False

@@ -24,10 +24,11 @@ from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import LoadFailed, LoadRefused, ModelControlOff, ModelNotFound, ModelNotStored
-from tensorgate.gateway.contract.execution import Computation, Observe
+from tensorgate.gateway.contract.execution import Computation, Executor, Observe
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import IndexEntry, ModelReady, ServerDescription
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
+from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import Catalogs, FolderCatalog, YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.repository import Repository
@@ -48,7 +49,7 @@ class Still(Options):
     uses: tuple[str, ...] = ()
 
 
-class Scale:
+class Scale(Executor):
     """y = x * factor, as soon as the gate is open."""
 
     runs_on: Literal["thread", "loop"] = "thread"
@@ -102,7 +103,7 @@ class World:
         self.repository = Repository(catalog, deps, config.model_control)
         self.router = Router(config, self.repository)
         description = ServerDescription("t", "1", config.plain())
-        self.service = Service(config, self.repository, self.router, self.metrics, description)
+        self.service = Service(config, LocalEngine(self.repository, self.router), self.metrics, description)
 
     def load(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         text = (path / "factor").read_text()

@@ -22,10 +22,11 @@ from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.contract.execution import Computation, Observe
+from tensorgate.gateway.contract.execution import Computation, Executor, Observe
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
+from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.repository import Repository
@@ -56,7 +57,7 @@ class Flat(Options):
     uses: tuple[str, ...] = ()
 
 
-class Scale:
+class Scale(Executor):
     """y = x * factor."""
 
     runs_on: Literal["thread", "loop"] = "thread"
@@ -106,7 +107,9 @@ class World:
         )
         self.repository = Repository(YamlCatalog(config, None, validate), deps, config.model_control)
         self.router = Router(config, self.repository)
-        self.service = Service(config, self.repository, self.router, self.metrics, ServerDescription("t", "1"))
+        self.service = Service(
+            config, LocalEngine(self.repository, self.router), self.metrics, ServerDescription("t", "1")
+        )
 
     def load(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         text = (path / "model.onnx").read_text() if config.backend == "onnx" else "1"

@@ -13,10 +13,11 @@ from tensorgate.gateway.config import Config, load_config
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.errors import LabelNotFound, ModelNotFound
-from tensorgate.gateway.contract.execution import Computation, Observe
+from tensorgate.gateway.contract.execution import Computation, Executor, Observe
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import ServerDescription, ServerReady
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
+from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.model_folder import wanted_versions
@@ -31,7 +32,7 @@ class Folder(Options):
     """Options of a backend that computes nothing."""
 
 
-class Still:
+class Still(Executor):
     """An executor that is never asked."""
 
     runs_on: Literal["thread", "loop"] = "thread"
@@ -68,7 +69,9 @@ class World:
         )
         self.repository = Repository(YamlCatalog(config), deps, config.model_control)
         self.router = Router(config, self.repository, "b-2")
-        self.service = Service(config, self.repository, self.router, self.metrics, ServerDescription("t", "1"))
+        self.service = Service(
+            config, LocalEngine(self.repository, self.router), self.metrics, ServerDescription("t", "1")
+        )
         self.reports: list[LoadReport] = []
 
     @property

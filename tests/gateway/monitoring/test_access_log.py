@@ -24,6 +24,7 @@ from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.files import FileRef
 from tensorgate.gateway.monitoring import access_log
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.call_record import CallRecord
 
 TARGET = "/v2/models/m/infer"
@@ -62,7 +63,7 @@ def end(log: AccessLog, request_id: str) -> None:
     """A call is over of which there is nothing to say."""
     call, call.call_record = trail_of()
     call.request_id = request_id
-    log.end(INFER, call, None, Code.OK, "", 0.001)
+    log.end(CallOutcome(INFER, call, 0.0))
 
 
 def written(
@@ -72,7 +73,9 @@ def written(
     log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
     call, call.call_record = called
     call.request_id = "r-1"
-    log.end(INFER, call, None, code, kind, seconds)
+    outcome = CallOutcome(INFER, call, 0.0)
+    outcome.code, outcome.error_kind, outcome.seconds = code, kind, seconds
+    log.end(outcome)
     assert call.call_record is None
     log.flush()
     return lines

@@ -16,6 +16,7 @@ import pytest
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.monitoring.log_lines import Lines
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.request_id import is_valid
 
@@ -187,6 +188,13 @@ class View:
 VIEW, OTHER = View("m"), View("other")
 
 
+def ended(call: Call, question: Any = None, code: Code = Code.OK, kind: str = "", seconds: float = 0.0) -> CallOutcome:
+    endpoint: Any = SimpleNamespace(method="infer")
+    outcome = CallOutcome(endpoint, call, 0.0)
+    outcome.question, outcome.code, outcome.error_kind, outcome.seconds = question, code, kind, seconds
+    return outcome
+
+
 @pytest.mark.parametrize(
     ("view", "question", "model"),
     [
@@ -211,8 +219,7 @@ def test_a_line_of_a_call(
     call_record.replied(Reply([b"1234", b"56"], http_status=503))
     call_record.ran(2, 8, 1.0, 1.5, 1.75)
     before = time.time()
-    endpoint: Any = SimpleNamespace(method="infer")
-    assert lines.end(endpoint, called, question, Code.UNAVAILABLE, "QueueFull", 0.0125) == 1
+    assert lines.end(ended(called, question, Code.UNAVAILABLE, "QueueFull", 0.0125)) == 1
     assert called.call_record is None
     line = json.loads(lines.take()[0])
     said, after = datetime.fromisoformat(line.pop("time")).timestamp(), time.time()
@@ -234,7 +241,7 @@ def test_a_call_without_a_name_is_given_one(lines: Lines) -> None:
     for _ in range(3):
         called = Call(b"", "POST", "/", {}, "http", peer=Peer())
         called.call_record = CallRecord()
-        lines.end(SimpleNamespace(method="infer"), called, None, Code.OK, "", 0.0)  # type: ignore[arg-type]
+        lines.end(ended(called))
         ids.append(json.loads(lines.take()[0])["request_id"])
     assert len(set(ids)) == 3
     assert all(map(is_valid, ids))
@@ -258,10 +265,9 @@ def test_a_call_that_cannot_be_told_leaves_nothing(about: dict[str, Any], error:
     called.call_record = CallRecord()
     for name, value in about.items():
         setattr(called, name, value)
-    endpoint: Any = SimpleNamespace(method="infer")
 
     def tell() -> None:
-        lines.end(endpoint, called, None, Code.OK, "", 0.0)
+        lines.end(ended(called))
         lines.take()  # without the helper, it is made here
 
     with pytest.raises(error):

@@ -14,6 +14,7 @@ from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
 from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
 KINDS = {
     "request_count": "counter",
@@ -52,7 +53,10 @@ class Counted:
     ) -> None:
         endpoint: Any = SimpleNamespace(method=method)
         call = Call(b"", "POST", "/", {}, transport, args)
-        self.counters.ended(endpoint, call, question, code, us / 1e6, ran_us / 1e6)
+        outcome = CallOutcome(endpoint, call, 0.0)
+        outcome.question, outcome.reply_code = question, code
+        outcome.seconds, outcome.model_seconds = us / 1e6, ran_us / 1e6
+        self.counters.ended(outcome)
 
     def text(self) -> str:
         return bytes(self.counters.page("/m").body).decode()  # type: ignore[arg-type]

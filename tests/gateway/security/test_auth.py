@@ -14,6 +14,7 @@ from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import AdminRequired, Code
 from tensorgate.gateway.contract.questions import ServerDescription
+from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.service import Service
@@ -66,6 +67,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.all_available = lambda: True
 
     async def load(self, name: str, configuration: Any, files: Any) -> None:
         self.done.append(f"load {name}")
@@ -80,7 +82,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     config: Any = SimpleNamespace(readiness="lenient", expose_model_errors=True, routes={})
     repository: Any = Asked()
     router: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple)
-    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+    service = Service(
+        config, LocalEngine(repository, router), MetricsCollector(lambda: ()), ServerDescription("t", "1")
+    )
     service.admin = AdminKey(Admin(header="X-Admin-Key", value_env="TEST_ADMIN_KEY"))
     return service
 
@@ -110,8 +114,8 @@ def test_calls_without_the_key_are_refused_unread(
         status, code, message = REFUSALS[dialect, transport]
         assert (reply.grpc_code, reply.message) == (code, message)
         assert transport == "grpc" or reply.http_status == status
-    repository: Any = service._repository
-    assert (repository.done, service.online) == ([], False)
+    engine: Any = service._engine
+    assert (engine._repository.done, service.online) == ([], False)
 
 
 @pytest.mark.parametrize(("dialect", "transport", "endpoint"), CASES)

@@ -15,6 +15,7 @@ from tensorgate.gateway.config import RouteConfig, RouteTarget
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelNotFound
 from tensorgate.gateway.contract.questions import LogSettings, ModelStatistics, ServerDescription, TraceSettings
+from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.service import Service
@@ -351,6 +352,7 @@ class Repository:
             name: {version: SimpleNamespace(version=version, counters=Counters()) for version in versions}
             for name, versions in models.items()
         }
+        self.all_available = lambda: True
         self.snapshot = SimpleNamespace(models=loaded, labels={key: {} for key in (*models, "unloaded")})
 
 
@@ -367,11 +369,13 @@ def service() -> Service:
             if model == "b":
                 loaded.counters.ran(version, (0.0, 0.0, 0.0))
     router = Router(config, repository)
-    return Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"), Tracing())
+    return Service(
+        config, LocalEngine(repository, router, Tracing()), MetricsCollector(lambda: ()), ServerDescription("t", "1")
+    )
 
 
 def asked(service: Service, question: Any) -> Any:
-    return service._answers[type(question)](question)
+    return service._answers.get(type(question), service._engine.ask)(question)
 
 
 def test_statistics_of_whom(service: Service) -> None:

@@ -18,7 +18,7 @@ from tensorgate.gateway.contract.errors import (
     QueueFull,
     QueueTimeout,
 )
-from tensorgate.gateway.contract.execution import Observe
+from tensorgate.gateway.contract.execution import Executor, Observe
 from tensorgate.gateway.contract.questions import Duration, Statistics
 from tensorgate.gateway.engine.pending_request import Admission, PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
@@ -32,7 +32,7 @@ TOOK = (("preprocess", 0.001), ("infer", 0.010), ("postprocess", 0.002))
 """What every run of the models below says that it took."""
 
 
-class Model:
+class Model(Executor):
     """Gives back what it gets. A negative number fails its run; `gate` holds runs back."""
 
     decoupled = False

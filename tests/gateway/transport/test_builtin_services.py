@@ -71,11 +71,15 @@ class House:
     def __init__(self, speak: Callable[..., Any]) -> None:
         self.ready_models = {"good": True, "bad": False}
         config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={})
-        router: Any = SimpleNamespace(
-            resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: tuple(self.ready_models)
+        engine: Any = SimpleNamespace(
+            is_complete=lambda: True,
+            regions=None,
+            ask=None,
+            resolve=self.resolve,
+            resolver=lambda call: None,
+            names=lambda: tuple(self.ready_models),
         )
-        repository: Any = SimpleNamespace(all_available=lambda: True)
-        self.service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+        self.service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True
         self.listener = GrpcListener(self.service, [toy()], GrpcLimits(LIMIT), toy_descriptors(), make_port=speak)
         self.channel: Any = None

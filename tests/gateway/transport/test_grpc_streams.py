@@ -41,6 +41,9 @@ class Asked:
     taken: int = 0
     left: bool = False
 
+    def take_nowait(self) -> None:
+        """Nothing is there at once."""
+
     def __aiter__(self) -> "Asked":
         return self
 
@@ -130,9 +133,15 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
     def resolve(ref: ModelRef) -> Any:
         return views[ref.name]
 
-    router: Any = SimpleNamespace(resolve=resolve, resolver=lambda call: resolve, names=lambda: tuple(views))
-    repository: Any = SimpleNamespace(all_available=lambda: True)
-    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+    engine: Any = SimpleNamespace(
+        is_complete=lambda: True,
+        regions=None,
+        ask=None,
+        resolve=resolve,
+        resolver=lambda call: None,
+        names=lambda: tuple(views),
+    )
+    service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)

@@ -14,6 +14,7 @@ from tensorgate.adapters.tf_serving import KIND
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import DeadlineExceeded, LabelNotFound, ModelNotFound
 from tensorgate.gateway.contract.questions import ServerDescription, VersionStatus
+from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport import http_server
@@ -30,6 +31,9 @@ class Answering:
 
     def __init__(self, request: InferRequest, *, awaited: bool = False) -> None:
         self._request: InferRequest | None = request
+
+    def take_nowait(self) -> None:
+        """Nothing is there at once."""
 
     def __aiter__(self) -> AsyncIterator[InferResponse]:
         return self
@@ -87,9 +91,11 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
     config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
     repository: Any = SimpleNamespace(all_available=lambda: True, statuses=statuses)
     router: Any = SimpleNamespace(
-        resolve=resolve, resolver=lambda call: resolve, names=lambda: ("m",), models_behind=lambda n: [n]
+        resolve=resolve, resolver=lambda call: None, names=lambda: ("m",), models_behind=lambda n: [n]
     )
-    service = Service(config, repository, router, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+    service = Service(
+        config, LocalEngine(repository, router), MetricsCollector(lambda: ()), ServerDescription("t", "1")
+    )
     listeners = []
 
     async def start(fast_path: bool, **options: Any) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ from tensorgate.gateway.contract.errors import (
 from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.http_server import (
@@ -79,6 +81,9 @@ class Answering:
         self._handle = handle
         self._over = False
 
+    def take_nowait(self) -> None:
+        """Nothing is there at once."""
+
     def __aiter__(self) -> AsyncIterator[InferResponse]:
         return self
 
@@ -115,7 +120,9 @@ def make_dialect() -> Dialect:  # noqa: C901  (seven functions in one place, to 
             raise InvalidArgument(f"{len(call.body)} bytes are no doubles")
         view = resolve(ModelRef(call.args.get("model", call.headers.get("model", "m"))))
         inputs = {"x": np.frombuffer(call.body, np.float64)}
-        return InferRequest(view, inputs, deadline=call.deadline, stream=call.headers.get("stream") == "1")
+        streams = call.headers.get("stream") == "1"
+        view = replace(view, decoupled=streams or view.decoupled)
+        return InferRequest(view, inputs, deadline=call.deadline, stream=streams)
 
     def refuse(call: Call, resolve: Resolve) -> Any:
         raise (MethodNotAllowed if call.raw_target == "/plain/m" else RouteNotFound)(call.method, call.raw_target)
@@ -159,8 +166,9 @@ class Watching:
     def __init__(self) -> None:
         self.told: list[tuple[str, type, Code, bool]] = []
 
-    def ended(self, endpoint: Endpoint, call: Call, question: Any, code: Code, seconds: float, ran: float) -> None:
-        self.told.append((endpoint.method, type(question), code, 0 < ran < seconds))
+    def ended(self, outcome: CallOutcome) -> None:
+        has_run = 0 < outcome.model_seconds < outcome.seconds
+        self.told.append((outcome.endpoint.method, type(outcome.question), outcome.reply_code, has_run))
 
     def teller(self, model: str, method: str, transport: str) -> None:
         """None: one by one."""
@@ -178,12 +186,18 @@ class House:
     def __init__(self, view: ModelView) -> None:
         self.view = view
         config: Any = SimpleNamespace(readiness="strict", expose_model_errors=True, routes={}, models={"m": None})
-        repository: Any = SimpleNamespace(all_available=lambda: True)
-        router: Any = SimpleNamespace(resolve=self.resolve, resolver=lambda call: self.resolve, names=lambda: ("m",))
+        engine: Any = SimpleNamespace(
+            is_complete=lambda: True,
+            regions=None,
+            ask=None,
+            resolve=self.resolve,
+            resolver=lambda call: None,
+            names=lambda: ("m",),
+        )
         self.watch = Watching()
         counters: Any = {"plain": self.watch}
         self.metrics = MetricsCollector(lambda: (), call_counters=counters)
-        self.service = Service(config, repository, router, self.metrics, ServerDescription("t", "1"))
+        self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))
         self.url = ""
         self.grpc_port = 0
 

@@ -1,0 +1,73 @@
+"""What the front of the gateway knows of the models behind it: transports, dialects, the authorizer, the service.
+
+    resolve a name     -> ModelView, with a handle
+    submit a request   ModelView.handle.submit(request) -> Answers
+    ask a question     Engine.ask(question) -> its answer
+    follow the models  Engine.names(), Engine.is_complete(), Handle.is_ready()
+
+In one process each of these is a function call. Views, requests, questions and answers are immutable values; what
+lies behind a handle is nobody's but the engine's, so that the engine may as well be another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
+
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
+from tensorgate.gateway.contract.dialect import Resolve
+from tensorgate.gateway.contract.memory import Regions
+
+OnAnswer: TypeAlias = Callable[[InferResponse], None]
+
+DecodeAgain: TypeAlias = Callable[[Resolve], Awaitable[InferRequest]]
+"""Reads the call once more, for the model that this resolve finds."""
+
+Infer: TypeAlias = Callable[[InferRequest, Resolve, OnAnswer | None], Awaitable[float]]
+"""Submits a request and sends its answers -> seconds until the model's last. Each answer that has been sent is given to
+the last argument; the resolve is for a model that was unloaded meanwhile. Raises GatewayError."""
+
+
+class CallResolver(Protocol):
+    """The Resolve of one call: who calls, and with which headers, may decide what a name means."""
+
+    def __call__(self, ref: ModelRef) -> ModelView:
+        """Raises ModelNotFound, LabelNotFound, or what refuses the caller this model."""
+        ...
+
+    async def infer(
+        self, request: InferRequest, decode: DecodeAgain, infer: Infer, has_replied: Callable[[], bool]
+    ) -> float:
+        """Run an inference as the route of its view says: within its timeout and its number of concurrent requests, by
+        another model if the first one cannot and nothing has been replied yet, and mirrored -> seconds that the model
+        took. Raises GatewayError.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """The models, by public name. Every method belongs to the event loop, but for `resolve` and `regions`."""
+
+    regions: Regions
+    """The memory that callers share with the engine."""
+
+    def resolve(self, ref: ModelRef) -> ModelView:
+        """Find the version that answers under a name. In any thread. Raises ModelNotFound, LabelNotFound."""
+        ...
+
+    def resolver(self, call: Call) -> CallResolver | None:
+        """Return what resolves for this call in particular; None where `resolve` does for all calls."""
+        ...
+
+    def ask(self, question: Any) -> Any:
+        """Answer a question of `questions`, or return an awaitable of the answer. Raises GatewayError."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """Every public name, loaded or not: models first, then routes."""
+        ...
+
+    def is_complete(self) -> bool:
+        """Whether every version that the configuration wants is loaded."""
+        ...

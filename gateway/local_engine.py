@@ -1,0 +1,120 @@
+"""The engine in this process: the repository of models, and the router in front of it, behind `contract.engine.Engine`.
+
+Every question that is about models, or about memory shared with them, is answered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tensorgate.gateway.contract.errors import ModelNotFound
+from tensorgate.gateway.contract.memory import Regions
+from tensorgate.gateway.contract.questions import (
+    KnownVersions,
+    LoadModel,
+    ModelActivities,
+    ModelActivity,
+    ModelConfiguration,
+    ModelConfigurations,
+    ModelStatistics,
+    ModelStatus,
+    RegionStatus,
+    RegisterRegion,
+    ReloadModels,
+    RepositoryIndex,
+    Statistics,
+    TraceSettings,
+    UnloadModel,
+    UnregisterRegion,
+    VersionStatus,
+)
+from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.models.repository import Repository
+from tensorgate.gateway.routing.router import Router
+from tensorgate.gateway.telemetry.tracing import Tracing
+
+
+class LocalEngine:
+    """See contract.engine.Engine. What it only passes on are methods of the router and the repository themselves."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        router: Router,
+        tracing: Tracing | None = None,
+        memory: SharedMemory | None = None,
+    ) -> None:
+        self._repository = repository
+        self._router = router
+        self._tracing = tracing or Tracing()
+        memory = memory or SharedMemory()
+        self.regions: Regions = memory
+        self.resolve = router.resolve
+        self.resolver = router.resolver
+        self.names = router.names
+        self.is_complete = repository.all_available
+        self._answers: Mapping[type, Callable[[Any], Any]] = {
+            ModelStatus: self._model_status,
+            ModelConfiguration: self._model_configuration,
+            ModelConfigurations: self._model_configurations,
+            ModelActivities: self._model_activities,
+            KnownVersions: lambda question: repository.known(),
+            RepositoryIndex: lambda question: repository.index(question.ready_only),
+            LoadModel: lambda question: repository.load(question.name, question.configuration, question.files),
+            UnloadModel: lambda question: repository.unload(question.name, question.dependents),
+            ReloadModels: lambda question: repository.reload(question.models),
+            ModelStatistics: self._model_statistics,
+            TraceSettings: self._trace_settings,
+            RegionStatus: memory.status,
+            RegisterRegion: lambda question: asyncio.to_thread(memory.register, question),
+            UnregisterRegion: memory.unregister,
+        }
+
+    def ask(self, question: Any) -> Any:
+        return self._answers[type(question)](question)
+
+    def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:
+        ref = question.ref
+        model = self._router.models_behind(ref.name)[0]
+        try:
+            return self._repository.statuses(model, ref.version)
+        except ModelNotFound as error:
+            raise ModelNotFound(ref.name, ref.version, known=error.known) from None
+
+    def _model_configurations(self, question: ModelConfigurations) -> Mapping[str, Mapping[str, Any]]:
+        return {name: self._described(name, plain) for name, plain in self._repository.configurations().items()}
+
+    def _model_configuration(self, question: ModelConfiguration) -> Mapping[str, Any]:
+        return self._described(question.name, self._repository.configuration(question.name))
+
+    def _described(self, name: str, configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A model's configuration with its name, and the highest version that is loaded."""
+        loaded = self._repository.snapshot.models.get(name)
+        return {"name": name, **configuration} | ({"version": max(loaded)} if loaded else {})
+
+    def _model_activities(self, question: ModelActivities) -> tuple[ModelActivity, ...]:
+        return tuple(
+            ModelActivity(model.view, model.queued, model.running, model.computation.traffic()._asdict())
+            for model in self._repository.serving()
+        )
+
+    def _model_statistics(self, question: ModelStatistics) -> tuple[Statistics, ...]:
+        models = self._repository.snapshot.models
+        if question.ref is None:
+            every = [(name, models[name]) for name in sorted(models)]
+        else:
+            every = [(question.ref.name, self._router.served(question.ref))]
+        return tuple(
+            version.counters.statistics(name, version.version)
+            for name, versions in every
+            for version in versions.values()
+        )
+
+    def _trace_settings(self, question: TraceSettings) -> Mapping[str, tuple[str, ...]]:
+        model = self._router.models_behind(question.model)[0]
+        if model and model not in self._repository.snapshot.models:
+            raise ModelNotFound(question.model)
+        self._tracing.change(model, question.changes)
+        return self._tracing.settings(model)
