@@ -150,7 +150,8 @@ class Service:
 
         Raises nothing but what ends a call from outside: its cancellation, or `send`'s word that the client has left.
         """
-        outcome = CallOutcome(endpoint, call, time.perf_counter())
+        outcome = CallOutcome()
+        outcome.endpoint, outcome.call, outcome.begun = endpoint, call, time.perf_counter()
         calls = None
         call.regions = self._engine.regions
         call.dialect = dialect

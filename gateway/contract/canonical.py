@@ -51,37 +51,41 @@ class Handle(Protocol):
 class ModelView:
     """One version of one model under the public name by which it was asked for. Immutable; made when the version
     becomes ready.
-
-    `name` is public (a route's or the model's own), `versions` are all that are served, ascending. `inputs` and
-    `outputs` are the declared specifications in the model's order. `signatures` has `serving_default`, over all of
-    them, unless the model brought signatures of its own.
-    `merges` says whether requests share runs where there is a batch dimension. `sees_requests`: what is computed may
-    depend on the signature by name, and not on its tensors alone.
-    `max_batch_size` 0: no batch dimension. `platform` is informational, "onnxruntime_onnx" for example. `mappings`
-    has the model's options for single dialects, by dialect name. `example_inputs` are real inputs that came with the
-    model, for examples that run. `configuration` is its part of the YAML as plain data, defaults filled in, `devices`
-    are where it runs, cpu or cuda:N, each once, in `instances` copies altogether. `route` is the
-    gateway's own: by which one it was found.
     """
 
     name: str
+    """The public name: a route's or the model's own."""
     version: int
     versions: tuple[int, ...]
+    """All that are served, ascending."""
     inputs: Mapping[str, TensorSpec]
+    """The declared specifications, in the model's order."""
     outputs: Mapping[str, TensorSpec]
     signatures: Mapping[str, Signature]
+    """The model's own, or `serving_default` over all inputs and outputs."""
     max_batch_size: int
+    """The most rows of a request; 0: no batch dimension."""
     platform: str
+    """Informational, "onnxruntime_onnx" for example."""
     handle: Handle
     decoupled: bool = False
+    """Whether a request has zero to many answers; else it has exactly one."""
     merges: bool = True
+    """Whether requests share runs where there is a batch dimension."""
     sees_requests: bool = False
+    """Whether what is computed may depend on the signature by name, and not on its tensors alone."""
     mappings: Mapping[str, Any] = NOTHING
+    """The model's options for single dialects, by dialect name."""
     example_inputs: Tensors = NOTHING
+    """Real inputs that came with the model, for examples that run."""
     configuration: Mapping[str, Any] = NOTHING
+    """The model's part of the YAML as plain data, defaults filled in."""
     devices: tuple[str, ...] = ("cpu",)
+    """Where the model runs, cpu or cuda:N, each once."""
     instances: int = 1
+    """How many copies of the model there are on all devices together."""
     route: Any = None
+    """The route by which the view was found, if any; for routing alone."""
 
 
 T = TypeVar("T")
@@ -89,40 +93,36 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """A model as a caller names it.
-
-    version None means the highest one that is ready. `qualified` is a whole "name-version" as grps clients write it:
-    never split, since names contain hyphens and versions dots; an empty one means the default model.
-    """
+    """A model as a caller names it."""
 
     name: str = ""
     version: int | None = None
+    """None: the highest one that is ready."""
     label: str | None = None
     qualified: str | None = None
+    """A whole "name-version" as grps clients write it: never split, since names contain hyphens and versions dots; an
+    empty one means the default model."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputRequest:
-    """One output that a caller wants.
-
-    `top_k` > 0 asks for the k best classes in place of the tensor; `wire` belongs to the dialect.
-    """
+    """One output that a caller wants."""
 
     name: str
     top_k: int = 0
+    """Above 0: the k best classes in place of the tensor."""
     wire: Mapping[str, Any] = NOTHING
+    """For the dialect's own encoder."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Destination:
-    """Where the caller wants one output: memory that it shares, the first bytes of it.
-
-    `memory` is a writable memoryview, or a GPU's (`ports.DeviceMemory`). `serialize` lays BYTES out as the dialect
-    does.
-    """
+    """Where the caller wants one output: memory that it shares, the first bytes of it."""
 
     memory: Any
+    """A writable memoryview, or a `memory.DeviceMemory`."""
     serialize: Callable[[Array], bytes]
+    """Lays BYTES out as the dialect does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class OutgoingSpan(Protocol):
     headers: Mapping[str, str]
 
     def end(self, *, failed: bool) -> None:
-        """It is over. Of effect once."""
+        """End the span; only the first end counts."""
         ...
 
 
@@ -174,22 +174,21 @@ class Traced(Protocol):
 
 
 class CancellationToken:
-    """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up.
-
-    `on_cut` is called then, on the event loop: it belongs to whoever computes the answer. `call_record` is None where
-    nobody wants to know what becomes of the request. `trial`: it is made up, and may fail without a word. `request_id`
-    is what the answer's headers call it, "" where they do not.
-    """
+    """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up."""
 
     # Values of the class: there is one of these for every request, and most need little of it.
     call_record: Traced | None = None
+    """Who wants to know what becomes of the request."""
     cut = False
     on_cut: Callable[[], None] | None = None
+    """Called on the event loop when the token is cut; it belongs to whoever computes the answer."""
     request_id = ""
+    """What the answer's headers call the request, "" where they do not."""
     trial = False
+    """Whether the request is made up, and may fail without a word."""
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Cut the token: nobody waits any more."""
         self.cut = True
         if self.on_cut is not None:
             self.on_cut()
@@ -203,33 +202,35 @@ class Trial(CancellationToken):
 
 @message
 class InferRequest:
-    """Tensors for one model, checked by the dialect as strictly as its contract says.
-
-    `view` is the model version it was decoded for, pinned until the reply. `outputs` empty means all. `deadline` is
-    absolute, in seconds of `time.monotonic()`. `wire` carries what the dialect's own encoder needs to answer in kind;
-    nobody else looks at it. `into` is None unless a tensor of it lies in memory that is not the request's own: then
-    inputs may be arrays on a GPU, ready for every stream, and the outputs that it names go into their destinations.
-    `stream`: the caller takes any number of answers; else a decoupled model has to give exactly one.
-    `on_device`: the outputs are wanted where the model left them, ready for every stream; who asks for that is no
-    client, but a model composed of models.
-    """
+    """Tensors for one model, checked by the dialect as strictly as its contract says."""
 
     view: ModelView
+    """The model version that the request was decoded for, pinned until the reply."""
     inputs: Tensors
+    """Host arrays; where `into` is set, perhaps arrays on a GPU, ready for every stream."""
     id: str = ""
     outputs: tuple[OutputRequest, ...] = ()
+    """Empty: all."""
     parameters: Mapping[str, ParameterValue] = NOTHING
     signature: str = ""
     priority: int = 0
+    """1 is the highest; 0: the model's default."""
     sequence: Sequence | None = None
     deadline: float | None = None
+    """Absolute, in seconds of `time.monotonic()`."""
     queue_timeout_us: int = 0
+    """How long the request may wait at most, where the model lets callers say so; 0: as the model says."""
     stream: bool = False
+    """Whether the caller takes any number of answers; else a decoupled model has to give exactly one."""
     wire: Any = None
+    """What the dialect's own encoder needs to answer in kind; nobody else looks at it."""
     into: Mapping[str, Destination] | None = None
+    """Where the outputs that it names go. None unless a tensor lies in memory that is not the request's own."""
     on_device: bool = False
-    callers: tuple[ModelView, ...] = ()  # the models that wait for this request, outermost first
+    """Whether outputs are wanted where the model left them, ready for every stream: for a model composed of models."""
     cancellation: CancellationToken = field(default_factory=CancellationToken)
+    callers: tuple[ModelView, ...] = ()
+    """The models that wait for this request, outermost first."""
 
 
 def takes_whole_outputs(request: InferRequest) -> bool:
@@ -241,24 +242,23 @@ def takes_whole_outputs(request: InferRequest) -> bool:
 class TopK:
     """The best classes of each row of an output, best first: host arrays [rows, n], or [n] where the model has no
     batch dimension.
-
-    `values` are in the output's dtype, `indices` count within the row, taken flat.
     """
 
     values: Array
+    """In the output's dtype."""
     indices: Array
+    """Counted within the row, taken flat."""
 
 
 @message
 class InferResponse:
-    """One answer: the asked-for outputs, by the model's names, in the model's order, as host arrays unless the request
-    wants them `on_device`. Of one that went into its caller's memory, only dtype and shape count.
-
-    `classes` has the outputs whose best classes were asked for: an output is there or in `outputs`. `final` is False
-    while a decoupled model may still say more.
-    """
+    """One answer."""
 
     outputs: Tensors
+    """The asked-for outputs, by the model's names, in the model's order, as host arrays unless the request wants them
+    `on_device`. Of one that went into its caller's memory, only dtype and shape count."""
     parameters: Mapping[str, ParameterValue] = NOTHING
     final: bool = True
+    """False while a decoupled model may still say more."""
     classes: Mapping[str, TopK] = NOTHING
+    """The outputs whose best classes were asked for: an output is there or in `outputs`."""

@@ -1,7 +1,7 @@
 """A request that runs in its caller's own steps: nothing of the queue is between the two.
 
 That is for a model that computes on the event loop, has room, and would run the request alone in any case. What remains
-of a job is that it is counted, that it may be ended by others than its caller, and that it fails alone.
+of a request is that it is counted, that it may be ended by others than its caller, and that it fails alone.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import DeadlineExceeded, GatewayError
 from tensorgate.gateway.engine.pending_request import Admission
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
-from tensorgate.gateway.engine.worker import Slot, told
+from tensorgate.gateway.engine.worker import Worker, public_error
 
 
 class InlineCall(AsyncIterator[InferResponse]):
     """The only answer to a request, computed by whoever waits for it, and not before somebody does.
 
-    It has its slot from the beginning, and calls `give_back` once it needs that no more. Belongs to the loop.
+    It has its worker from the beginning, and calls `give_back` once it needs that no more. Belongs to the loop.
     """
 
-    __slots__ = ("_admission", "_give_back", "_is_over", "_meter", "_request", "_submitted", "_why", "slot")
+    __slots__ = ("_admission", "_give_back", "_is_over", "_metrics", "_request", "_submitted", "_why", "worker")
 
     def __init__(
         self,
-        slot: Slot,
+        worker: Worker,
         request: InferRequest,
         admission: Admission,
         submitted: float,
-        meter: SchedulerMetrics,
+        metrics: SchedulerMetrics,
         give_back: Callable[[InlineCall], None],
     ) -> None:
-        self.slot = slot
+        self.worker = worker
         self._request = request
         self._admission = admission
         self._submitted = submitted
-        self._meter = meter
+        self._metrics = metrics
         self._give_back = give_back
         self._is_over = False
         self._why: GatewayError | None = None
@@ -56,17 +56,17 @@ class InlineCall(AsyncIterator[InferResponse]):
         def observe(stage: str, seconds: float) -> None:
             timings.append((stage, seconds))
 
-        run_alone: Any = self.slot.executor.arun_alone  # there is one, or this was not made
+        run_alone: Any = self.worker.executor.arun_alone  # there is one, or this was not made
         outcome: InferResponse | GatewayError
         try:
             outcome = await run_alone(self._request, observe)
             if isinstance(outcome, GatewayError):
-                outcome = told(outcome, self._request)
+                outcome = public_error(outcome, self._request)
         except asyncio.CancelledError:
             self.abandon()
             raise
-        except BaseException as error:  # see slot.compute
-            outcome = told(error, self._request)
+        except BaseException as error:  # see worker.compute
+            outcome = public_error(error, self._request)
         outcome = self._settled(outcome, timings)
         if not isinstance(outcome, GatewayError):
             return outcome
@@ -77,7 +77,7 @@ class InlineCall(AsyncIterator[InferResponse]):
 
     def abandon(self) -> None:
         if not self._is_over:
-            self._meter.left(self._request, self._submitted)
+            self._metrics.left(self._request, self._submitted)
             self._end()
 
     def end(self, why: GatewayError) -> None:
@@ -95,7 +95,7 @@ class InlineCall(AsyncIterator[InferResponse]):
             outcome, self._why = self._why, None
         elif request.deadline is not None and request.deadline <= now and isinstance(outcome, GatewayError):
             outcome = DeadlineExceeded(request.view.name)
-        self._meter.ran_inline(request, self._admission.rows, outcome, (submitted, now - submitted), timings)
+        self._metrics.ran_inline(request, self._admission.rows, outcome, (submitted, now - submitted), timings)
         self._end()
         return outcome
 

@@ -78,7 +78,7 @@ class ModelSpec:
 
 
 @dataclass(slots=True, eq=False)
-class Gate:
+class AdmissionCheck:
     """Whether a request fits the computation, remembered by input names, dtypes and shapes: a repeated shape costs
     one look-up. `signatures` are those that the computation itself tells apart.
 
@@ -98,7 +98,7 @@ class Gate:
     any_shape: bool = False
     sees_requests: bool = False
     ragged: Mapping[str, tuple[int, ...]] = NOTHING
-    # Never stale: a gate is one version's, and the key has all that _check looks at.
+    # Never stale: a check is one version's, and the key has all that _check looks at.
     _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
     _companies: dict[Hashable, object] = field(default_factory=dict)
 
@@ -189,7 +189,7 @@ def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...
     )
 
 
-class Closed:
+class ClosedScheduler:
     """What is left of a scheduler."""
 
     queued = running = 0
@@ -207,7 +207,7 @@ class Closed:
         """Nobody waits."""
 
 
-class Lost(Closed):
+class LostScheduler(ClosedScheduler):
     """What is left of a model whose device does no more work."""
 
     def submit(self, request: InferRequest, *, awaited: bool = False) -> NoReturn:
@@ -227,14 +227,14 @@ class Model:
         versions: tuple[int, ...],
         computation: Computation,
         plan: ModelSpec,
-        meter: SchedulerMetrics,
+        metrics: SchedulerMetrics,
         cache: ResponseCache | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.devices = computation.places
-        self.counters = meter.counters
-        self._meter = meter
+        self.counters = metrics.counters
+        self._metrics = metrics
         self._cache = cache if plan.cached and is_taken("response_cache") else None
         self.load_seconds = 0.0
         self.computation = computation
@@ -250,7 +250,7 @@ class Model:
         self._example: Tensors = plan.example or {key: ones_of(spec) for key, spec in inputs.items()}
         self._samples = plan.warmup
         self._sizes = plan.sizes
-        self._gate = Gate(
+        self._admission_check = AdmissionCheck(
             name,
             required,
             plan.policy.max_batch_size,
@@ -260,10 +260,16 @@ class Model:
             sees_requests=computation.sees_requests,
             ragged=computation.ragged,
         )
-        self._scheduler: Scheduler | Closed = Scheduler(
-            name, computation.executors, plan.policy, self._gate.admit, meter, sequences, computation.devices
+        self._scheduler: Scheduler | ClosedScheduler = Scheduler(
+            name,
+            computation.executors,
+            plan.policy,
+            self._admission_check.admit,
+            metrics,
+            sequences,
+            computation.devices,
         )
-        self._hidden = sequences.first_inputs() if sequences is not None else NOTHING
+        self._sequence_inputs = sequences.first_inputs() if sequences is not None else NOTHING
         self.view = ModelView(
             name=name,
             version=version,
@@ -311,7 +317,7 @@ class Model:
         took = time.monotonic() - began
         if known is not None:
             request.cancellation.end()
-            self._meter.hit(request, began, took)
+            self._metrics.hit(request, began, took)
             return CompletedResponse(known)
         answers = cast("PendingRequest | CompletedResponse", self._scheduler.submit(request))  # not awaited: not inline
 
@@ -336,7 +342,7 @@ class Model:
         if self._cache is not None:
             self._cache.forget(self)
             self._cache = None
-        self._scheduler = Closed(self.name)  # whoever still knows the view must not keep the weights alive
+        self._scheduler = ClosedScheduler(self.name)  # whoever still knows the view must not keep the weights alive
         self.computation = replace(self.computation, executors=(), is_ready=lambda: False)
 
     def give_up(self) -> None:
@@ -348,7 +354,7 @@ class Model:
         has lost its device cannot even be closed.
         """
         self._scheduler.give_up(DeviceLost)
-        self._scheduler = Lost(self.name)
+        self._scheduler = LostScheduler(self.name)
         self.computation = replace(self.computation, is_ready=lambda: False)
 
     async def warm_up(self, in_thread: InThread = asyncio.to_thread) -> WarmUp | None:
@@ -372,17 +378,17 @@ class Model:
         self._samples = ()
         if not times:
             return None
-        self._gate.seconds = min(times)
+        self._admission_check.seconds = min(times)
         return WarmUp(times[0], min(times))
 
     async def _run_example(self, executor: Executor, in_thread: InThread) -> list[float]:
         """What was made up, the model may refuse: then longer ones are tried, and the first that it takes is kept."""
         if self._has_example:
-            request = InferRequest(self.view, {**self._example, **self._hidden})
+            request = InferRequest(self.view, {**self._example, **self._sequence_inputs})
             return await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
         refused: tuple[type[GatewayError], ...] = (InvalidArgument, ModelFailed)  # numbers can be wrong, too
         for example in (self._example, *made_up([*self.view.inputs.values()], self.view.max_batch_size > 0)):
-            request = InferRequest(self.view, {**example, **self._hidden}, cancellation=Trial())
+            request = InferRequest(self.view, {**example, **self._sequence_inputs}, cancellation=Trial())
             with contextlib.suppress(*refused):
                 times = await run_sample(executor, request, EXAMPLE_RUNS, in_thread)
                 self._example = example
@@ -396,7 +402,7 @@ class Model:
         Nobody has promised that a full batch of the example is one that the model takes, or that fits into memory.
         """
         example = self._example
-        if not self.view.max_batch_size or self._hidden or common_rows(example) != 1:
+        if not self.view.max_batch_size or self._sequence_inputs or common_rows(example) != 1:
             return
         for rows in self._sizes or ((self.view.max_batch_size,) if device != "cpu" else ()):
             if rows > 1:
@@ -406,10 +412,14 @@ class Model:
                     await run_sample(executor, request, FULL_RUNS, in_thread)
 
     async def _run_sample(self, executor: Executor, sample: Sample, in_thread: InThread) -> None:
-        hidden = rows_of(self._hidden, common_rows(sample.inputs) or 1) if self.view.max_batch_size else self._hidden
-        request = InferRequest(self.view, {**sample.inputs, **hidden})
+        sequence_inputs = (
+            rows_of(self._sequence_inputs, common_rows(sample.inputs) or 1)
+            if self.view.max_batch_size
+            else self._sequence_inputs
+        )
+        request = InferRequest(self.view, {**sample.inputs, **sequence_inputs})
         try:
-            self._gate.admit(request)
+            self._admission_check.admit(request)
             await run_sample(executor, request, sample.count, in_thread)
         except Exception as error:
             raise ValueError(f"{sample.name}: {text_of(error) or type(error).__name__}") from error

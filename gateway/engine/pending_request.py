@@ -17,7 +17,7 @@ from tensorgate.gateway.telemetry.statistics import CANCELED, reason_of
 INLINE_BELOW_SECONDS: Final = 100e-6
 """A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
 BATCH_ABOVE_SECONDS: Final = 25e-6
-"""What a job in a batch costs beside its run: quicker requests run alone, though others have come with them."""
+"""What a request in a batch costs beside its run: quicker requests run alone, though others have come with them."""
 STREAM_WINDOW: Final = 32
 """Answers of a decoupled model that may wait for a slow reader before its generator is paused."""
 
@@ -89,10 +89,10 @@ class PendingRequest(AsyncIterator[InferResponse]):
     """An accepted request, and the iterator of its answers.
 
     `on_leave` is called once if it ends while it still waits, `on_failure` once, with one of statistics.REASONS, if it
-    ends without success. `rank` belongs to the line where it waits. Everything but `wait_for_room` belongs to the loop.
+    ends without success. `rank` belongs to the queue where it waits. All but `wait_for_room` belongs to the loop.
     """
 
-    # Values of the class until something else is known: there is a job for every request, and most need none of these.
+    # Values of the class until something else is known: most requests need none of these.
     started = False
     finished = False
     rank = 0
@@ -171,7 +171,7 @@ class PendingRequest(AsyncIterator[InferResponse]):
             self._make_room()
 
     def call_at(self, when: float, callback: Callable[..., None], *args: object) -> None:
-        """Call back at `when` (time.monotonic) unless it has ended by then. A job has one timer: the last one set."""
+        """Call back at `when` (time.monotonic) unless it has ended by then. There is one timer: the last one set."""
         delay = max(0.0, when - time.monotonic())
         self._timer = asyncio.get_running_loop().call_later(delay, callback, *args)
 
@@ -192,7 +192,7 @@ class PendingRequest(AsyncIterator[InferResponse]):
 
     def _take_reader(self) -> asyncio.Future[InferResponse] | None:
         """Who waits, to be told now. He is not kept: an error knows by its traceback who was told of it, he knows the
-        job, and if the job knew the error, all its tensors would stay until somebody looks for such circles.
+        request, and if the request knew the error, all its tensors would stay until somebody looks for such circles.
         """
         reader, self._reader = self._reader, None
         return None if reader is None or reader.done() else reader

@@ -1,8 +1,8 @@
 """Requests that wait for room, and which of them leave together.
 
 Only requests of one batch key share a batch: the same input names, dtypes and trailing shapes, the same parameters, and
-what else the model is shown of them (see model.Gate). Of several groups that may go, the one with the most urgent
-request goes first: the highest priority, then the longest wait; within a group the order is the same.
+what else the model is shown of them (see model.AdmissionCheck). Of several groups that may go, the one with the most
+urgent request goes first: the highest priority, then the longest wait; within a group the order is the same.
 
 A request that has waited longer than its level's policy allows is refused, or, where the policy says `delay`, steps
 behind all others of its level. Source: Triton, the queue policies of the dynamic batcher.
@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import QueueFull
 from tensorgate.gateway.engine.pending_request import PendingRequest
-from tensorgate.gateway.engine.worker import Batch, Slot
+from tensorgate.gateway.engine.worker import Batch, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +72,37 @@ class QueuePolicy:
         return (level if 1 <= level <= len(self.levels) else self.default_level) - 1
 
 
-class Line(Protocol):
-    """Where a scheduler's jobs wait: `RequestQueue`, or `sequences.Sequences`."""
+class SchedulerQueue(Protocol):
+    """Where a scheduler's requests wait: `RequestQueue`, or `sequences.Sequences`."""
 
     queued: int
-    """Jobs that wait."""
+    """Requests that wait."""
     next_wakeup_s: float | None
     """After next_batch has found nothing: seconds until something may go by the clock alone, None if nothing waits
     for the clock.
     """
 
-    def add(self, job: PendingRequest) -> None:
-        """Take in a job. Raises QueueFull, and what else refuses it."""
+    def add(self, pending: PendingRequest) -> None:
+        """Take in a request. Raises QueueFull, and what else refuses it."""
         ...
 
-    def next_batch(self, idle: Sequence[Slot]) -> tuple[Slot, Batch] | None:
-        """What may leave now, and the idle slot where it runs."""
+    def next_batch(self, idle: Sequence[Worker]) -> tuple[Worker, Batch] | None:
+        """What may leave now, and the idle worker where it runs."""
         ...
 
     def done(self, batch: Batch) -> None:
-        """A batch has run: its outcomes are complete, and its jobs do not have them yet."""
+        """A batch has run: its outcomes are complete, and its requests do not have them yet."""
         ...
 
-    def left(self, job: PendingRequest) -> None:
-        """A waiting job has ended: abandoned, or late."""
+    def left(self, pending: PendingRequest) -> None:
+        """A waiting request has ended: abandoned, or late."""
         ...
 
-    def delay(self, job: PendingRequest) -> None:
-        """A waiting job has waited too long, and lets all others of its level pass."""
+    def delay(self, pending: PendingRequest) -> None:
+        """A waiting request has waited too long, and lets all others of its level pass."""
         ...
 
-    def jobs(self) -> Iterable[PendingRequest]:
+    def waiting(self) -> Iterable[PendingRequest]:
         """Everything that waits, in order as far as order matters."""
         ...
 
@@ -111,18 +111,18 @@ class Line(Protocol):
         ...
 
 
-def batch_key(job: PendingRequest) -> Hashable:
-    """With whom a job may share a batch; None: with nobody."""
-    key = job.admission.batch_key
-    if key is not None and job.request.parameters:
-        return key, tuple((name, type(value), value) for name, value in sorted(job.request.parameters.items()))
+def batch_key(pending: PendingRequest) -> Hashable:
+    """With whom a request may share a batch; None: with nobody."""
+    key = pending.admission.batch_key
+    if key is not None and pending.request.parameters:
+        return key, tuple((name, type(value), value) for name, value in sorted(pending.request.parameters.items()))
     return key
 
 
 class RequestQueue:
-    """Ordinary requests: any that wait may go, to any idle slot.
+    """Ordinary requests: any that wait may go, to any idle worker.
 
-    A job's rank orders it: two for each level, the second for those that were delayed.
+    A request's rank orders it: two for each level, the second for those that were delayed.
     """
 
     def __init__(self, name: str, policy: QueuePolicy) -> None:
@@ -140,25 +140,25 @@ class RequestQueue:
         self.queued = 0
         self.next_wakeup_s: float | None = None
 
-    def add(self, job: PendingRequest) -> None:
-        """Behind everybody of its rank. Jobs without a key share a group, and nothing else."""
+    def add(self, pending: PendingRequest) -> None:
+        """Behind everybody of its rank. Requests without a key share a group, and nothing else."""
         if self._has_levels:
-            self._enter_level(job)
+            self._enter_level(pending)
         elif self.queued >= self._most:
             raise QueueFull(self._name, self._most)
-        key = job.admission.batch_key if not job.request.parameters else batch_key(job)
+        key = pending.admission.batch_key if not pending.request.parameters else batch_key(pending)
         group = self._groups.get(key)
         if not group:
-            self._groups[key] = deque((job,))
-        elif group[-1].rank <= job.rank:
-            group.append(job)
+            self._groups[key] = deque((pending,))
+        elif group[-1].rank <= pending.rank:
+            group.append(pending)
         else:
-            _insert(group, job)
+            _insert(group, pending)
         self.queued += 1
-        self._rows += job.admission.rows
+        self._rows += pending.admission.rows
 
-    def next_batch(self, idle: Sequence[Slot]) -> tuple[Slot, Batch] | None:
-        """The ripe group whose first job is the most urgent, as far as it fits into one batch.
+    def next_batch(self, idle: Sequence[Worker]) -> tuple[Worker, Batch] | None:
+        """The ripe group whose first request is the most urgent, as far as it fits into one batch.
 
         Where it would only take turns with another batch, it goes if it is full: then its copies are hidden behind
         that one's computation. What is smaller gains company while it waits.
@@ -189,40 +189,40 @@ class RequestQueue:
     def done(self, batch: Batch) -> None:
         """Ordinary requests leave nothing behind."""
 
-    def left(self, job: PendingRequest) -> None:
+    def left(self, pending: PendingRequest) -> None:
         """Its place in the group is cleared when its turn comes, or when many such have gathered."""
         self.queued -= 1
-        self._rows -= job.admission.rows
+        self._rows -= pending.admission.rows
         if self._has_levels:
-            self._counts[job.rank // 2] -= 1
+            self._counts[pending.rank // 2] -= 1
         self._finished += 1
         if self._finished > self._bound:
             for key, group in list(self._groups.items()):
-                self._groups[key] = deque(job for job in group if not job.finished)
+                self._groups[key] = deque(pending for pending in group if not pending.finished)
             self._finished = 0
 
-    def delay(self, job: PendingRequest) -> None:
-        group = self._groups[batch_key(job)]
-        group.remove(job)
-        job.rank += 1
-        _insert(group, job)
+    def delay(self, pending: PendingRequest) -> None:
+        group = self._groups[batch_key(pending)]
+        group.remove(pending)
+        pending.rank += 1
+        _insert(group, pending)
 
-    def jobs(self) -> Iterable[PendingRequest]:
-        return [job for group in self._groups.values() for job in group]
+    def waiting(self) -> Iterable[PendingRequest]:
+        return [pending for group in self._groups.values() for pending in group]
 
     def close(self) -> None:
         self._closing = True
 
-    def _enter_level(self, job: PendingRequest) -> None:
-        level = self._policy.level_of(job.request)
+    def _enter_level(self, pending: PendingRequest) -> None:
+        level = self._policy.level_of(pending.request)
         most = self._policy.levels[level].max_queue_size
         if self._counts[level] >= most:
             raise QueueFull(self._name, most)
         self._counts[level] += 1
-        job.rank = 2 * level
+        pending.rank = 2 * level
 
     def _drop_finished(self, group: deque[PendingRequest]) -> None:
-        """Abandoned and late jobs leave before they cost a place in a batch."""
+        """Abandoned and late requests leave before they cost a place in a batch."""
         while group and group[0].finished:
             group.popleft()
             self._finished -= 1
@@ -232,7 +232,7 @@ class RequestQueue:
         delay = self._policy.max_queue_delay_us / 1e6
         if not delay or self._closing or group[0].admission.batch_key is None:
             return 0.0
-        waited = now - min(job.submitted for job in group if not job.finished)
+        waited = now - min(pending.submitted for pending in group if not pending.finished)
         enough = min((self._policy.max_batch_size, *self._policy.preferred_batch_sizes))
         return 0.0 if waited >= delay or _rows(group) >= enough else delay - waited
 
@@ -242,26 +242,26 @@ class RequestQueue:
         return _rows(group) >= self._full
 
     def _take(self, group: deque[PendingRequest]) -> Batch:
-        jobs: list[PendingRequest] = []
+        members: list[PendingRequest] = []
         room = most = max(self._room(group), group[0].admission.rows)
         while group:
-            job = group[0]
-            if job.finished:
+            pending = group[0]
+            if pending.finished:
                 self._finished -= 1
                 group.popleft()
                 continue
-            rows = job.admission.rows
+            rows = pending.admission.rows
             if rows > room:
                 break
             room -= rows
-            jobs.append(group.popleft())
+            members.append(group.popleft())
             if self._has_levels:
-                self._counts[job.rank // 2] -= 1
-            if job.admission.batch_key is None:
+                self._counts[pending.rank // 2] -= 1
+            if pending.admission.batch_key is None:
                 break
-        self.queued -= len(jobs)
+        self.queued -= len(members)
         self._rows -= most - room
-        return Batch(jobs)
+        return Batch(members)
 
     def _room(self, group: deque[PendingRequest]) -> int:
         """The largest preferred size that can be filled, else as many rows as the model takes."""
@@ -272,17 +272,17 @@ class RequestQueue:
         return max(filled, default=self._policy.max_batch_size)
 
 
-def _insert(group: deque[PendingRequest], job: PendingRequest) -> None:
+def _insert(group: deque[PendingRequest], pending: PendingRequest) -> None:
     """Behind everybody of its rank."""
     place = len(group)
-    while place and group[place - 1].rank > job.rank:
+    while place and group[place - 1].rank > pending.rank:
         place -= 1
-    group.insert(place, job)
+    group.insert(place, pending)
 
 
-def _urgency(job: PendingRequest) -> tuple[int, float]:
-    return job.rank, job.submitted
+def _urgency(pending: PendingRequest) -> tuple[int, float]:
+    return pending.rank, pending.submitted
 
 
 def _rows(group: Iterable[PendingRequest]) -> int:
-    return sum(job.admission.rows for job in group if not job.finished)
+    return sum(pending.admission.rows for pending in group if not pending.finished)

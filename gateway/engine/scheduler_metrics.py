@@ -1,7 +1,7 @@
 """Where a scheduler reports to: stage times, the rows of batches, the model's own counters, and traces of requests.
 
-Of a job's three possible ends, two are counted here from what ran (success, and failure inside the model), one as it
-happens (its caller has left, or it came too late). Everything is called on the event loop.
+Of a request's three possible ends, two are counted here from what ran (success, and failure inside the model), one as
+it happens (its caller has left, or it came too late). Everything is called on the event loop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SchedulerMetrics:
     def ran_inline(
         self, request: InferRequest, rows: int, outcome: InferResponse | GatewayError, took: Took, timings: Timings
     ) -> None:
-        """A request has run at once and alone. The short way of small ones: no job, no batch."""
+        """A request has run at once and alone, without a batch."""
         began, seconds = took
         if (call_record := request.cancellation.call_record) is not None:
             call_record.ran(rows, rows, began, began, began + seconds)
@@ -85,65 +85,67 @@ class SchedulerMetrics:
             self.tracer.note(request, began, None, None, began + seconds)
 
     def ran(self, batch: Batch, *, decoupled: bool) -> None:
-        """A batch has run, its jobs have not ended yet: its runs that gave answers, and every job that succeeds.
+        """Count a batch that has run, whose requests have not ended yet: runs that gave answers, requests that succeed.
 
         Who fails or has left is counted by `failed`.
         """
         self._observe(batch.timings)
         self.batch(batch.rows)
         now, observe = time.monotonic(), self.observe
-        for job in batch.jobs:
-            observe("queue", batch.started - job.submitted)
-            if (call_record := job.request.cancellation.call_record) is not None:
-                call_record.ran(job.admission.rows, batch.rows, job.submitted, batch.started, now)
-        for jobs, outcomes, timings in batch.runs():
+        for pending in batch.members:
+            observe("queue", batch.started - pending.submitted)
+            if (call_record := pending.request.cancellation.call_record) is not None:
+                call_record.ran(pending.admission.rows, batch.rows, pending.submitted, batch.started, now)
+        for members, outcomes, timings in batch.runs():
             compute = compute_of(timings)
             if decoupled:
                 self._stopped(batch, compute)
                 compute = _sum(batch.compute, compute)
             succeeded = [
-                job for job, outcome in zip(jobs, outcomes, strict=True) if not isinstance(outcome, GatewayError)
+                pending
+                for pending, outcome in zip(members, outcomes, strict=True)
+                if not isinstance(outcome, GatewayError)
             ]
             if succeeded or batch.answers:
-                self.counters.ran(sum([job.admission.rows for job in jobs]), compute)
-            self._succeeded([job for job in succeeded if not job.finished], batch.started, compute, now)
+                self.counters.ran(sum([pending.admission.rows for pending in members]), compute)
+            self._succeeded([pending for pending in succeeded if not pending.finished], batch.started, compute, now)
 
-    def _succeeded(self, jobs: Sequence[PendingRequest], started: float, compute: Compute, now: float) -> None:
+    def _succeeded(self, members: Sequence[PendingRequest], started: float, compute: Compute, now: float) -> None:
         """All of one run at once: what is common to them is counted together."""
-        if not jobs:
+        if not members:
             return
-        count, began = len(jobs), sum([job.submitted for job in jobs])
-        rows = sum([job.admission.rows for job in jobs])
+        count, began = len(members), sum([pending.submitted for pending in members])
+        rows = sum([pending.admission.rows for pending in members])
         seconds, queued = now * count - began, started * count - began
-        self.counters.succeeded(rows, jobs[-1].submitted, seconds, queued, compute, count)
+        self.counters.succeeded(rows, members[-1].submitted, seconds, queued, compute, count)
         if self.tracer.on:
-            for job in jobs:
-                self.tracer.note(job.request, job.submitted, started, compute, now)
+            for pending in members:
+                self.tracer.note(pending.request, pending.submitted, started, compute, now)
 
     def answered(self, batch: Batch, answer: InferResponse, timings: Timings) -> None:
         """A decoupled model has given an answer, which is perhaps not its last; hands it on."""
         self._observe(timings)
         compute = compute_of(timings)
         batch.compute = _sum(batch.compute, compute)
-        (job,) = batch.jobs
-        if not job.finished:
+        (pending,) = batch.members
+        if not pending.finished:
             self.counters.answered(batch.answers, compute, empty=not answer.outputs)
             batch.answers += 1
-        job.deliver(answer)
+        pending.deliver(answer)
 
     def _stopped(self, batch: Batch, compute: Compute) -> None:
         """A decoupled model gives no more answers: it is done, or nobody takes them any more, or it has failed."""
-        if batch.jobs[0].finished:
+        if batch.members[0].finished:
             self.counters.broke_off(batch.answers, "cancel", compute)
         elif batch.outcomes:
             self.counters.broke_off(batch.answers, "fail", compute)
 
-    def failed(self, job: PendingRequest, reason: str) -> None:
-        """A job ends without success: the model failed, it came too late, or its caller has left."""
+    def failed(self, pending: PendingRequest, reason: str) -> None:
+        """A request ends without success: the model failed, it came too late, or its caller has left."""
         now = time.monotonic()
-        self._failed(job.request, job.submitted, now - job.submitted, reason)
-        if not job.started and (call_record := job.request.cancellation.call_record) is not None:
-            call_record.left(job.admission.rows, job.submitted, now)
+        self._failed(pending.request, pending.submitted, now - pending.submitted, reason)
+        if not pending.started and (call_record := pending.request.cancellation.call_record) is not None:
+            call_record.left(pending.admission.rows, pending.submitted, now)
 
     def _failed(self, request: InferRequest, began: float, seconds: float, reason: str) -> None:
         self.counters.failed(reason, seconds)

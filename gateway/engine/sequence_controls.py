@@ -48,7 +48,7 @@ class SequencePolicy:
     states: tuple[State, ...] = ()
 
     @property
-    def hidden(self) -> frozenset[str]:
+    def sequence_inputs(self) -> frozenset[str]:
         """The inputs that no caller sends."""
         return frozenset([each.input for each in self.controls] + [each.input for each in self.states])
 
@@ -57,9 +57,9 @@ class SequencePolicy:
         outputs = {state.output for state in self.states}
         return replace(
             computation,
-            inputs=tuple(spec for spec in computation.inputs if spec.name not in self.hidden),
+            inputs=tuple(spec for spec in computation.inputs if spec.name not in self.sequence_inputs),
             outputs=tuple(spec for spec in computation.outputs if spec.name not in outputs),
-            required=tuple(spec for spec in computation.required if spec.name not in self.hidden),
+            required=tuple(spec for spec in computation.required if spec.name not in self.sequence_inputs),
         )
 
     def first_inputs(self) -> Tensors:
@@ -68,11 +68,11 @@ class SequencePolicy:
 
     def flags(self, *, start: bool, end: bool) -> Tensors:
         """The controls that say where in a sequence a request is."""
-        told = {"start": start, "ready": True, "end": end}
+        public_error = {"start": start, "ready": True, "end": end}
         return {
-            control.input: control.array(control.values[told[control.kind]])
+            control.input: control.array(control.values[public_error[control.kind]])
             for control in self.controls
-            if control.kind in told
+            if control.kind in public_error
         }
 
     def identity(self, sequence: int | str) -> Tensors:

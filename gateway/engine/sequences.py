@@ -44,21 +44,21 @@ from tensorgate.gateway.contract.tensor import Tensors
 from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import QueuePolicy, batch_key
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy, frozen
-from tensorgate.gateway.engine.worker import Batch, Slot
+from tensorgate.gateway.engine.worker import Batch, Worker
 
 _FLAGS: Final = (False, True)
 
 
 @dataclass(slots=True, eq=False)
-class Instance:
+class SequenceSeats:
     """One executor's part: how many seats are taken, and which of its sequences may go, in order."""
 
     taken: int = 0
-    ready: dict[Live, None] = field(default_factory=dict)
+    ready: dict[LiveSequence, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class LiveSequence:
     """A sequence that is alive. `instance` None: in the backlog; `open`: it has not been told to end.
 
     `identity` and `states` are inputs that its next request gets.
@@ -68,14 +68,14 @@ class Live:
     identity: Tensors
     states: Tensors
     waiting: deque[PendingRequest] = field(default_factory=deque)
-    instance: Instance | None = None
+    instance: SequenceSeats | None = None
     running: bool = False
     open: bool = True
     idle_since: float = 0.0
 
 
 class Sequences:
-    """The line of a model that keeps sequences: see `waiting.Line`.
+    """The queue of a model that keeps sequences: see `queue.SchedulerQueue`.
 
     `wake` is called when a seat has changed hands outside of the scheduler's own steps. Every method belongs to the
     event loop; `clock` tells seconds.
@@ -86,7 +86,7 @@ class Sequences:
         name: str,
         queue: QueuePolicy,
         policy: SequencePolicy,
-        slots: Iterable[Slot],
+        workers: Iterable[Worker],
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,15 +97,15 @@ class Sequences:
         self._flags: Mapping[tuple[bool, bool], Tensors] = {
             (start, end): policy.flags(start=start, end=end) for start in _FLAGS for end in _FLAGS
         }
-        self._hidden_outputs = frozenset(state.output for state in policy.states)
-        self._state_outputs = tuple(OutputRequest(name) for name in sorted(self._hidden_outputs))
-        self._instances = {slot: Instance() for slot in slots}
+        self._state_names = frozenset(state.output for state in policy.states)
+        self._state_outputs = tuple(OutputRequest(name) for name in sorted(self._state_names))
+        self._instances = {worker: SequenceSeats() for worker in workers}
         self._wake = wake
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._live: dict[int | str, Live] = {}
-        self._idle: dict[Live, None] = {}
-        self._backlog: dict[Live, None] = {}
+        self._live: dict[int | str, LiveSequence] = {}
+        self._idle: dict[LiveSequence, None] = {}
+        self._backlog: dict[LiveSequence, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self.queued = 0
@@ -118,10 +118,10 @@ class Sequences:
 
     # ---------------------------------------------------------------------------------------------------- the scheduler
 
-    def add(self, job: PendingRequest) -> None:
+    def add(self, pending: PendingRequest) -> None:
         """Raises SequenceBatch, SequenceIdMissing, SequenceNotStarted, SequenceIdMismatch, QueueFull."""
-        sequence = job.request.sequence
-        if job.admission.rows != 1:
+        sequence = pending.request.sequence
+        if pending.admission.rows != 1:
             raise SequenceBatch(self._name)
         if sequence is None:
             raise SequenceIdMissing(self._name)
@@ -134,25 +134,25 @@ class Sequences:
         if live is None:
             live = self._begin(sequence.id)
         live.open = not sequence.end
-        live.waiting.append(job)
+        live.waiting.append(pending)
         self.queued += 1
         self._idle.pop(live, None)
         self._note_ready(live)
 
-    def next_batch(self, idle: Series[Slot]) -> tuple[Slot, Batch] | None:
-        for slot in idle:
-            instance = self._instances[slot]
+    def next_batch(self, idle: Series[Worker]) -> tuple[Worker, Batch] | None:
+        for worker in idle:
+            instance = self._instances[worker]
             if instance.ready:
-                return slot, Batch([self._take(live) for live in self._companions(instance)])
+                return worker, Batch([self._take(live) for live in self._companions(instance)])
         return None
 
     def done(self, batch: Batch) -> None:
         outcomes = batch.settled()
-        for place, job in enumerate(batch.jobs):
-            sequence = _sequence(job)
+        for place, pending in enumerate(batch.members):
+            sequence = _sequence(pending)
             live = self._live[sequence.id]
             outcome = outcomes[place] if outcomes else None
-            if isinstance(outcome, InferResponse) and self._hidden_outputs:
+            if isinstance(outcome, InferResponse) and self._state_names:
                 outcomes[place] = self._keep_states(live, outcome)
             elif isinstance(outcome, GatewayError) and sequence.start:
                 self._refuse_until_next_start(live, 0)
@@ -163,10 +163,10 @@ class Sequences:
                     self._seat(live)
             self._go_on(live)
 
-    def left(self, job: PendingRequest) -> None:
-        sequence = _sequence(job)
+    def left(self, pending: PendingRequest) -> None:
+        sequence = _sequence(pending)
         live = self._live[sequence.id]
-        place = live.waiting.index(job)
+        place = live.waiting.index(pending)
         del live.waiting[place]
         self.queued -= 1
         if sequence.start:
@@ -174,11 +174,11 @@ class Sequences:
         if self._live.get(live.id) is live:
             self._go_on(live)
 
-    def delay(self, job: PendingRequest) -> None:
+    def delay(self, pending: PendingRequest) -> None:
         """A sequence keeps its order: nobody steps behind anybody."""
 
-    def jobs(self) -> Iterable[PendingRequest]:
-        return [job for live in self._live.values() for job in live.waiting]
+    def waiting(self) -> Iterable[PendingRequest]:
+        return [pending for live in self._live.values() for pending in live.waiting]
 
     def close(self) -> None:
         """No live sequence can go on; those in the backlog get their seats."""
@@ -190,7 +190,7 @@ class Sequences:
 
     # ------------------------------------------------------------------------------------------------------------ steps
 
-    def _companions(self, instance: Instance) -> list[Live]:
+    def _companions(self, instance: SequenceSeats) -> list[LiveSequence]:
         """The sequence whose turn it is, and those that may share its run."""
         ready = iter(instance.ready)
         first = next(ready)
@@ -199,61 +199,61 @@ class Sequences:
             return [first]
         return [first, *[live for live in ready if self._run_key(live) == key]]  # no more are ready than have seats
 
-    def _run_key(self, live: Live) -> Hashable:
+    def _run_key(self, live: LiveSequence) -> Hashable:
         """None: it runs alone."""
-        key = batch_key(live.waiting[0]) if self._hidden_outputs else None
+        key = batch_key(live.waiting[0]) if self._state_names else None
         if key is None:
             return None
         states = self._policy.initial_states() if _sequence(live.waiting[0]).start else live.states
         return key, tuple(array.shape[1:] for array in states.values())
 
-    def _take(self, live: Live) -> PendingRequest:
+    def _take(self, live: LiveSequence) -> PendingRequest:
         """Its next request, with the inputs that callers do not see."""
-        job = live.waiting.popleft()
+        pending = live.waiting.popleft()
         self.queued -= 1
         if live.instance is not None:
             live.instance.ready.pop(live)
         live.running = True
-        request, sequence = job.request, _sequence(job)
+        request, sequence = pending.request, _sequence(pending)
         if sequence.start:
             live.states = self._policy.initial_states()
-        hidden = {**self._flags[sequence.start, sequence.end], **live.identity, **live.states}
-        if hidden:
+        sequence_inputs = {**self._flags[sequence.start, sequence.end], **live.identity, **live.states}
+        if sequence_inputs:
             outputs = (*request.outputs, *self._state_outputs) if request.outputs else ()
-            job.request = replace(request, inputs={**request.inputs, **hidden}, outputs=outputs)
-        return job
+            pending.request = replace(request, inputs={**request.inputs, **sequence_inputs}, outputs=outputs)
+        return pending
 
-    def _keep_states(self, live: Live, response: InferResponse) -> InferResponse:
+    def _keep_states(self, live: LiveSequence, response: InferResponse) -> InferResponse:
         """What the next step needs, taken out of the answer. A copy: an answer's rows are views of a whole batch."""
         outputs = response.outputs
         live.states = {state.input: frozen(outputs[state.output].copy()) for state in self._policy.states}
-        shown = {name: array for name, array in outputs.items() if name not in self._hidden_outputs}
+        shown = {name: array for name, array in outputs.items() if name not in self._state_names}
         return replace(response, outputs=shown)
 
-    def _refuse_until_next_start(self, live: Live, place: int) -> None:
+    def _refuse_until_next_start(self, live: LiveSequence, place: int) -> None:
         """The first request of a sequence is lost: those from `place` on that belong to it cannot run either."""
         orphans = []
-        for job in list(live.waiting)[place:]:
-            if _sequence(job).start:
+        for pending in list(live.waiting)[place:]:
+            if _sequence(pending).start:
                 break
-            orphans.append(job)
+            orphans.append(pending)
         if place + len(orphans) == len(live.waiting):
             live.open = False
-        for job in reversed(orphans):
-            job.end(SequenceNotStarted(live.id, self._name))
+        for pending in reversed(orphans):
+            pending.end(SequenceNotStarted(live.id, self._name))
 
     # ------------------------------------------------------------------------------------------------- seats and lives
 
-    def _begin(self, sequence: int | str) -> Live:
+    def _begin(self, sequence: int | str) -> LiveSequence:
         try:
             identity = self._policy.identity(sequence)
         except ValueError as error:
             raise SequenceIdMismatch(sequence, str(error), self._name) from None
-        live = self._live[sequence] = Live(sequence, identity, self._policy.initial_states())
+        live = self._live[sequence] = LiveSequence(sequence, identity, self._policy.initial_states())
         self._seat(live)
         return live
 
-    def _seat(self, live: Live) -> None:
+    def _seat(self, live: LiveSequence) -> None:
         """At the instance with the most room, or in the backlog."""
         instance = min(self._instances.values(), key=lambda each: each.taken)
         if instance.taken >= self._seats:
@@ -263,7 +263,7 @@ class Sequences:
         live.instance = instance
         self._note_ready(live)
 
-    def _vacate(self, live: Live) -> None:
+    def _vacate(self, live: LiveSequence) -> None:
         """Give its seat to the first of the backlog."""
         instance, live.instance = live.instance, None
         if instance is None:
@@ -277,11 +277,11 @@ class Sequences:
             self._seat(following)
             self._wake()
 
-    def _note_ready(self, live: Live) -> None:
+    def _note_ready(self, live: LiveSequence) -> None:
         if live.instance is not None and live.waiting and not live.running:
             live.instance.ready[live] = None
 
-    def _go_on(self, live: Live) -> None:
+    def _go_on(self, live: LiveSequence) -> None:
         """One of its requests is over: it waits for its next turn, or for its next request, or is forgotten."""
         if live.waiting or live.running:
             self._note_ready(live)
@@ -290,7 +290,7 @@ class Sequences:
         else:
             self._rest(live)
 
-    def _forget(self, live: Live) -> None:
+    def _forget(self, live: LiveSequence) -> None:
         del self._live[live.id]
         self._idle.pop(live, None)
         self._vacate(live)
@@ -305,7 +305,7 @@ class Sequences:
                 return
             self._forget(live)
 
-    def _rest(self, live: Live) -> None:
+    def _rest(self, live: LiveSequence) -> None:
         if live.instance is not None:
             live.instance.ready.pop(live, None)
         live.idle_since = self._clock()
@@ -325,5 +325,5 @@ class Sequences:
             self._set_timer(first.idle_since + self._policy.max_idle_us / 1e6 - self._clock())
 
 
-def _sequence(job: PendingRequest) -> Sequence:
-    return cast("Sequence", job.request.sequence)
+def _sequence(pending: PendingRequest) -> Sequence:
+    return cast("Sequence", pending.request.sequence)

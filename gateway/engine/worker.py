@@ -27,50 +27,49 @@ log = logging.getLogger(__name__)
 
 
 def _deliver(batch: Batch, answer: InferResponse, timings: Timings) -> None:
-    batch.jobs[0].deliver(answer)
+    batch.members[0].deliver(answer)
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Jobs that run together, and what became of them.
+    """Requests that run together, and what became of them."""
 
-    `outcomes` come from the computation, in the order of `jobs`, and are perhaps made as one looks at them: `settled`
-    does, once; `busy` are the processor seconds of its thread.
-    Where jobs were run again alone, `alone` says for each where in `timings` its own run begins. Of a decoupled model,
-    `on_answer(batch, answer, timings)` takes every answer on the loop, with what it took; `answers` and `compute`
-    count them and add that up.
-    """
-
-    jobs: list[PendingRequest]
+    members: list[PendingRequest]
     outcomes: Sequence[InferResponse | GatewayError] = ()
+    """From the computation, in the order of `members`, perhaps made as one looks at them: `settled` does so, once."""
     timings: list[tuple[str, float]] = field(default_factory=list)
     alone: list[int] = field(default_factory=list)
+    """Where members were run again alone: for each, where in `timings` its own run begins."""
     started: float = 0.0
     busy: float = 0.0
+    """Processor seconds of the thread that ran the batch."""
     on_answer: Callable[[Batch, InferResponse, Timings], None] = _deliver
+    """on_answer(batch, answer, timings) takes every answer of a decoupled model on the loop, with what it took."""
     answers: int = 0
+    """How many answers a decoupled model has given."""
     compute: Compute = (0.0, 0.0, 0.0)
+    """What those answers took."""
 
     @property
     def requests(self) -> list[InferRequest]:
-        return [job.request for job in self.jobs]
+        return [pending.request for pending in self.members]
 
     @property
     def rows(self) -> int:
-        return sum(job.admission.rows for job in self.jobs)
+        return sum(pending.admission.rows for pending in self.members)
 
     def settled(self) -> list[InferResponse | GatewayError]:
-        """The outcomes, made. On the loop, where nothing may go wrong that leaves a job without an end."""
+        """The outcomes, made. On the loop, where nothing may go wrong that leaves a request without an end."""
         outcomes = self.outcomes
         if not isinstance(outcomes, list):
             try:
                 outcomes = list(outcomes)
             except Exception as error:
-                outcomes = [told(error, job.request) for job in self.jobs]
+                outcomes = [public_error(error, pending.request) for pending in self.members]
             self.outcomes = outcomes
-        if outcomes and len(outcomes) != len(self.jobs):
-            log.error("%d outcomes for %d requests", len(outcomes), len(self.jobs))
-            self.outcomes = outcomes = [Internal() for _ in self.jobs]
+        if outcomes and len(outcomes) != len(self.members):
+            log.error("%d outcomes for %d requests", len(outcomes), len(self.members))
+            self.outcomes = outcomes = [Internal() for _ in self.members]
         return outcomes
 
     def observe(self, stage: str, seconds: float) -> None:
@@ -82,16 +81,16 @@ class Batch:
         return timings
 
     def runs(self) -> Iterator[tuple[list[PendingRequest], Sequence[InferResponse | GatewayError | None], Timings]]:
-        """The jobs that shared a run, what became of each (None: its answers have been delivered), and the time that
-        the run took: one, or one for each job if they were run again alone.
+        """The requests that shared a run, what became of each (None: its answers have been delivered), and the time
+        that the run took: one, or one for each request if they were run again alone.
         """
-        outcomes: Sequence[InferResponse | GatewayError | None] = self.outcomes or [None] * len(self.jobs)
+        outcomes: Sequence[InferResponse | GatewayError | None] = self.outcomes or [None] * len(self.members)
         if not self.alone:
-            yield self.jobs, outcomes, self.timings
+            yield self.members, outcomes, self.timings
             return
         ends = [*self.alone[1:], len(self.timings)]
-        for job, outcome, begin, end in zip(self.jobs, outcomes, self.alone, ends, strict=True):
-            yield [job], [outcome], self.timings[begin:end]
+        for pending, outcome, begin, end in zip(self.members, outcomes, self.alone, ends, strict=True):
+            yield [pending], [outcome], self.timings[begin:end]
 
 
 def compute(executor: Executor, batch: Batch) -> None:
@@ -100,9 +99,9 @@ def compute(executor: Executor, batch: Batch) -> None:
     try:
         (batch.outcomes,) = executor.run(requests, batch.observe)
         return
-    except BaseException as error:  # a model may even raise SystemExit: the thread and its jobs must outlive it
+    except BaseException as error:  # a model may even raise SystemExit: the thread and its requests must outlive it
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [told(error, request) for request in requests]
+            batch.outcomes = [public_error(error, request) for request in requests]
             return
     # Here the exception is gone, and with it what the batch held: after "out of memory" it must not be in the way.
     outcomes = []
@@ -118,7 +117,7 @@ def run_alone(executor: Executor, request: InferRequest, observe: Observe) -> In
     try:
         ((response,),) = executor.run([request], observe)
     except BaseException as error:
-        return told(error, request)
+        return public_error(error, request)
     return response
 
 
@@ -128,16 +127,16 @@ async def acompute(executor: Executor, batch: Batch) -> None:
     try:
         async with contextlib.aclosing(_steps(executor, requests, batch)) as steps:
             async for responses in steps:
-                batch.outcomes = _all_told(responses, requests)
+                batch.outcomes = _with_public_errors(responses, requests)
         return
     except BaseException as error:
         if len(requests) == 1 or isinstance(error, DeviceLost):
-            batch.outcomes = [told(error, request) for request in requests]
+            batch.outcomes = [public_error(error, request) for request in requests]
             return
     outcomes: list[InferResponse | GatewayError] = []
-    for job in batch.jobs:
+    for pending in batch.members:
         batch.alone.append(len(batch.timings))
-        alone = Batch([job], timings=batch.timings)
+        alone = Batch([pending], timings=batch.timings)
         await acompute(executor, alone)
         outcomes += alone.outcomes
     batch.outcomes = outcomes
@@ -153,18 +152,18 @@ async def _steps(
             yield responses
 
 
-def _all_told(
+def _with_public_errors(
     outcomes: Sequence[InferResponse | GatewayError], requests: Sequence[InferRequest]
 ) -> Sequence[InferResponse | GatewayError]:
     """What a model says of each request by itself; rows that are made as one looks at them have no errors."""
     if type(outcomes) is list:
         for outcome, request in zip(outcomes, requests, strict=False):
             if isinstance(outcome, GatewayError):
-                told(outcome, request)
+                public_error(outcome, request)
     return outcomes
 
 
-def told(error: BaseException, request: InferRequest) -> GatewayError:
+def public_error(error: BaseException, request: InferRequest) -> GatewayError:
     """The error that a request's caller may see. The log has what a model's code has raised; one of ours that is no
     GatewayError is a bug, and the log has it whole.
 
@@ -177,12 +176,12 @@ def told(error: BaseException, request: InferRequest) -> GatewayError:
     if not isinstance(error, Exception):
         failed = ModelFailed(type(error).__name__)
         failed.__cause__ = error
-        return told(failed, request)
+        return public_error(failed, request)
     log.error("a batch failed unexpectedly", exc_info=error)
     return Internal()
 
 
-class Worker:
+class WorkerThread:
     """A thread that takes steps one after another, begun with the first."""
 
     def __init__(self, name: str) -> None:
@@ -210,10 +209,10 @@ class Worker:
             del step  # an idle thread must not hold on to the tensors of its last batch
 
 
-class Slot:
+class Worker:
     """Room for one batch: an executor, and the thread that drives it.
 
-    `contention`: how many other slots run batches with which this one's would take turns. The scheduler says so.
+    `contention`: how many other workers run batches with which this one's would take turns. The scheduler says so.
     """
 
     def __init__(
@@ -222,40 +221,40 @@ class Slot:
         executor: Executor,
         loop: asyncio.AbstractEventLoop,
         device: str = "",
-        first: Slot | None = None,
+        first: Worker | None = None,
     ) -> None:
         self.executor = executor
         self.device = device
         self.contention = 0
         self._first = first
-        self._worker: Worker = Worker(name) if first is None else first._worker
-        self.device_lock_key: object = executor.device_lock_key or self._worker
+        self._thread: WorkerThread = WorkerThread(name) if first is None else first._thread
+        self.device_lock_key: object = executor.device_lock_key or self._thread
         self._loop = loop
         self._name = name
         self._task: asyncio.Task[None] | None = None
 
-    def door(self) -> Slot | None:
-        """Room for a batch that waits at this one's door; None where that would not be quicker.
+    def standby(self) -> Worker | None:
+        """Make a worker of the same thread, whose batch waits for this one's to end; None where that is not quicker.
 
         A thread that has another batch at hand begins it while the loop still hands out the answers to the last one.
         Otherwise it would wait for the loop to bring it the next, and for the interpreter, which the loop has.
         """
         executor = self.executor
-        if executor.runs_on != "thread" or executor.decoupled or self.device_lock_key is not self._worker:
+        if executor.runs_on != "thread" or executor.decoupled or self.device_lock_key is not self._thread:
             return None
-        return Slot(self._name, executor, self._loop, self.device, self)
+        return Worker(self._name, executor, self._loop, self.device, self)
 
-    def start(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
-        """Compute the batch away from the loop's current step, then call done(slot, batch) on the loop."""
+    def start(self, batch: Batch, done: Callable[[Worker, Batch], None]) -> None:
+        """Compute the batch away from the loop's current step, then call done(worker, batch) on the loop."""
         if self.executor.runs_on == "loop":
             self._task = self._loop.create_task(self._on_loop(batch, done))
             return
         step = self._stream if self.executor.decoupled else self._unary
-        self._worker.put(lambda: step(batch, done))
+        self._thread.put(lambda: step(batch, done))
 
     def close(self) -> None:
         """After its last batch: end the thread and give the executor back."""
-        self._worker.end()
+        self._thread.end()
         if self._first is not None:
             return
         try:
@@ -267,7 +266,7 @@ class Slot:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             self._loop.call_soon_threadsafe(callback, *args)
 
-    def _unary(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+    def _unary(self, batch: Batch, done: Callable[[Worker, Batch], None]) -> None:
         """Processor time counts for the choice between thread and loop: the clock on the wall also shows how long a
         thread waited for the interpreter.
         """
@@ -277,29 +276,28 @@ class Slot:
         batch.busy = time.thread_time() - begun
         self._tell(done, self, batch)
 
-    def _stream(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+    def _stream(self, batch: Batch, done: Callable[[Worker, Batch], None]) -> None:
         """A decoupled model: every answer is handed over as it comes, and the generator pauses while its reader is
         behind.
         """
-        (job,) = batch.jobs
-        steps: Iterator[Sequence[InferResponse | GatewayError]] = iter(())
+        (pending,) = batch.members
+        steps: Any = None
         try:
-            steps = iter(self.executor.run(batch.requests, batch.observe))
+            steps = self.executor.run(batch.requests, batch.observe)
             for (response,) in steps:
                 if isinstance(response, GatewayError):
                     raise response
-                if not job.wait_for_room():
+                if not pending.wait_for_room():
                     break
                 self._tell(batch.on_answer, batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [told(error, job.request)]
+            batch.outcomes = [public_error(error, pending.request)]
         finally:
-            close = getattr(steps, "close", None)
-            if close is not None:
-                close()
+            if steps is not None:
+                steps.close()
         self._tell(done, self, batch)
 
-    async def _on_loop(self, batch: Batch, done: Callable[[Slot, Batch], None]) -> None:
+    async def _on_loop(self, batch: Batch, done: Callable[[Worker, Batch], None]) -> None:
         if self.executor.decoupled:
             await self._astream(batch)
         else:
@@ -307,14 +305,14 @@ class Slot:
         done(self, batch)
 
     async def _astream(self, batch: Batch) -> None:
-        (job,) = batch.jobs
+        (pending,) = batch.members
         try:
             async with contextlib.aclosing(_steps(self.executor, batch.requests, batch)) as steps:
                 async for (response,) in steps:
                     if isinstance(response, GatewayError):
                         raise response
-                    if not await job.await_room():
+                    if not await pending.await_room():
                         break
                     batch.on_answer(batch, response, batch.take_timings())
         except BaseException as error:
-            batch.outcomes = [told(error, job.request)]
+            batch.outcomes = [public_error(error, pending.request)]

@@ -18,7 +18,7 @@ from tensorgate.gateway.contract.canonical import (
     takes_whole_outputs,
 )
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
-from tensorgate.gateway.engine.model import Gate
+from tensorgate.gateway.engine.model import AdmissionCheck
 
 MODEL = '''
 import threading
@@ -125,7 +125,7 @@ def test_what_cannot_be_said(tmp_path: Path, keys: str, remark: str) -> None:
 def test_lengths_that_differ_much_stay_apart() -> None:
     """And so do those whose outputs cannot be cut."""
     spec = TensorSpec("x", DTYPES["INT64"], (-1, -1, -1))
-    gate = Gate("m", {"x": spec}, 8, ragged={"x": (1,)})
+    gate = AdmissionCheck("m", {"x": spec}, 8, ragged={"x": (1,)})
     view: Any = type("View", (), {"outputs": {"y": spec}})
 
     def key(length: int, rest: int = 2, **changes: Any) -> Any:

@@ -258,7 +258,7 @@ async def test_abandoned_requests_cost_no_batch_and_no_memory(bench: Any, ask: A
     for n in range(1, 100):
         b.scheduler.submit(ask(n)).abandon()
     assert b.scheduler.queued == 0
-    assert len(b.scheduler._line.jobs()) <= 6
+    assert len(b.scheduler._queue.waiting()) <= 6
     b.executor.gate.set()
     assert await answer(first) == [0]
     assert b.executor.batches == [[0]]
@@ -721,7 +721,7 @@ async def test_a_batch_at_the_door_has_not_begun(bench: Any, ask: Any, clock: Cl
     b.executor.gate.set()
     for job in jobs:
         await answer(job)
-    assert b.scheduler._meter.counters.queue == pytest.approx(0.2), "a tenth of a second for each of the two"
+    assert b.scheduler._metrics.counters.queue == pytest.approx(0.2), "a tenth of a second for each of the two"
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,8 @@ class Bench:
         self.seconds = 1.0
         meter = SchedulerMetrics(lambda stage, seconds: None, lambda rows: None)
         self.scheduler = Scheduler("m", executors, queue, self.admit, meter, policy)
-        assert isinstance(self.scheduler._line, Sequences)
-        self.line = self.scheduler._line
+        assert isinstance(self.scheduler._queue, Sequences)
+        self.line = self.scheduler._queue
 
     def admit(self, request: InferRequest) -> Admission:
         rows = len(request.inputs["x"])

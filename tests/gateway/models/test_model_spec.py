@@ -301,6 +301,8 @@ def test_queue_policies(tmp_path: Path, keys: str, policy: QueuePolicy) -> None:
 async def test_without_batching_every_request_runs_alone(serve: Any, batching: str) -> None:
     w = await serve(m=python_model("Pair", more=f"max_batch_size: 8\nmax_queue_delay_us: 900000\nbatching: {batching}"))
     rows: list[int] = []
-    w.repository.snapshot.models["m"][1]._scheduler._meter = SchedulerMetrics(lambda stage, seconds: None, rows.append)
+    w.repository.snapshot.models["m"][1]._scheduler._metrics = SchedulerMetrics(
+        lambda stage, seconds: None, rows.append
+    )
     assert await asyncio.gather(*(w.ask([[1], [2]]) for _ in range(4))) == [[[0.0], [0.0]]] * 4
     assert rows == ([8] if batching == "true" else [2, 2, 2, 2])

@@ -59,11 +59,18 @@ class Lines(list[dict[str, Any]]):
         self.extend(map(json.loads, lines.splitlines()))
 
 
+def outcome_of(call: Call) -> CallOutcome:
+    outcome = CallOutcome()
+    outcome.endpoint, outcome.call = INFER, call
+    outcome.code = Code.OK
+    return outcome
+
+
 def end(log: AccessLog, request_id: str) -> None:
     """A call is over of which there is nothing to say."""
     call, call.call_record = trail_of()
     call.request_id = request_id
-    log.end(CallOutcome(INFER, call, 0.0))
+    log.end(outcome_of(call))
 
 
 def written(
@@ -73,7 +80,7 @@ def written(
     log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
     call, call.call_record = called
     call.request_id = "r-1"
-    outcome = CallOutcome(INFER, call, 0.0)
+    outcome = outcome_of(call)
     outcome.code, outcome.error_kind, outcome.seconds = code, kind, seconds
     log.end(outcome)
     assert call.call_record is None

@@ -190,7 +190,8 @@ VIEW, OTHER = View("m"), View("other")
 
 def ended(call: Call, question: Any = None, code: Code = Code.OK, kind: str = "", seconds: float = 0.0) -> CallOutcome:
     endpoint: Any = SimpleNamespace(method="infer")
-    outcome = CallOutcome(endpoint, call, 0.0)
+    outcome = CallOutcome()
+    outcome.endpoint, outcome.call = endpoint, call
     outcome.question, outcome.code, outcome.error_kind, outcome.seconds = question, code, kind, seconds
     return outcome
 

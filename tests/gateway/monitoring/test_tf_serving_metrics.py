@@ -53,7 +53,8 @@ class Counted:
     ) -> None:
         endpoint: Any = SimpleNamespace(method=method)
         call = Call(b"", "POST", "/", {}, transport, args)
-        outcome = CallOutcome(endpoint, call, 0.0)
+        outcome = CallOutcome()
+        outcome.endpoint, outcome.call = endpoint, call
         outcome.question, outcome.reply_code = question, code
         outcome.seconds, outcome.model_seconds = us / 1e6, ran_us / 1e6
         self.counters.ended(outcome)
