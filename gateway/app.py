@@ -43,10 +43,11 @@ from tensorgate.gateway.config import (
     load_text,
     model_validator,
 )
-from tensorgate.gateway.contract.backend import BackendKind, Gpu, ModelSource
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, Resolve
 from tensorgate.gateway.contract.execution import Computation
+from tensorgate.gateway.contract.metrics import Gpu, ServerCounts
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
@@ -68,14 +69,14 @@ from tensorgate.gateway.models.loader import LoadComputation, LoadReport, Reposi
 from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
+from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.process_metrics import ProcessMetrics
+from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.monitoring.spans import Spans
-from tensorgate.gateway.monitoring.tf_serving_metrics import TfServingMetrics
 from tensorgate.gateway.monitoring.time_series import TimeSeries
-from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
 from tensorgate.gateway.routing.route import Route
@@ -92,10 +93,10 @@ from tensorgate.gateway.transport.http_server import (
     HttpListener,
     Page,
     admin_page,
+    dialect_metrics_page,
     metrics_page,
     probe_page,
     read_only,
-    tf_serving_metrics_page,
 )
 from tensorgate.gateway.transport.sockets import bind
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
@@ -182,7 +183,7 @@ def _repository(
     models: Catalog,
     validate: Validate,
     load: LoadComputation,
-    metrics: Metrics,
+    metrics: MetricsCollector,
     cache: ResponseCache | None = None,
 ) -> Repository:
     hooks = RepositoryDeps(
@@ -255,16 +256,26 @@ class App:
         self.device_lost = asyncio.Event()
         self._sockets = sockets
         self.tracing = _tracing(config)
-        triton = TritonMetrics(lambda: self.repository.serving(), read_gpu) if config.metrics.triton_names else None
         self.observer = _observer(config)
         self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, lambda: self.reloads.collect()]
-        self._tf_serving = TfServingMetrics(lambda name: self.router.is_public(name))
-        watches = {"tf_serving": self._tf_serving} if config.metrics.tf_serving_path else {}
+        wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
+        self._call_counters = {
+            name: CallCounters(metrics.calls, lambda name: self.router.is_public(name))
+            for name, metrics in wanted.items()
+            if metrics and metrics.calls
+        }
         self._cache = cache = ResponseCache()
-        self.metrics = Metrics(
-            lambda: self.repository.serving(), self.tracing, triton, counting, watches, cache, self._routes, restarts
+        self.metrics = MetricsCollector(
+            lambda: self.repository.serving(),
+            self.tracing,
+            counting,
+            self._call_counters,
+            cache,
+            self._routes,
+            restarts,
+            self._renderer([metrics.render for metrics in wanted.values() if metrics and metrics.render]),
         )
         self._validate = model_validator(kinds)
         models = catalog(config, kinds, say, self._validate)
@@ -304,6 +315,18 @@ class App:
     def config(self) -> Config:
         """The one in force."""
         return self.reloads.config
+
+    def _renderer(self, renders: Sequence[Callable[[ServerCounts], str]]) -> Callable[[], str]:
+        """What dialects add to /metrics, read once for all of them."""
+        if not renders:
+            return str
+        counter = ServerCounter(lambda: self.repository.serving(), read_gpu)
+
+        def render() -> str:
+            counts = counter.read()
+            return "".join([each(counts) for each in renders])
+
+        return render
 
     def _load_model(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         """By what is plugged in now: a configuration may have brought operators since the start."""
@@ -486,15 +509,16 @@ class App:
             "/readyz": probe_page(lambda: self.service.ready),
             "/admin/reload": admin_page(self._check_admin, self._reload),
         }
-        if path := self.config.metrics.tf_serving_path:
-            pages[path] = tf_serving_metrics_page(path, self._tf_serving.render, self.metrics.settle)
-        return pages
+        return pages | {
+            counters.wanted.path: dialect_metrics_page(counters.page, self.metrics.settle)
+            for counters in self._call_counters.values()
+        }
 
     def _guarded(self, pages: Iterable[str]) -> dict[str, str]:
         """Which pages need whose rights. Probes need nobody's, nor does the operator's page itself: it tells nothing,
         and asks for a key.
         """
-        metrics = {"/metrics", self.config.metrics.tf_serving_path}
+        metrics = {"/metrics", *(counters.wanted.path for counters in self._call_counters.values())}
         open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(self.dialects.values())}
         return {path: "metrics" if path in metrics else "page" for path in pages if path not in open_to_all}
 
@@ -642,7 +666,7 @@ def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
         validate = model_validator(kinds)
         models = catalog(config, kinds, validate=validate)
         load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget())
-        repository = _repository(config, kinds, models, validate, load_model, Metrics(lambda: ()))
+        repository = _repository(config, kinds, models, validate, load_model, MetricsCollector(lambda: ()))
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()

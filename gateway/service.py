@@ -60,7 +60,7 @@ from tensorgate.gateway.contract.questions import (
     ServerReady,
     SetOnline,
 )
-from tensorgate.gateway.monitoring.metrics import Calls, Metrics
+from tensorgate.gateway.monitoring.metrics import CallSeries, MetricsCollector
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.security.auth import AdminKey
@@ -91,7 +91,7 @@ class Service:
         self,
         config: Config,
         engine: Engine,
-        metrics: Metrics,
+        metrics: MetricsCollector,
         description: ServerDescription,
         monitor: TimeSeries | None = None,
     ) -> None:
@@ -206,7 +206,7 @@ class Service:
         outcome.code, outcome.reply_code, outcome.error_kind = error.code, reply.grpc_code, type(error).__name__
         return reply
 
-    def _report(self, outcome: CallOutcome, calls: Calls | None) -> None:
+    def _report(self, outcome: CallOutcome, calls: CallSeries | None) -> None:
         """Give the outcome of a call that is over to whoever counts or notes it."""
         call, code = outcome.call, outcome.code
         call.end()
@@ -218,9 +218,9 @@ class Service:
         else:
             calls.took(seconds)
             calls.ran(outcome.model_seconds)
-        watch = self._metrics.watches.get(call.dialect)
-        if watch is not None and (code or calls.tell is None):
-            watch.ended(outcome)
+        counter = self._metrics.call_counters.get(call.dialect)
+        if counter is not None and (code or calls.tell is None):
+            counter.ended(outcome)
         if self.observer is not None:
             self.observer.end(outcome)
 
@@ -260,7 +260,7 @@ class Service:
         outcome: CallOutcome,
         request: InferRequest,
         resolve: Resolve,
-        calls: Calls,
+        calls: CallSeries,
         send: Send,
         accepted: Accepted | None,
         on_answer: OnAnswer | None = None,
@@ -303,7 +303,7 @@ class Service:
         outcome: CallOutcome,
         request: InferRequest,
         resolver: CallResolver,
-        calls: Calls,
+        calls: CallSeries,
         send: Send,
         accepted: Accepted | None,
     ) -> float:
@@ -333,7 +333,7 @@ class Service:
         outcome: CallOutcome,
         answer: InferResponse,
         request: InferRequest,
-        calls: Calls,
+        calls: CallSeries,
         send: Send,
         on_answer: OnAnswer | None,
     ) -> float:

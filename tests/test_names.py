@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-STILL_DOUBLE = {"Calls", "Gathered", "Metrics", "Tracing"}
+STILL_DOUBLE = {"Tracing"}
 """Names that are still to be told apart. The set may only shrink, and goes when it is empty."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -13,12 +14,26 @@ from tensorgate.gateway.contract.questions import MonitorSeries, Points
 
 _MARK: Final = "*"
 """The names of all numbers that are the server's own begin with it."""
+_NAMES: Final = {
+    "qps": "requests_per_second",
+    "fail_rate(%)": "error_percent",
+    "latency_avg(ms)": "mean_latency_ms",
+    "latency_max(ms)": "max_latency_ms",
+    "latency_cdf(ms)": "latency_percentiles_ms",
+    "cpu_usage(%)": "cpu_percent",
+    "mem_usage(%)": "memory_percent",
+}
+"""Its name here -> that of MonitorSeries"""
+_GPU: Final = re.compile(r"(gpu[0-9]+)_mem_usage\(MIB\)")
 
 
 def decode_series(call: Call, resolve: Resolve) -> MonitorSeries:
     """?name=*qps"""
     name = parse_qs(call.raw_target.partition("?")[2]).get("name", [""])[0]
-    return MonitorSeries(name[1:] if name.startswith(_MARK) else "")
+    if not name.startswith(_MARK):
+        return MonitorSeries("")
+    gpu = _GPU.fullmatch(name, 1)
+    return MonitorSeries(f"{gpu[1]}_memory_mib" if gpu else _NAMES.get(name[1:], ""))
 
 
 def encode_series(points: Points | None, question: Any) -> Reply:

@@ -4,12 +4,14 @@
 bodies, `generate` does both for text generation, `errors` has the one table of kinds; `classification` writes the best
 classes of an output, `shared_memory` has the calls that manage regions. For gRPC, `proto_routes`, `proto_request` and
 `proto_response` do the same, `proto_control` for every other question. `client`, `generate_client` and `proto_client`
-are the other side. Source: the Open Inference Protocol; where it is silent, Triton.
+are the other side, `metrics` has Triton's names for what the gateway counts. Source: the Open Inference Protocol; where
+it is silent, Triton.
 """
 
 from __future__ import annotations
 
 from tensorgate.adapters.open_inference.client import V2HttpClient
+from tensorgate.adapters.open_inference.metrics import TritonMetricsOptions, make_metrics
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
 from tensorgate.adapters.open_inference.proto_client import V2GrpcClient
 from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
@@ -45,4 +47,6 @@ KIND = DialectKind(
     uploads=True,
     http_client=V2HttpClient,
     grpc_client=V2GrpcClient,
+    metrics=make_metrics,
+    metrics_options=TritonMetricsOptions,
 )

@@ -23,6 +23,7 @@
     example_tensors.py   tf.Examples -> the model's inputs, by TensorFlow's rules
     example_json.py      Examples in JSON                   example_proto.py     Examples as messages
     proto_control.py     questions about models over gRPC, and another list of models to serve
+    metrics.py           its names for what the gateway counts of its calls
     sample.py            a request that calls a model
     client.py            the other side, over HTTP          proto_client.py     over gRPC
 
@@ -37,6 +38,7 @@ Examples at most; where a model takes features, an integer fits a narrower input
 
 from tensorgate.adapters.tf_serving.client import TfsHttpClient
 from tensorgate.adapters.tf_serving.errors import html_page
+from tensorgate.adapters.tf_serving.metrics import TfServingMetricsOptions, make_metrics
 from tensorgate.adapters.tf_serving.options import TfServingOptions
 from tensorgate.adapters.tf_serving.proto_client import TfsGrpcClient
 from tensorgate.adapters.tf_serving.proto_routes import grpc_endpoints
@@ -59,4 +61,11 @@ def _make(options: TfServingOptions) -> Dialect:
     )
 
 
-KIND = DialectKind(options=TfServingOptions, make=_make, http_client=TfsHttpClient, grpc_client=TfsGrpcClient)
+KIND = DialectKind(
+    options=TfServingOptions,
+    make=_make,
+    http_client=TfsHttpClient,
+    grpc_client=TfsGrpcClient,
+    metrics=make_metrics,
+    metrics_options=TfServingMetricsOptions,
+)

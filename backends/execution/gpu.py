@@ -14,7 +14,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from tensorgate.gateway.contract.backend import Gpu, ModelSource
+from tensorgate.gateway.contract.backend import ModelSource
+from tensorgate.gateway.contract.metrics import Gpu
 
 _lock: Final = threading.Lock()
 

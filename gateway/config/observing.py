@@ -41,13 +41,7 @@ class OpenTelemetryConfig(Section):
 
 
 class Metrics(Section):
-    """What Prometheus is shown."""
-
-    triton_names: bool = True
-    """Also the series of Triton's dashboards, nv_inference_request_success and so on."""
-    tf_serving_path: Annotated[str, Field(pattern=r"^/[^?#\s]*$")] | None = "/monitoring/prometheus/metrics"
-    """Where the series of TensorFlow Serving's dashboards are, :tensorflow:serving:request_count and so on; null:
-    nowhere."""
+    """What Prometheus is shown."""  # each dialect adds its own
 
 
 class Tracing(Section):

@@ -216,8 +216,10 @@ def _config_class(tables: Tables) -> type[Config]:
     dialects, backends, ops = map(dict, tables)
     registries = Registries(dialects, backends, ops)
     listen = _listen_class(tuple(registries.dialects))
+    metrics = _metrics_class([kind.metrics_options for kind in registries.dialects.values() if kind.metrics_options])
     fields: dict[str, Any] = {
         "listen": (listen, _described(Config, "listen", default_factory=listen)),
+        "metrics": (metrics, _described(Config, "metrics", default=metrics())),
         "models": (dict[PublicName, some_model(registries)], _like(Config, "models")),  # type: ignore[misc]
     }
     for name, kind in registries.dialects.items():
@@ -227,6 +229,13 @@ def _config_class(tables: Tables) -> type[Config]:
     config.dialect_names = tuple(registries.dialects)
     config.uploading_dialects = tuple(name for name, kind in registries.dialects.items() if kind.uploads)
     return config
+
+
+def _metrics_class(of_dialects: list[type[Options]]) -> type[Metrics]:
+    """The last base's fields come first."""
+    bases: Any = (Metrics, *reversed(of_dialects))
+    metrics: type[Metrics] = create_model("Metrics", __base__=bases, __doc__=Metrics.__doc__, __cls_kwargs__=_DESCRIBED)
+    return metrics
 
 
 def _listen_class(dialects: tuple[str, ...]) -> type[Listen]:

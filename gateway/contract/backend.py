@@ -233,30 +233,3 @@ class BackendKind:
     """Whether it can keep an instance within `ModelSource.memory_limit_bytes`."""
     options_by_dialects: Callable[[tuple[str, ...]], type[Options]] | None = None
     """Names of the dialects that have a client -> `options`, for a backend that asks other servers."""
-
-
-# ----------------------------------------------------------------------------------------------------------------- GPUs
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as it is now, whoever uses it. None: it does not say."""
-
-    device: str
-    """cuda:N."""
-    uuid: str
-    name: str
-    total: int
-    """Bytes of memory; so is `used`."""
-    used: int
-    utilization: float | None = None
-    """The share of time in which it computed, 0 to 1."""
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    energy_joules: float | None = None
-    """Since its driver was loaded."""
-    temperature_celsius: float | None = None
-
-
-ReadGpu: TypeAlias = Callable[[str], Gpu | None]
-"""A model's device, "cuda:0" -> that GPU; None for other devices, and where it cannot be asked."""

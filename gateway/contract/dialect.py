@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tensorgate.gateway.contract.call import EMPTY, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.metrics import DialectMetrics
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import Question
 from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array
@@ -175,6 +176,10 @@ class DialectKind:
     uploads: bool = False
     """A load may bring files with it."""
     http_client: MakeClient | None = None
-    """The other side of it over HTTP, for models that another server computes."""
+    """Its client half over HTTP, for models that another server computes."""
     grpc_client: MakeClient | None = None
-    """The other side of it over gRPC."""
+    """Its client half over gRPC."""
+    metrics: Callable[[Any], DialectMetrics | None] = lambda section: None
+    """The section `metrics` of the YAML -> the metrics of the server that it imitates, if they are wanted."""
+    metrics_options: type[Options] | None = None
+    """What it adds to that section."""

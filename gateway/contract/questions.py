@@ -134,8 +134,8 @@ class ModelActivity:
 class MonitorSeries:
     """How has this number been lately? -> Points, or None for a name that is none. Source: grps' monitor.
 
-    Names are qps, fail_rate(%), latency_avg(ms), latency_max(ms), latency_cdf(ms), cpu_usage(%), mem_usage(%),
-    gpu0_mem_usage(MIB) and so on.
+    Names are requests_per_second, error_percent, mean_latency_ms, max_latency_ms, latency_percentiles_ms, cpu_percent,
+    memory_percent, gpu0_memory_mib and so on.
     """
 
     name: str

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 STREAMS: Final = ("stdout", "stderr")
 MAX_WAITING: Final = 16_384
 """Lines that may wait for the disk."""
-LONGEST_TEXT: Final = 512
+MAX_TEXT_CHARS: Final = 512
 """Characters of a name that goes into a line."""
 LINES_AT_ONCE: Final = 64
 _WRITE_EVERY_S: Final = 0.1
@@ -64,7 +64,7 @@ class AccessLog:
 
     @property
     def written(self) -> int:
-        """Lines that were not."""
+        """Lines that went to the file."""
         self.flush()
         return self._file.taken
 
@@ -76,7 +76,7 @@ class AccessLog:
             outcome.call.call_record = None
 
     def _are_waiting(self, count: int) -> None:
-        """So many lines."""
+        """So many lines wait."""
         if count >= LINES_AT_ONCE:
             self.flush(wait=False)
         else:
@@ -133,7 +133,7 @@ def _names(
     address: str,
     caller: str | None,
 ) -> str:
-    words: dict[str, Any] = {"caller": caller and caller[:LONGEST_TEXT], "remote": address}
+    words: dict[str, Any] = {"caller": caller and caller[:MAX_TEXT_CHARS], "remote": address}
     words |= {"listener": listener[0] if listener else "", "dialect": dialect, "transport": transport, "method": method}
     if view is not None:
         words |= {"model": getattr(view.handle, "name", view.name), "version": view.version}
@@ -173,7 +173,7 @@ class LogFile:
         return self._refused + self._failed
 
     def start(self) -> None:
-        """There will be lines."""
+        """Start the thread that writes."""
         if self._thread is None:
             self._ends.clear()
             self._thread = threading.Thread(target=self._work, name="access log", daemon=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tensorgate.gateway.contract.backend import Gpu, ReadGpu
+from tensorgate.gateway.contract.metrics import Gpu, ReadGpu
 from tensorgate.gateway.engine.model import Model
 
 _LABELS: Final = ("device", "gpu_uuid", "gpu")
@@ -25,7 +25,7 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[Gpu], float | None]], ...]] = (
 
 
 def gpus_of(models: Iterable[Model], read_gpu: ReadGpu) -> list[Gpu]:
-    """Those that models are on, each once."""
+    """The GPUs that models are on, each once."""
     devices = sorted({device for model in models for device in model.devices})
     return [gpu for device in devices if (gpu := read_gpu(device)) is not None]
 

@@ -20,8 +20,8 @@ QUICK_S: Final = 10e-3
 """Below this, a time's text is looked up."""
 
 
-class Gathered(Protocol):
-    """What a line says of how a call was answered. See trail.Trail."""
+class LoggedRecord(Protocol):
+    """The part of a CallRecord that goes into a line."""
 
     @property
     def view(self) -> Any: ...
@@ -59,7 +59,7 @@ class Lines:
         self._time = moment(0)
 
     def add(
-        self, names: str, request_id: str, now: float, received: int, seconds: float, call_record: Gathered, /
+        self, names: str, request_id: str, now: float, received: int, seconds: float, call_record: LoggedRecord, /
     ) -> int:
         """A call is over, `now`, in seconds since the epoch. -> how many lines wait. `names` is the part of the line
         that is the same for all such calls, beginning with a comma. For one thread.

@@ -1,4 +1,4 @@
-"""Every Prometheus instrument. The rest of the house knows only `SchedulerMetrics` and `Metrics.request`.
+"""Every Prometheus instrument. Other rooms know only `SchedulerMetrics` and `MetricsCollector`.
 
 The request path only notes numbers, on the event loop: a labelled look-up in the client library would cost twenty times
 as much. They are sorted into histograms once a second, and the library renders those when Prometheus asks.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -21,10 +21,9 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
+from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
-from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
 from tensorgate.gateway.routing.route import Route
-from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.histogram import Gathered, Histogram
 from tensorgate.gateway.telemetry.rejection_reasons import REFUSALS, refusal_of
 from tensorgate.gateway.telemetry.statistics import Counters
@@ -45,31 +44,11 @@ ModelKey = tuple[str, str]
 RequestKey = tuple[str, str, str, str, str]
 """(dialect, transport, model, version, method)"""
 CallsKey = tuple[str, str, str, int | str, str]
-"""The same, the version perhaps as a number"""
+"""A RequestKey whose version may be a number"""
 
 
 Tell = Callable[[Any, Any], None]
 """Takes arrays: how many seconds calls took, and for how many of these their model ran"""
-
-
-class Watch(Protocol):
-    """Counts the calls of one dialect once more, in that dialect's own way."""
-
-    def ended(self, outcome: CallOutcome) -> None:
-        """One call is over."""
-        ...
-
-    def teller(self, model: str, method: str, transport: str) -> Tell | None:
-        """What is told of such inferences that went well, many at a time, in place of `ended`; None: `ended` is."""
-        ...
-
-    def forget(self, model: str) -> None:
-        """A model has no loaded version any more."""
-        ...
-
-    def settle(self) -> None:
-        """See Gathered."""
-        ...
 
 
 class Stages:
@@ -85,15 +64,15 @@ class Stages:
         self._observe[stage](seconds)
 
     def settle(self) -> None:
-        """See Gathered."""
+        """Sort what was observed into histograms."""
         for gathered in self.by_stage.values():
             gathered.settle()
 
 
-class Calls:
-    """Those of one kind. When a call is over, `took` is told how long it was and `ran` how long its model if it went
-    well, and `failed` if not; `decoded` and `encoded` are told how long that took. All are for the event loop to call,
-    and all but `failed` cost next to nothing. `tell`, where there is one, is told the same, many at a time.
+class CallSeries:
+    """The calls of one RequestKey. `took` counts the seconds of a call that succeeded, `ran` those of its model,
+    `failed` a call that did not succeed; `decoded` and `encoded` count the seconds of these stages. All are for the
+    event loop, and all but `failed` only append a number. `tell` takes the same, many at a time.
     """
 
     __slots__ = ("_failed", "_failures", "_ran", "_recent", "_took", "decoded", "encoded", "ran", "tell", "took")
@@ -116,14 +95,14 @@ class Calls:
         self._recent.append(seconds)
 
     def settle(self) -> None:
-        """See Gathered."""
+        """Sort what was observed into histograms, and tell `tell`."""
         seconds = self._took.settle()
         self._recent.extend(seconds[-MAX_RECENT:].tolist())
         if self.tell is not None:
             self.tell(seconds, self._ran.settle())
 
     def seconds(self) -> Histogram:
-        """How long they took."""
+        """The seconds of all of them."""
         self.settle()
         both = Histogram(SECONDS)
         both.add(self._took.histogram)
@@ -131,13 +110,13 @@ class Calls:
         return both
 
     def codes(self) -> dict[Code, int]:
-        """How many ended with which."""
+        """Status code -> calls that ended with it."""
         self.settle()
         well = sum(self._took.histogram.counts)
         return {Code.OK: well, **self._failures} if well else dict(self._failures)
 
     def recent(self) -> list[float]:
-        """How long those took that ended since this was last asked, the last ones if that is long ago."""
+        """The seconds of calls that ended since the last reading, of the last MAX_RECENT."""
         self.settle()
         return [self._recent.popleft() for _ in range(len(self._recent))]
 
@@ -145,49 +124,49 @@ class Calls:
 _ignored: Final = deque[float](maxlen=0).append
 
 
-class CallsTable(dict[CallsKey, Calls]):
-    """Calls by their kind, of which the version may be a number. Found without a call of ours."""
+class CallSeriesTable(dict[CallsKey, CallSeries]):
+    """Series by key. A known key costs one dict lookup: the version may be a number, so nobody makes a text of it."""
 
-    def __init__(self, make: Callable[[RequestKey], Calls]) -> None:
+    def __init__(self, make: Callable[[RequestKey], CallSeries]) -> None:
         self._make = make
 
-    def __missing__(self, key: CallsKey) -> Calls:
+    def __missing__(self, key: CallsKey) -> CallSeries:
         dialect, transport, model, version, method = key
         calls = self[key] = self._make((dialect, transport, model, str(version), method))
         return calls
 
 
-class Metrics(Collector):
+class MetricsCollector(Collector):
     """All counters of the process. `models` tells what is loaded now, for the gauges that are read when asked.
 
-    `tracing` says whose requests leave a trace; `triton` adds the series that Triton's dashboards draw,
-    `more` gives what models count themselves. `watches` are those of single dialects. `calls` finds those of a
-    kind. `cache` is what answers again, `routes` are those that lead to models; `restarts` is how
-    often this process was replaced, by reason, where somebody watches.
+    `tracing` says whose requests leave a trace; `more` gives what models count themselves, `end` the text that dialects
+    add. `call_counters` count the calls of a dialect once more, by its name. `calls` finds those of a kind. `cache` is
+    the response cache, `routes` are those that lead to models; `restarts` is how often this process was replaced, by
+    reason, where somebody watches.
     """
 
     def __init__(
         self,
         models: Callable[[], Iterable[Model]],
         tracing: Tracing | None = None,
-        triton: TritonMetrics | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
-        watches: Mapping[str, Watch] = NOTHING,
+        call_counters: Mapping[str, CallCounters] = NOTHING,
         cache: ResponseCache | None = None,
         routes: Callable[[], Iterable[Route]] = tuple,
         restarts: Mapping[str, int] = NOTHING,
+        end: Callable[[], str] = str,
     ) -> None:
-        self.watches = watches
-        self.calls = CallsTable(self._calls)
+        self.call_counters = call_counters
+        self.calls = CallSeriesTable(self._calls)
         self._gone = 0
         self._models = models
         self._tracing = tracing or Tracing()
-        self._triton = triton
         self._more = tuple(more)
         self._cache = cache or ResponseCache()
         self._routes = routes
         self._restarts = restarts
-        self._requests: dict[RequestKey, Calls] = {}
+        self._end = end
+        self._requests: dict[RequestKey, CallSeries] = {}
         self._refused = dict.fromkeys(REFUSALS, 0)
         self._stages: dict[ModelKey, Stages] = {}
         self._counters: dict[ModelKey, Counters] = {}
@@ -198,21 +177,21 @@ class Metrics(Collector):
         PlatformCollector(registry=self._registry)
 
     def request(self, key: RequestKey, code: Code, seconds: float) -> None:
-        """One call is over."""
+        """Count one call that is over."""
         calls = self.calls[key]
         if code:
             calls.failed(code, seconds)
         else:
             calls.took(seconds)
 
-    def _calls(self, key: RequestKey) -> Calls:
+    def _calls(self, key: RequestKey) -> CallSeries:
         calls = self._requests.get(key)
         if calls is None:
             dialect, transport, model, version, method = key
-            watch = self.watches.get(dialect) if model else None
-            tell = None if watch is None else watch.teller(model, method, transport)
+            counter = self.call_counters.get(dialect) if model else None
+            tell = None if counter is None else counter.teller(model, method, transport)
             stages = self.stages(model, version) if model else Stages()  # what reached no model has none to be shown
-            calls = self._requests[key] = Calls(stages, tell)
+            calls = self._requests[key] = CallSeries(stages, tell)
         return calls
 
     @property
@@ -267,13 +246,16 @@ class Metrics(Collector):
             self._gone += sum(self._requests.pop(each).codes().values())
         self.calls.clear()
         if not any(name == model for name, _ in self._batches):
-            for watch in self.watches.values():
-                watch.forget(model)
+            for counter in self.call_counters.values():
+                counter.forget(model)
 
     def settle(self) -> None:
         """Sort what was noted of calls, on the loop: once a second, so that it does not grow, and before `render`."""
-        noted: list[Gathered | Stages | Calls | Watch | Counters] = [*self._batches.values(), *self._stages.values()]
-        for each in (*noted, *self._counters.values(), *self._requests.values(), *self.watches.values()):
+        noted: list[Gathered | Stages | CallSeries | CallCounters | Counters] = [
+            *self._batches.values(),
+            *self._stages.values(),
+        ]
+        for each in (*noted, *self._counters.values(), *self._requests.values(), *self.call_counters.values()):
             each.settle()
 
     def refused(self, error: GatewayError, *, draining: bool) -> None:
@@ -284,8 +266,7 @@ class Metrics(Collector):
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop, after `settle`."""
-        text = generate_latest(self._registry)
-        return text + self._triton.render() if self._triton else text
+        return generate_latest(self._registry) + self._end().encode()
 
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()

@@ -12,7 +12,7 @@ from tensorgate.gateway.telemetry.request_id import new
 
 
 class Observer:
-    """Either of them, or both. For the event loop but for `reopen` and `close`."""
+    """Tells the access log, spans, or both. All methods are for the event loop but `reopen` and `close`."""
 
     def __init__(self, access_log: AccessLog | None, file: LogFile | None, spans: Spans | None) -> None:
         self.access_log = access_log
@@ -23,7 +23,7 @@ class Observer:
             self.end = access_log.end  # type: ignore[method-assign]  # the same, without what is for spans
 
     def begin(self, endpoint: Endpoint, call: Call, begun: float) -> CallRecord:
-        """A call has begun, at that time in seconds of time.monotonic(). -> its trail. Without spans, any will do."""
+        """A call has begun, at that time in seconds of time.monotonic() -> its record. Needed only for spans."""
         call_record = CallRecord()
         if self._spans is not None:
             self._spans.begin(call_record, endpoint, call, begun)

@@ -20,7 +20,7 @@ _EVERY_S: Final = 1.0
 
 
 class ProcessMetrics:
-    """What is read when Prometheus asks; `run` looks at the loop meanwhile."""
+    """Collects them when Prometheus asks; `run` measures the event loop's lag."""
 
     def __init__(self, version: str, ready: Callable[[], bool], observer: Observer | None) -> None:
         self.listeners = Listeners()
@@ -30,7 +30,7 @@ class ProcessMetrics:
         self._lag = Histogram(_LAGS)
 
     async def run(self) -> None:
-        """Once a second: how much later than wanted the loop comes back to us."""
+        """Measure once a second how late the event loop wakes a sleeper."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _EVERY_S

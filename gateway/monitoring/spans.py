@@ -25,14 +25,14 @@ from tensorgate.gateway.telemetry.trace_context import Parent, is_sampled, paren
 MISSING: Final = "opentelemetry: needs packages that are not installed: pip install 'tensorgate[otel]'"
 _CLOSES_WITHIN_S: Final = 3.0
 _SENDS_WITHIN_S: Final = 5.0
-_LONGEST_TEXT: Final = 512
+_MAX_TEXT_CHARS: Final = 512
 _OUR_FAULT: Final = frozenset(
     (Code.UNKNOWN, Code.DEADLINE_EXCEEDED, Code.UNIMPLEMENTED, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS)
 )
 
 
 def exporter(config: OpenTelemetryConfig) -> Any:
-    """What sends spans to the configured collector. Raises ImportError."""
+    """Makes the exporter that sends spans to the configured collector. Raises ImportError."""
     url = urlsplit(config.endpoint)
     if config.protocol == "http":
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHttp
@@ -45,7 +45,7 @@ def exporter(config: OpenTelemetryConfig) -> Any:
 
 
 class Spans:
-    """Which calls are traced, and what is told of them. Raises ImportError where the library is not installed."""
+    """Decides which calls are traced, and makes their spans. Raises ImportError where the library is not installed."""
 
     def __init__(self, config: OpenTelemetryConfig, version: str, sender: Any = None) -> None:
         try:
@@ -74,7 +74,7 @@ class Spans:
             call_record.stages = []
             call_record.span = CallSpan(self._trace, self._tracer, parent, call_record, endpoint, call, begun)
             call_record.trace_id = call_record.span.trace_id
-            call_record.make_outgoing_span = call_record.span.leg
+            call_record.make_outgoing_span = call_record.span.upstream
         else:
             call_record.make_outgoing_span = lambda target: NoOutgoingSpan((parent or untraced()).headers())
 
@@ -94,6 +94,7 @@ class CallSpan:
 
     __slots__ = (
         "_call",
+        "_call_record",
         "_context",
         "_endpoint",
         "_offset_ns",
@@ -101,7 +102,6 @@ class CallSpan:
         "_state",
         "_trace",
         "_tracer",
-        "_trail",
         "trace_id",
     )
 
@@ -119,7 +119,7 @@ class CallSpan:
         self._endpoint = endpoint
         self._trace = trace
         self._tracer = tracer
-        self._trail = call_record
+        self._call_record = call_record
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._state = parent.state if parent is not None else ""
         self._span = tracer.start_span(
@@ -128,14 +128,14 @@ class CallSpan:
         self._context = trace.set_span_in_context(self._span)
         self.trace_id = format(self._span.get_span_context().trace_id, "032x")
 
-    def leg(self, target: str) -> OutgoingSpan:
+    def upstream(self, target: str) -> OutgoingSpan:
         """A call to another server begins."""
         return UpstreamSpan(
             self._tracer.start_span(target, self._context, self._trace.SpanKind.CLIENT), self._trace, self._state
         )
 
     def end(self, request_id: str, code: Code, kind: str) -> None:
-        call_record, call = self._trail, self._call
+        call_record, call = self._call_record, self._call
         for name, begun, ended in call_record.stages:
             stage = self._tracer.start_span(name, self._context, start_time=self._ns(begun))
             stage.end(self._ns(ended))
@@ -150,7 +150,7 @@ class CallSpan:
 
 
 class UpstreamSpan:
-    """One call to another server. See Leg."""
+    """The span of one call to another server: an OutgoingSpan."""
 
     def __init__(self, span: Any, trace: Any, state: str) -> None:
         self._span = span
@@ -160,7 +160,6 @@ class UpstreamSpan:
         self.headers: Mapping[str, str] = Parent(trace_id, span_id, sampled=True, state=state).headers()
 
     def end(self, *, failed: bool) -> None:
-        """See Leg."""
         if failed:
             self._span.set_status(self._trace.StatusCode.ERROR)
         self._span.end()
@@ -209,7 +208,7 @@ def _attributes(
             "rpc.method": method,
             "rpc.grpc.status_code": int(call_record.told),
         }
-    path = call.raw_target.partition("?")[0][:_LONGEST_TEXT].encode("utf-8", "replace").decode()
+    path = call.raw_target.partition("?")[0][:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
     return found | {
         "http.request.method": call.method,
         "http.route": endpoint.address.rpartition(" ")[2],

@@ -1,4 +1,4 @@
-"""What the last seconds, minutes, hours and days were like: a sample a second, kept in rings that forget.
+"""What the last seconds, minutes, hours and days were like: a sample a second, in rings of fixed size.
 
 Counters and percentiles are those of calls of models, taken from what the metrics count anyway. Source of the rings'
 sizes: grps' monitor, which shows 60 seconds, 60 minutes, 24 hours and 30 days of each of its series.
@@ -17,17 +17,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.gateway.contract.backend import Gpu
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
-from tensorgate.gateway.monitoring.metrics import Metrics, RequestKey
+from tensorgate.gateway.monitoring.metrics import MetricsCollector, RequestKey
 
 RECENT_SECONDS: Final = 120
 PERCENTS: Final = (*range(10, 100, 10), *range(91, 100), 99.9, 99.99)
 REFUSED: Final = frozenset(
     ("infer", "stream_infer", "generate", "generate_stream", "classify", "regress", "multi_inference", "unknown")
 )
-"""What calls that reached no model may have asked for, if they count: not the health of the server."""
+"""The methods of calls that count although they reached no model: questions about the server's health do not."""
 _RINGS: Final = (60, 60, 24, 30)
 """Seconds, minutes, hours, days."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -80,8 +80,8 @@ class Second:
 
 
 @dataclass(slots=True)
-class Calls:
-    """What is known of one dialect's calls of one model."""
+class CallHistory:
+    """One dialect's calls of one model."""
 
     history: deque[Second] = field(default_factory=lambda: deque(maxlen=RECENT_SECONDS))
     calls: int = 0
@@ -89,39 +89,39 @@ class Calls:
 
 
 class TimeSeries:
-    """Looks at the metrics once a second. `gpus` tells of those that are used."""
+    """Reads the metrics once a second. `gpus` gives those that models are on."""
 
-    def __init__(self, metrics: Metrics, gpus: Callable[[], Iterable[Gpu]] = tuple) -> None:
+    def __init__(self, metrics: MetricsCollector, gpus: Callable[[], Iterable[Gpu]] = tuple) -> None:
         self._metrics = metrics
         self._gpus = gpus
         self._seen: dict[RequestKey, tuple[int, int]] = {}
         self._cpu = (time.monotonic(), time.process_time())
         self._memory = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-        self.streams: dict[Stream, Calls] = {}
-        self.total = Calls()
+        self.streams: dict[Stream, CallHistory] = {}
+        self.total = CallHistory()
         self.percentiles: list[float] = [0.0] * len(PERCENTS)
         self.gpus: tuple[Gpu, ...] = ()
         self.trends: dict[str, Trend] = {
-            "qps": Trend(_mean),
-            "fail_rate(%)": Trend(_mean),
-            "latency_avg(ms)": Trend(_mean),
-            "latency_max(ms)": Trend(max),
-            "cpu_usage(%)": Trend(_mean),
-            "mem_usage(%)": Trend(_mean),
+            "requests_per_second": Trend(_mean),
+            "error_percent": Trend(_mean),
+            "mean_latency_ms": Trend(_mean),
+            "max_latency_ms": Trend(max),
+            "cpu_percent": Trend(_mean),
+            "memory_percent": Trend(_mean),
         }
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Take a sample a second until it is cancelled."""
         while True:
             await asyncio.sleep(1)
             self.sample()
             self.gpus = await asyncio.to_thread(lambda: tuple(self._gpus()))
             for index, gpu in enumerate(self.gpus):
-                self._trend(f"gpu{index}_mem_usage(MIB)").add(gpu.used / 2**20)
+                self._trend(f"gpu{index}_memory_mib").add(gpu.used / 2**20)
 
     def series(self, question: MonitorSeries) -> Points | None:
-        """The answer to that question."""
-        if question.name == "latency_cdf(ms)":
+        """Answer the question: None for a name that is unknown."""
+        if question.name == "latency_percentiles_ms":
             places = (*range(10, 100, 10), *range(91, 102))
             return Points("cdf", tuple(zip(places, self.percentiles, strict=True)))
         trend = self.trends.get(question.name)
@@ -131,25 +131,25 @@ class TimeSeries:
         return self.trends.setdefault(name, Trend(_mean))
 
     def sample(self) -> None:
-        """The second that has passed."""
+        """Add the second that has passed to every series."""
         seconds = self._collect()
         for stream in self.streams.keys() | seconds.keys():
             calls, errors, times = seconds.get(stream, (0, 0, []))
-            _append(self.streams.setdefault(stream, Calls()), calls, errors, times)
+            _append(self.streams.setdefault(stream, CallHistory()), calls, errors, times)
         calls = sum(each[0] for each in seconds.values())
         errors = sum(each[1] for each in seconds.values())
         times = [one for each in seconds.values() for one in each[2]]
         _append(self.total, calls, errors, times)
         self.percentiles = _percentiles(times, PERCENTS)
-        self.trends["qps"].add(calls)
-        self.trends["fail_rate(%)"].add(100 * errors / calls if calls else 0)
-        self.trends["latency_avg(ms)"].add(1e3 * _mean(times) if times else 0)
-        self.trends["latency_max(ms)"].add(1e3 * max(times) if times else 0)
-        self.trends["cpu_usage(%)"].add(self._cpu_percent())
-        self.trends["mem_usage(%)"].add(100 * self.memory_bytes() / self._memory)
+        self.trends["requests_per_second"].add(calls)
+        self.trends["error_percent"].add(100 * errors / calls if calls else 0)
+        self.trends["mean_latency_ms"].add(1e3 * _mean(times) if times else 0)
+        self.trends["max_latency_ms"].add(1e3 * max(times) if times else 0)
+        self.trends["cpu_percent"].add(self._cpu_percent())
+        self.trends["memory_percent"].add(100 * self.memory_bytes() / self._memory)
 
     def memory_bytes(self) -> int:
-        """What this process holds; 0 where the system does not tell."""
+        """The resident memory of this process; 0 where the system does not tell."""
         try:
             return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
         except OSError:
@@ -178,7 +178,7 @@ class TimeSeries:
         return found
 
 
-def _append(calls: Calls, count: int, errors: int, times: list[float]) -> None:
+def _append(calls: CallHistory, count: int, errors: int, times: list[float]) -> None:
     calls.calls += count
     calls.errors += errors
     calls.history.append(Second(count, errors, *_percentiles(times, (50, 99))))
@@ -193,5 +193,5 @@ def _percentiles(times: list[float], percents: Sequence[float]) -> list[float]:
 
 
 def is_error(code: Code) -> bool:
-    """A caller who leaves is none."""
+    """Whether a call that ended so counts as an error: one whose caller left does not."""
     return code is not Code.OK and code is not Code.CANCELLED

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tensorgate.gateway.contract.backend import Gpu
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect
 from tensorgate.gateway.contract.engine import Engine
+from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.questions import KnownVersions, ModelActivities, ModelActivity
 from tensorgate.gateway.contract.tensor import TensorSpec
-from tensorgate.gateway.monitoring.metrics import Metrics
-from tensorgate.gateway.monitoring.time_series import Calls, TimeSeries
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.monitoring.time_series import CallHistory, TimeSeries
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.histogram import Histogram
 
@@ -27,7 +27,7 @@ class Status:
         self,
         service: Service,
         engine: Engine,
-        metrics: Metrics,
+        metrics: MetricsCollector,
         monitor: TimeSeries,
         about: tuple[str, str],
         titles: Mapping[str, str],
@@ -49,7 +49,7 @@ class Status:
             "uptime_s": int(time.monotonic() - self._begun),
             "state": self._state(),
             "online": self._service.online,
-            "cpu_percent": round(monitor.trends["cpu_usage(%)"].last, 1),
+            "cpu_percent": round(monitor.trends["cpu_percent"].last, 1),
             "memory_bytes": monitor.memory_bytes(),
             "gpus": [_gpu(gpu) for gpu in monitor.gpus],
             "total": _calls(monitor.total),
@@ -123,7 +123,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _calls(calls: Calls) -> dict[str, Any]:
+def _calls(calls: CallHistory) -> dict[str, Any]:
     """Columns of seconds, the last one the newest."""
     history = list(calls.history)
     return {

@@ -1,4 +1,4 @@
-"""What series of metrics are made of: a histogram to count in, and the text of labels."""
+"""What series of metrics are made of: a histogram to count in."""
 
 from __future__ import annotations
 
@@ -95,12 +95,3 @@ class Gathered:
 
 
 _settling: Final = threading.Lock()
-
-
-def label_text(**values: str) -> str:
-    """As Prometheus' text has them between braces."""
-    return ",".join(f'{key}="{_escaped(value)}"' for key, value in values.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -536,15 +536,12 @@ def metrics_page(render: Callable[[], bytes], settle: Callable[[], None] = lambd
     return read_only(page)
 
 
-def tf_serving_metrics_page(path: str, render: Callable[[], bytes], settle: Callable[[], None] = lambda: None) -> Page:
-    """/metrics as TensorFlow Serving has it: for any method, and for no query."""
+def dialect_metrics_page(answer: Callable[[str], Reply], settle: Callable[[], None] = lambda: None) -> Page:
+    """A dialect's own metrics: `answer` takes the HTTP target, off the loop, for any method."""
 
     async def page(exchange: HttpExchange) -> Reply:
-        if exchange.target != path:
-            text = f"Unexpected path: {exchange.target}. Should be {path}"
-            return Reply(text.encode("utf-8", "replace"), 400, {"Content-Type": "text/plain"})
         settle()
-        return Reply(await asyncio.to_thread(render), headers={"Content-Type": "text/plain"})
+        return await asyncio.to_thread(answer, exchange.target)
 
     return page
 

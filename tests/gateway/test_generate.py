@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
 from tensorgate.gateway.engine.model import Model, ModelSpec
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.http_server import HttpLimits, HttpListener
 from tensorgate.gateway.transport.sockets import bind
@@ -91,7 +91,7 @@ class House:
         engine: Any = SimpleNamespace(
             is_complete=lambda: True, regions=None, ask=None, resolve=self.resolve, resolver=lambda call: None
         )
-        self.metrics = Metrics(lambda: ())
+        self.metrics = MetricsCollector(lambda: ())
         self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))
         self.port = 0
 

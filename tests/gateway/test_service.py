@@ -16,14 +16,14 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.dialect import INLINE_ENCODE_MAX_TEXTS, Endpoint
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.questions import InferTogether, ServerDescription, ServerLive
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 
 
 def make_service() -> Service:
     engine: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple, ask=None, regions=None)
     config: Any = None
-    return Service(config, engine, Metrics(lambda: ()), ServerDescription("", ""))
+    return Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("", ""))
 
 
 class Answering:

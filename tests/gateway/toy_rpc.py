@@ -20,7 +20,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.questions import ServerDescription
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
@@ -176,7 +176,7 @@ async def toy_port(
     engine: Any = SimpleNamespace(
         is_complete=lambda: True, regions=None, ask=None, resolve=resolve, resolver=lambda call: None, names=lambda: ()
     )
-    service = Service(config, engine, Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     service.started = True
     limits = GrpcLimits(LIMIT, metadata, streams, connections)
     listener = GrpcListener(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tensorgate.backends.execution import gpu
-from tensorgate.gateway.contract.backend import Gpu
+from tensorgate.gateway.contract.metrics import Gpu
 
 NUMBER = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 

@@ -11,8 +11,9 @@ from tensorgate.backends.execution import gpu, instances
 from tensorgate.backends.execution.device import CudaDevice
 from tensorgate.backends.execution.instances import load_instances
 from tensorgate.backends.onnx import backend as onnx_runtime
-from tensorgate.gateway.contract.backend import BackendKind, Gpu, ModelSource
+from tensorgate.gateway.contract.backend import BackendKind, ModelSource
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.models.loader import code_of, error_line
 

@@ -16,7 +16,7 @@ from tensorgate.backends.triton_python import datatypes
 from tensorgate.backends.triton_python.modules import ModelPackage
 from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.backends.triton_python.thread import ModelThread
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 
 HELPED = """
 import helper
@@ -205,7 +205,7 @@ async def test_what_a_model_counts_is_on_the_metrics_page(world: Any) -> None:
         "sizes_sum 6.5",
     ):
         assert f"\n{line}\n" in text
-    assert b"cats_seen" not in Metrics(lambda: ()).render()
+    assert b"cats_seen" not in MetricsCollector(lambda: ()).render()
 
 
 # ------------------------------------------------------------------------------------------------------ datatypes

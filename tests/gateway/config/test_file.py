@@ -84,10 +84,18 @@ def nothing(*_: Any) -> Any:
     raise AssertionError("a configuration makes nothing")
 
 
+class NamesOptions(Options):
+    triton_names: bool = True
+
+
+class PathOptions(Options):
+    tf_serving_path: str | None = "/monitoring/prometheus/metrics"
+
+
 REGISTRIES = Registries(
     dialects={
-        "open_inference": DialectKind(Options, nothing, uploads=True),
-        "tf_serving": DialectKind(Options, nothing),
+        "open_inference": DialectKind(Options, nothing, uploads=True, metrics_options=NamesOptions),
+        "tf_serving": DialectKind(Options, nothing, metrics_options=PathOptions),
         "grps": DialectKind(GrpsOptions, nothing, GrpsModelOptions),
     },
     backends={
@@ -447,7 +455,7 @@ def test_a_full_file(folder: Path) -> None:
     assert no.mappings() == {"grps": GrpsModelOptions(str_data="text_in")}
     assert b.mappings() == {"grps": GrpsModelOptions()}
     assert config.models["other"].mappings() == {}
-    assert config.metrics.triton_names is False
+    assert config.plain()["metrics"]["triton_names"] is False
     assert config.tracing.file == FileRef("new.json", folder / "new.json")
     assert (config.tracing.level, config.tracing.log_frequency) == (("TIMESTAMPS",), 10)
     assert (c.device, c.versions, b.versions) == ("cpu", VersionPolicy(), VersionPolicy(named=(1, 3)))

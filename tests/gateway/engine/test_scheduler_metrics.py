@@ -10,7 +10,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
 from tensorgate.gateway.contract.questions import Statistics
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
-from tensorgate.gateway.monitoring.metrics import ROWS, SECONDS, Metrics
+from tensorgate.gateway.monitoring.metrics import ROWS, SECONDS, MetricsCollector
 from tensorgate.gateway.telemetry.histogram import Histogram
 from tensorgate.gateway.telemetry.statistics import Counters, Timings
 
@@ -47,7 +47,7 @@ def test_what_runs_alone_is_the_same_in_all_series(ask: InferRequest, monkeypatc
     plain = SchedulerMetrics(
         lambda stage, took: stages.setdefault(stage, Histogram(SECONDS)).observe(took), batches.observe
     )
-    metrics = Metrics(lambda: ())
+    metrics = MetricsCollector(lambda: ())
     quick = metrics.meter("m", 1)
     for meter in (plain, quick):
         tell(meter, ask)
@@ -61,7 +61,7 @@ def test_what_runs_alone_is_the_same_in_all_series(ask: InferRequest, monkeypatc
 
 
 def test_nothing_is_counted_twice(ask: InferRequest) -> None:
-    meter = Metrics(lambda: ()).meter("m", 1)
+    meter = MetricsCollector(lambda: ()).meter("m", 1)
     for _ in range(3):
         tell(meter, ask)
         meter.counters.settle()

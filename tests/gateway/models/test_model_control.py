@@ -32,7 +32,7 @@ from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import Catalogs, FolderCatalog, YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.repository import Repository
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.service import Service
 
@@ -92,7 +92,7 @@ class World:
         self.closed: list[float] = []
         self.loads: list[tuple[str, int]] = []
         self.reports: list[LoadReport] = []
-        self.metrics = Metrics(lambda: self.repository.serving())
+        self.metrics = MetricsCollector(lambda: self.repository.serving())
         deps = RepositoryDeps(
             self.load, self.metrics.meter, lambda model: True, self.metrics.forget, lambda model: kinds_parts(model)
         )

@@ -23,7 +23,7 @@ from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.model_spec import queue_policy
 from tensorgate.gateway.models.repository import Repository
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 
 MODELS = '''
@@ -86,7 +86,7 @@ class World:
         self.reports: list[LoadReport] = []
         deps = RepositoryDeps(
             loader(kinds, lambda ref: self.router.resolve(ref)),
-            Metrics(lambda: ()).meter,
+            MetricsCollector(lambda: ()).meter,
             versioned=lambda model: kinds.backends[model.backend].versioned,
         )
         self.repository = Repository(YamlCatalog(self.config), deps)

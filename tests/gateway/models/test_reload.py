@@ -30,7 +30,7 @@ from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.repository import Repository
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.service import Service
 
@@ -95,7 +95,7 @@ class World:
         self.hold = threading.Event()
         self.loads: list[tuple[str, int]] = []
         self.reports: list[LoadReport] = []
-        self.metrics = Metrics(lambda: self.repository.serving())
+        self.metrics = MetricsCollector(lambda: self.repository.serving())
         validate = model_validator(kinds)
         deps = RepositoryDeps(
             self.load,

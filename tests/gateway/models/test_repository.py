@@ -23,7 +23,7 @@ from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
 from tensorgate.gateway.models.model_folder import wanted_versions
 from tensorgate.gateway.models.model_spec import _lines
 from tensorgate.gateway.models.repository import Repository
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.service import Service
 
@@ -63,7 +63,7 @@ class World:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.metrics = Metrics(lambda: [m for versions in self.models.values() for m in versions.values()])
+        self.metrics = MetricsCollector(lambda: [m for versions in self.models.values() for m in versions.values()])
         deps = RepositoryDeps(
             load, self.metrics.meter, versioned=lambda model: True, forget_metrics=self.metrics.forget
         )

@@ -257,7 +257,7 @@ def test_a_call_without_a_name_is_given_one(lines: Lines) -> None:
         ({"caller": 5}, AttributeError),
         ({"body": None}, TypeError),
         ({"request_id": 5}, TypeError),
-        ({"trail": None}, AttributeError),
+        ({"call_record": None}, AttributeError),
     ],
     ids=str,
 )

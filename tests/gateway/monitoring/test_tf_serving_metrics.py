@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tensorgate.adapters.tf_serving.metrics import TfServingMetricsOptions, make_metrics
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
-from tensorgate.gateway.monitoring.metrics import Metrics
-from tensorgate.gateway.monitoring.tf_serving_metrics import TfServingMetrics
+from tensorgate.gateway.monitoring.call_counters import CallCounters
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 
 KINDS = {
@@ -35,7 +36,10 @@ class Counted:
     """The metrics, told of calls in few words, and read line by line."""
 
     def __init__(self, *models: str) -> None:
-        self.metrics = TfServingMetrics({*models}.__contains__)
+        shown = make_metrics(TfServingMetricsOptions(tf_serving_path="/m"))
+        assert shown
+        assert shown.calls
+        self.counters = CallCounters(shown.calls, {*models}.__contains__)
 
     def call(
         self,
@@ -53,10 +57,13 @@ class Counted:
         outcome.endpoint, outcome.call = endpoint, call
         outcome.question, outcome.reply_code = question, code
         outcome.seconds, outcome.model_seconds = us / 1e6, ran_us / 1e6
-        self.metrics.ended(outcome)
+        self.counters.ended(outcome)
+
+    def text(self) -> str:
+        return bytes(self.counters.page("/m").body).decode()  # type: ignore[arg-type]
 
     def lines(self) -> list[str]:
-        return self.metrics.render().decode().splitlines()
+        return self.text().splitlines()
 
     def series(self, name: str) -> list[str]:
         """Those of one metric, without its prefix, in their order."""
@@ -175,7 +182,7 @@ def test_names_are_escaped() -> None:
 def test_a_parser_reads_it() -> None:
     counted = Counted("a")
     counted.call("regress", infer("a"))
-    families = {family.name: family for family in text_string_to_metric_families(counted.metrics.render().decode())}
+    families = {family.name: family for family in text_string_to_metric_families(counted.text())}
     assert families[":tensorflow:serving:request_latency"].type == "histogram"
     (sample,) = families[":tensorflow:serving:request_count"].samples
     assert (sample.labels, sample.value) == ({"model_name": "a", "status": "OK"}, 1)
@@ -183,7 +190,7 @@ def test_a_parser_reads_it() -> None:
 
 def test_series_end_with_the_last_version_of_a_model() -> None:
     counted = Counted("a", "b")
-    metrics = Metrics(lambda: (), watches={"tf_serving": counted.metrics})
+    metrics = MetricsCollector(lambda: (), call_counters={"tf_serving": counted.counters})
     for name, version in (("a", 1), ("a", 2), ("b", 1)):
         metrics.meter(name, version)
         counted.call("infer", infer(name))

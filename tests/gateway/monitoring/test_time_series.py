@@ -3,13 +3,15 @@
 import base64
 import hashlib
 import re
+from urllib.parse import quote
 
 import pytest
 
-from tensorgate.adapters.grps.monitor import encode_series
+from tensorgate.adapters.grps.monitor import decode_series, encode_series
+from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
-from tensorgate.gateway.monitoring.metrics import MAX_RECENT, Metrics
+from tensorgate.gateway.monitoring.metrics import MAX_RECENT, MetricsCollector
 from tensorgate.gateway.monitoring.time_series import RECENT_SECONDS, TimeSeries, Trend
 from tensorgate.gateway.page import page
 
@@ -38,7 +40,7 @@ def test_the_highest_of_a_minute_is_that_of_its_seconds() -> None:
 
 
 def test_calls_become_rates_and_percentiles() -> None:
-    metrics = Metrics(tuple)
+    metrics = MetricsCollector(tuple)
     monitor = TimeSeries(metrics)
     for number in range(1, 101):
         metrics.request(INFER, Code.OK if number % 10 else Code.INTERNAL, number / 1000)
@@ -50,16 +52,16 @@ def test_calls_become_rates_and_percentiles() -> None:
     [second] = monitor.streams["open_inference", "m"].history
     assert (second.calls, second.errors) == (101, 10)
     assert (second.p50, second.p99) == (pytest.approx(50), pytest.approx(99))
-    assert monitor.trends["qps"].last == 102
-    assert monitor.trends["fail_rate(%)"].last == pytest.approx(100 * 11 / 102)
-    assert monitor.trends["latency_max(ms)"].last == pytest.approx(100)
+    assert monitor.trends["requests_per_second"].last == 102
+    assert monitor.trends["error_percent"].last == pytest.approx(100 * 11 / 102)
+    assert monitor.trends["max_latency_ms"].last == pytest.approx(100)
     monitor.sample()
-    assert monitor.trends["qps"].last == 0
+    assert monitor.trends["requests_per_second"].last == 0
     assert monitor.total.calls == 102
 
 
 def test_a_model_that_comes_back_starts_anew() -> None:
-    metrics = Metrics(tuple)
+    metrics = MetricsCollector(tuple)
     monitor = TimeSeries(metrics)
     for calls in (3, 1):
         metrics.meter("m", 1)
@@ -71,7 +73,7 @@ def test_a_model_that_comes_back_starts_anew() -> None:
 
 
 def test_nothing_grows_without_end() -> None:
-    metrics = Metrics(tuple)
+    metrics = MetricsCollector(tuple)
     monitor = TimeSeries(metrics)
     for _ in range(3 * MAX_RECENT):
         metrics.request(INFER, Code.OK, 0.001)
@@ -82,16 +84,38 @@ def test_nothing_grows_without_end() -> None:
 
 
 def test_series() -> None:
-    monitor = TimeSeries(Metrics(tuple))
+    monitor = TimeSeries(MetricsCollector(tuple))
     monitor.sample()
-    for name in ("qps", "fail_rate(%)", "latency_avg(ms)", "latency_max(ms)", "cpu_usage(%)", "mem_usage(%)"):
+    for name in (
+        "requests_per_second",
+        "error_percent",
+        "mean_latency_ms",
+        "max_latency_ms",
+        "cpu_percent",
+        "memory_percent",
+    ):
         found = monitor.series(MonitorSeries(name))
         assert found is not None
         assert (found.kind, [x for x, _ in found.points]) == ("trend", list(range(174)))
-    cdf = monitor.series(MonitorSeries("latency_cdf(ms)"))
+    cdf = monitor.series(MonitorSeries("latency_percentiles_ms"))
     assert cdf is not None
     assert [x for x, _ in cdf.points] == [*range(10, 100, 10), *range(91, 102)]
     assert monitor.series(MonitorSeries("")) is None
+
+
+def test_names_of_grps() -> None:
+    monitor = TimeSeries(MetricsCollector(tuple))
+    monitor.trends["gpu0_memory_mib"] = Trend(max)
+
+    def asked(name: str) -> Points | None:
+        target = f"/grps/v1/monitor/series?name={quote(name)}"
+        return monitor.series(decode_series(Call(b"", "GET", target, {}, "http"), lambda ref: None))  # type: ignore[arg-type, return-value]
+
+    known = ("qps", "fail_rate(%)", "latency_avg(ms)", "latency_max(ms)", "cpu_usage(%)", "mem_usage(%)")
+    for name in (*known, "latency_cdf(ms)", "gpu0_mem_usage(MIB)"):
+        assert asked(f"*{name}"), name
+    for name in ("qps", "*", "*error_percent", "*gpu1_mem_usage(MIB)", "*gpu0_memory_mib", ""):
+        assert asked(name) is None, name
 
 
 def test_series_to_the_byte() -> None:

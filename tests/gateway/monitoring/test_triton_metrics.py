@@ -7,11 +7,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tensorgate.gateway.contract.backend import Gpu
+from tensorgate.adapters.open_inference.metrics import render
 from tensorgate.gateway.contract.execution import Traffic
+from tensorgate.gateway.contract.metrics import Gpu
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families
-from tensorgate.gateway.monitoring.metrics import Metrics
-from tensorgate.gateway.monitoring.triton_metrics import TritonMetrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.telemetry.statistics import Counters
 
 STAT = "cpu  {} 0 {} 700 100 0 0 0 0 0\ncpu0 1 2 3\n"
@@ -26,17 +27,17 @@ def model(name: str, **changes: Any) -> Any:
     return SimpleNamespace(name=name, **(given | changes))
 
 
-def series(text: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text.decode())
+        for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 
 
 def rendered(models: Callable[[], Any], proc: Path = Path("/nonexistent")) -> dict[str, float]:
     """`name{label="value",…}` -> value, labels in their order."""
-    lines = TritonMetrics(models, proc=proc).render().decode().splitlines()
+    lines = render(ServerCounter(models, proc=proc).read()).splitlines()
     return {name: float(value) for line in lines if line[0] != "#" for name, value in [line.rsplit(" ", 1)]}
 
 
@@ -89,8 +90,8 @@ def test_numbers_are_those_of_the_statistics() -> None:
 
 def test_a_parser_reads_it_with_any_name_and_types() -> None:
     name = 'a "quoted" \\ name\nof two lines'
-    text = TritonMetrics(lambda: [model(name)]).render()
-    families = {family.name: family.type for family in text_string_to_metric_families(text.decode())}
+    text = render(ServerCounter(lambda: [model(name)]).read())
+    families = {family.name: family.type for family in text_string_to_metric_families(text)}
     assert families["nv_inference_pending_request_count"] == "gauge"
     assert families["nv_inference_exec_count"] == "counter"
     found = series(text)
@@ -101,18 +102,18 @@ def test_a_parser_reads_it_with_any_name_and_types() -> None:
 def test_the_machine(tmp_path: Path) -> None:
     (tmp_path / "stat").write_text(STAT.format(100, 100))
     (tmp_path / "meminfo").write_text(MEMINFO)
-    metrics = TritonMetrics(list, proc=tmp_path)
-    found = series(metrics.render())
+    counter = ServerCounter(list, proc=tmp_path)
+    found = series(render(counter.read()))
     assert found == {
         ("nv_cpu_utilization", frozenset()): 0.2,
         ("nv_cpu_memory_total_bytes", frozenset()): 1024_000,
         ("nv_cpu_memory_used_bytes", frozenset()): 614_400,
     }
     (tmp_path / "stat").write_text(STAT.format(130, 100).replace("700", "770"))
-    assert series(metrics.render())["nv_cpu_utilization", frozenset()] == 0.3
-    assert series(metrics.render())["nv_cpu_utilization", frozenset()] == 0
+    assert series(render(counter.read()))["nv_cpu_utilization", frozenset()] == 0.3
+    assert series(render(counter.read()))["nv_cpu_utilization", frozenset()] == 0
     (tmp_path / "stat").unlink()
-    assert not series(metrics.render()), "no numbers are better than wrong ones"
+    assert not series(render(counter.read())), "no numbers are better than wrong ones"
 
 
 def test_gpus_that_models_are_on() -> None:
@@ -127,7 +128,7 @@ def test_gpus_that_models_are_on() -> None:
         model(name, devices=devices)
         for name, devices in (("a", ("cuda:1",)), ("b", ("cpu",)), ("c", ("cuda:0", "cuda:1")))
     ]
-    found = series(TritonMetrics(lambda: models, read_gpu, Path("/nonexistent")).render())
+    found = series(render(ServerCounter(lambda: models, read_gpu, Path("/nonexistent")).read()))
     told = {(name, dict(labels).get("gpu_uuid")): value for (name, labels), value in found.items()}
     assert {key: value for key, value in told.items() if key[1]} == {
         ("nv_gpu_memory_total_bytes", "GPU-0"): 1000,
@@ -144,15 +145,15 @@ def test_gpus_that_models_are_on() -> None:
 
 def test_models_come_and_go_and_the_names_can_be_left_out() -> None:
     models = [model("m")]
-    metrics = Metrics(lambda: models, triton=TritonMetrics(lambda: models))
+    metrics = MetricsCollector(lambda: models, end=lambda: render(ServerCounter(lambda: models).read()))
     assert b'nv_inference_count{model="m"' in metrics.render()
     models.clear()
     assert b'model="m"' not in metrics.render()
-    assert b"nv_" not in Metrics(lambda: models).render()
+    assert b"nv_" not in MetricsCollector(lambda: models).render()
 
 
 def test_a_new_load_begins_at_nothing() -> None:
-    metrics = Metrics(lambda: ())
+    metrics = MetricsCollector(lambda: ())
     first = metrics.meter("m", 1)
     first.counters.ran(1, (0.0, 0.0, 0.0))
     assert metrics.meter("m", 1).counters.runs == 0
@@ -181,7 +182,7 @@ def test_gpus_under_our_own_names() -> None:
 
 def test_copies_between_host_and_device() -> None:
     models = [model("a", devices=("cuda:0",), traffic=Traffic(3, 300, 2, 20, 3)), model("b")]
-    text = Metrics(lambda: models).render().decode()
+    text = MetricsCollector(lambda: models).render().decode()
     lines = {line for line in text.splitlines() if line.startswith("tensorgate_device")}
     assert lines == {
         'tensorgate_device_copies_total{direction="in",model="a",version="1"} 3.0',

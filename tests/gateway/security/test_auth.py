@@ -15,7 +15,7 @@ from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import AdminRequired, Code
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.local_engine import LocalEngine
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.service import Service
 
@@ -82,7 +82,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     config: Any = SimpleNamespace(readiness="lenient", expose_model_errors=True, routes={})
     repository: Any = Asked()
     router: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple)
-    service = Service(config, LocalEngine(repository, router), Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(
+        config, LocalEngine(repository, router), MetricsCollector(lambda: ()), ServerDescription("t", "1")
+    )
     service.admin = AdminKey(Admin(header="X-Admin-Key", value_env="TEST_ADMIN_KEY"))
     return service
 

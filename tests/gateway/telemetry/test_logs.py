@@ -16,7 +16,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelV
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelNotFound
 from tensorgate.gateway.contract.questions import LogSettings, ModelStatistics, ServerDescription, TraceSettings
 from tensorgate.gateway.local_engine import LocalEngine
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.logs import Logs
@@ -369,7 +369,9 @@ def service() -> Service:
             if model == "b":
                 loaded.counters.ran(version, (0.0, 0.0, 0.0))
     router = Router(config, repository)
-    return Service(config, LocalEngine(repository, router, Tracing()), Metrics(lambda: ()), ServerDescription("t", "1"))
+    return Service(
+        config, LocalEngine(repository, router, Tracing()), MetricsCollector(lambda: ()), ServerDescription("t", "1")
+    )
 
 
 def asked(service: Service, question: Any) -> Any:

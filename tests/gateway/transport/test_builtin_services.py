@@ -19,7 +19,7 @@ from tensorgate.gateway.contract.canonical import ModelRef
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound
 from tensorgate.gateway.contract.questions import ServerDescription, ServerLive
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
@@ -79,7 +79,7 @@ class House:
             resolver=lambda call: None,
             names=lambda: tuple(self.ready_models),
         )
-        self.service = Service(config, engine, Metrics(lambda: ()), ServerDescription("t", "1"))
+        self.service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
         self.service.started = True
         self.listener = GrpcListener(self.service, [toy()], GrpcLimits(LIMIT), toy_descriptors(), make_port=speak)
         self.channel: Any = None

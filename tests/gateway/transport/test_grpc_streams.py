@@ -22,7 +22,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import Code, DeadlineExceeded, GatewayError, InvalidArgument, ModelFailed
 from tensorgate.gateway.contract.questions import ServerDescription
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
@@ -141,7 +141,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
         resolver=lambda call: None,
         names=lambda: tuple(views),
     )
-    service = Service(config, engine, Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
     listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)

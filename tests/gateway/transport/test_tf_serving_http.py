@@ -15,7 +15,7 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.errors import DeadlineExceeded, LabelNotFound, ModelNotFound
 from tensorgate.gateway.contract.questions import ServerDescription, VersionStatus
 from tensorgate.gateway.local_engine import LocalEngine
-from tensorgate.gateway.monitoring.metrics import Metrics
+from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport import http_server
 from tensorgate.gateway.transport.http_server import HttpLimits, HttpListener
@@ -93,7 +93,9 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
     router: Any = SimpleNamespace(
         resolve=resolve, resolver=lambda call: None, names=lambda: ("m",), models_behind=lambda n: [n]
     )
-    service = Service(config, LocalEngine(repository, router), Metrics(lambda: ()), ServerDescription("t", "1"))
+    service = Service(
+        config, LocalEngine(repository, router), MetricsCollector(lambda: ()), ServerDescription("t", "1")
+    )
     listeners = []
 
     async def start(fast_path: bool, **options: Any) -> int:

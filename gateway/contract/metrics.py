@@ -1,0 +1,155 @@
+"""What the core has counted, for a dialect that shows it under the names of the server it imitates.
+
+The core counts and keeps; a dialect's metrics are pure functions from these numbers to exposition text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.errors import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """How often something happened, and how many seconds it took in all."""
+
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCounts:
+    """What one loaded version has done since it was loaded."""
+
+    model: str
+    version: int
+    successes: Total
+    """Requests that got their last answer; of these `hits` came from the response cache."""
+    failures: Mapping[str, int]
+    """Reason -> requests that failed: REJECTED, CANCELED, BACKEND, OTHER."""
+    hits: Total
+    misses: Total
+    is_cached: bool
+    """Whether the response cache is asked at all."""
+    rows: int
+    """Rows of the requests that succeeded."""
+    runs: int
+    """Executions of the model."""
+    queue_s: float
+    """Seconds that requests waited, summed as are the next three: before, in and after the model."""
+    input_s: float
+    infer_s: float
+    output_s: float
+    queued: int
+    """Requests that wait now."""
+    load_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostUsage:
+    """The machine, whoever uses it."""
+
+    cpu_share: float
+    """The busy share of all processors since the last reading, 0 to 1."""
+    memory_bytes: float
+    memory_used_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as it is now, whoever uses it. None: it does not say."""
+
+    device: str
+    """cuda:N."""
+    uuid: str
+    name: str
+    total: int
+    """Bytes of memory; so is `used`."""
+    used: int
+    utilization: float | None = None
+    """The share of time in which it computed, 0 to 1."""
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    """Since its driver was loaded."""
+    temperature_celsius: float | None = None
+
+
+ReadGpu: TypeAlias = Callable[[str], Gpu | None]
+"""A model's device, "cuda:0" -> that GPU; None for other devices, and where it cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCounts:
+    """Every loaded version, and what they run on."""
+
+    models: Sequence[ModelCounts]
+    host: HostUsage | None
+    """None where the system does not tell."""
+    gpus: Sequence[Gpu]
+    """Those that models are on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Observations by size."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    """Observations up to each bound and above the one before; the last number is of those above all bounds."""
+    sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """The calls of one dialect by one method to one model."""
+
+    model: str
+    """A public name, "" where the call named none that exists."""
+    method: str
+    """`Endpoint.method`"""
+    transport: str
+    """http or grpc"""
+    codes: Mapping[Code, int]
+    """What callers were told -> how many calls."""
+    latency_us: Distribution
+    """Of the calls that succeeded, as the next two."""
+    runtime_us: Distribution
+    """The time in the model."""
+    rows: Distribution
+    """Rows of the requests whose method is one of `CallMetrics.row_methods`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallMetrics:
+    """What is counted of a dialect's calls, and the page that shows it."""
+
+    path: str
+    """Where the page is, on every HTTP port."""
+    answer: Callable[[str, Sequence[CallCounts]], Reply]
+    """(HTTP target, counts) -> the page. Called in a thread, for any method."""
+    bounds_us: tuple[float, ...]
+    row_bounds: tuple[float, ...] = ()
+    row_methods: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DialectMetrics:
+    """The metrics of the server that a dialect imitates."""
+
+    render: Callable[[ServerCounts], str] | None = None
+    """Exposition text that ends /metrics. Called in a thread."""
+    calls: CallMetrics | None = None
+
+
+def label_text(**values: str) -> str:
+    """Labels as the exposition text has them between braces."""
+    return ",".join(f'{key}="{_escaped(value)}"' for key, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,121 @@
+"""The calls of one dialect, counted once more as that dialect's metrics want them: by model, method and transport.
+
+Label values are public names of models: a call that named another, or none that could be read, is counted under "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.metrics import CallCounts, CallMetrics, Distribution
+from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.histogram import Gathered
+
+_US: Final = 1e6
+
+_Key: TypeAlias = tuple[str, str, str]
+"""(model, method, transport)"""
+
+
+class _Calls:
+    """The calls of one key."""
+
+    __slots__ = ("failures", "latency", "rows", "runtime")
+
+    def __init__(self, wanted: CallMetrics) -> None:
+        self.failures: dict[Code, int] = {}
+        self.latency = Gathered(wanted.bounds_us)
+        self.runtime = Gathered(wanted.bounds_us)
+        self.rows = Gathered(wanted.row_bounds)
+
+    def counts(self, key: _Key) -> CallCounts:
+        latency = _distribution(self.latency)
+        well = sum(latency.counts)
+        codes = {Code.OK: well, **self.failures} if well else dict(self.failures)
+        return CallCounts(*key, codes, latency, _distribution(self.runtime), _distribution(self.rows))
+
+
+class CallCounters:
+    """Counts one by one or many at a time. `is_public` tells the names of models from any others."""
+
+    def __init__(self, wanted: CallMetrics, is_public: Callable[[str], bool]) -> None:
+        self.wanted = wanted
+        self._is_public = is_public
+        self._calls: dict[_Key, _Calls] = {}
+
+    def ended(self, outcome: CallOutcome) -> None:
+        """Count one call that is over."""
+        question, code, method = outcome.question, outcome.reply_code, outcome.endpoint.method
+        name = question.view.name if type(question) is InferRequest else self._named(outcome.call, question)
+        calls = self._of(name, method, outcome.call.transport)
+        if code:
+            calls.failures[code] = calls.failures.get(code, 0) + 1
+            return
+        calls.latency.observe(outcome.seconds * _US)
+        if type(question) is InferRequest:
+            calls.runtime.observe(outcome.model_seconds * _US)
+            if method in self.wanted.row_methods:
+                calls.rows.observe(_rows(question))
+
+    def teller(self, model: str, method: str, transport: str) -> Callable[[Any, Any], None] | None:
+        """What takes the seconds of such inferences that went well, and those of their model, as arrays, in place of
+        `ended`; None: `ended` is called for each.
+        """
+        if method in self.wanted.row_methods:
+            return None
+
+        def tell(seconds: Any, ran: Any) -> None:
+            if len(seconds) or len(ran):
+                calls = self._of(model, method, transport)
+                calls.latency.observe_all(seconds * _US)
+                calls.runtime.observe_all(ran * _US)
+
+        return tell
+
+    def _of(self, model: str, method: str, transport: str) -> _Calls:
+        key = (model, method, transport)
+        calls = self._calls.get(key)
+        if calls is None:
+            calls = self._calls[key] = _Calls(self.wanted)
+        return calls
+
+    def _named(self, call: Call, question: Any) -> str:
+        """The model that a call is about, if it says one that exists."""
+        if type(question) is ModelMetadata:
+            name = question.view.name
+        elif type(question) is ModelStatus:
+            name = question.ref.name
+        else:
+            name = call.args.get("model", "") or call.notes.get("model", "")  # over gRPC only the dialect can say
+        return name if self._is_public(name) else ""
+
+    def forget(self, model: str) -> None:
+        """A model has no loaded version any more: its counts end."""
+        for key in [key for key in list(self._calls) if key[0] == model]:
+            del self._calls[key]
+
+    def settle(self) -> None:
+        """Sort what was observed into histograms."""
+        for calls in list(self._calls.values()):
+            for gathered in (calls.latency, calls.runtime, calls.rows):
+                gathered.settle()
+
+    def page(self, target: str) -> Reply:
+        """The dialect's page of them. Off the event loop: numbers are read while they change, each of them whole."""
+        return self.wanted.answer(target, [calls.counts(key) for key, calls in list(self._calls.items())])
+
+
+def _distribution(gathered: Gathered) -> Distribution:
+    histogram = gathered.histogram
+    return Distribution(histogram.bounds, tuple(histogram.counts), histogram.sum)
+
+
+def _rows(request: InferRequest) -> int:
+    """The rows of a request: the first dimension of its first input."""
+    first = next(iter(request.inputs.values()), None)
+    return 0 if first is None or not first.shape else int(first.shape[0])
