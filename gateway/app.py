@@ -84,7 +84,7 @@ from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.telemetry.tracing import TraceFile, Tracing
+from tensorgate.gateway.telemetry.tracing import RequestTracing, TraceFile
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.http_exchange import HttpExchange
@@ -605,13 +605,13 @@ def _alias(dialects: Iterable[Dialect], view: ModelView) -> str | None:
     return next((name for dialect in dialects if (name := dialect.alias(view)) is not None), None)
 
 
-def _tracing(config: Config) -> Tracing:
+def _tracing(config: Config) -> RequestTracing:
     wanted = config.tracing
     initial = {"trace_rate": wanted.rate, "trace_count": wanted.count, "log_frequency": wanted.log_frequency}
     levels = {"trace_level": wanted.level} if wanted.level else {}
     if wanted.file is None:
-        return Tracing(initial={**initial, **levels})
-    return Tracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
+        return RequestTracing(initial={**initial, **levels})
+    return RequestTracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
 def _observer(config: Config) -> Observer | None:

@@ -33,7 +33,7 @@ from tensorgate.gateway.contract.questions import (
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.routing.router import Router
-from tensorgate.gateway.telemetry.tracing import Tracing
+from tensorgate.gateway.telemetry.tracing import RequestTracing
 
 
 class LocalEngine:
@@ -43,12 +43,12 @@ class LocalEngine:
         self,
         repository: Repository,
         router: Router,
-        tracing: Tracing | None = None,
+        tracing: RequestTracing | None = None,
         memory: SharedMemory | None = None,
     ) -> None:
         self._repository = repository
         self._router = router
-        self._tracing = tracing or Tracing()
+        self._tracing = tracing or RequestTracing()
         memory = memory or SharedMemory()
         self.regions: Regions = memory
         self.resolve = router.resolve

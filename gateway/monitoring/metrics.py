@@ -27,7 +27,7 @@ from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.telemetry.histogram import Gathered, Histogram
 from tensorgate.gateway.telemetry.rejection_reasons import REFUSALS, refusal_of
 from tensorgate.gateway.telemetry.statistics import Counters
-from tensorgate.gateway.telemetry.tracing import Tracing
+from tensorgate.gateway.telemetry.tracing import RequestTracing
 
 SECONDS: Final = (
     *(25e-6, 50e-6, 100e-6, 250e-6, 500e-6),
@@ -148,7 +148,7 @@ class MetricsCollector(Collector):
     def __init__(
         self,
         models: Callable[[], Iterable[Model]],
-        tracing: Tracing | None = None,
+        tracing: RequestTracing | None = None,
         more: Iterable[Callable[[], Iterable[Metric]]] = (),
         call_counters: Mapping[str, CallCounters] = NOTHING,
         cache: ResponseCache | None = None,
@@ -160,7 +160,7 @@ class MetricsCollector(Collector):
         self.calls = CallSeriesTable(self._calls)
         self._gone = 0
         self._models = models
-        self._tracing = tracing or Tracing()
+        self._tracing = tracing or RequestTracing()
         self._more = tuple(more)
         self._cache = cache or ResponseCache()
         self._routes = routes

@@ -42,7 +42,7 @@ _MAX_ID: Final = 256
 
 
 class Tracer:
-    """Whether the requests of one model are traced. This one says no; `Tracing` makes those that may say yes."""
+    """Whether the requests of one model are traced. This one says no; `RequestTracing` makes those that may say yes."""
 
     on = False
 
@@ -55,7 +55,7 @@ class Tracer:
 class _ModelTracer(Tracer):
     __slots__ = ("_model", "_tracing", "on")
 
-    def __init__(self, tracing: Tracing, model: str) -> None:
+    def __init__(self, tracing: RequestTracing, model: str) -> None:
         self._tracing = tracing
         self._model = model
         self.on = False
@@ -78,7 +78,7 @@ class Sink(Protocol):
         ...
 
 
-class Tracing:
+class RequestTracing:
     """All settings. `name` is the file as the operator calls it, "" with no `sink`: then nothing is ever written, and
     nobody can ask for it. For the event loop.
     """

@@ -21,7 +21,7 @@ from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.logs import Logs
 from tensorgate.gateway.telemetry.statistics import Counters
-from tensorgate.gateway.telemetry.tracing import TraceFile, Tracer, Tracing
+from tensorgate.gateway.telemetry.tracing import RequestTracing, TraceFile, Tracer
 
 AT_FIRST = {
     "trace_level": ("OFF",),
@@ -72,7 +72,7 @@ def note(request_of: Callable[[str], InferRequest]) -> Callable[[Tracer], bool]:
 
 
 def test_settings_of_a_model_follow_the_servers() -> None:
-    tracing = Tracing(Kept())
+    tracing = RequestTracing(Kept())
     assert tracing.settings("") == tracing.settings("m") == AT_FIRST
     tracing.change("", {"trace_rate": ("5",), "log_frequency": ("7",)})
     tracing.change("m", {"trace_level": ("TENSORS", "TIMESTAMPS"), "trace_rate": (" +9",), "unknown": ("1",)})
@@ -93,7 +93,7 @@ def test_settings_of_a_model_follow_the_servers() -> None:
 
 
 def test_the_configuration_is_what_clearing_goes_back_to() -> None:
-    tracing = Tracing(name="t.json", initial={"trace_rate": 3, "trace_level": ("TIMESTAMPS",)})
+    tracing = RequestTracing(name="t.json", initial={"trace_rate": 3, "trace_level": ("TIMESTAMPS",)})
     tracing.change("", {"trace_rate": ("4",), "trace_level": ("OFF",)})
     tracing.change("", {"trace_rate": None, "trace_level": None})
     assert tracing.settings("m") == {
@@ -125,7 +125,7 @@ def test_the_configuration_is_what_clearing_goes_back_to() -> None:
     ],
 )
 def test_wrong_values_change_nothing(key: str, values: tuple[str, ...], text: str) -> None:
-    tracing = Tracing()
+    tracing = RequestTracing()
     for model in ("", "m"):
         with pytest.raises(InvalidArgument) as error:
             tracing.change(model, {"trace_rate": ("7",), "log_frequency": ("7",), key: values})
@@ -138,7 +138,7 @@ def test_wrong_values_change_nothing(key: str, values: tuple[str, ...], text: st
 
 def test_nothing_is_on_without_a_file_a_level_a_rate_and_a_count(note: Callable[[Tracer], bool]) -> None:
     assert not Tracer().on
-    nowhere = Tracing()
+    nowhere = RequestTracing()
     tracer = nowhere.tracer("m")
     for changes in (ON, {"trace_level": ("TENSORS",)}):
         with pytest.raises(
@@ -147,7 +147,7 @@ def test_nothing_is_on_without_a_file_a_level_a_rate_and_a_count(note: Callable[
             nowhere.change("", changes)
     nowhere.change("", {"trace_level": ("OFF",), "trace_rate": ("1",)})
     assert not note(tracer)
-    somewhere = Tracing(Kept())
+    somewhere = RequestTracing(Kept())
     tracer = somewhere.tracer("m")
     assert tracer is somewhere.tracer("m")
     more: Any
@@ -168,7 +168,7 @@ def test_nothing_is_on_without_a_file_a_level_a_rate_and_a_count(note: Callable[
 
 def test_a_trace_has_what_tritons_summary_reads(request_of: Callable[[str], InferRequest]) -> None:
     kept = Kept()
-    tracing = Tracing(kept, initial={"trace_level": ("TIMESTAMPS",), "trace_rate": 1, "log_frequency": 4})
+    tracing = RequestTracing(kept, initial={"trace_level": ("TIMESTAMPS",), "trace_rate": 1, "log_frequency": 4})
     tracer = tracing.tracer("m")
     tracer.note(request_of("i" * 1000), 1.0, 1.5, (0.125, 0.25, 0.0625), 2.0)
     tracer.note(request_of(""), 5.0, None, None, 5.5)
@@ -205,7 +205,7 @@ def test_a_trace_has_what_tritons_summary_reads(request_of: Callable[[str], Infe
 
 def test_every_so_many_th_request_until_there_are_enough(note: Callable[[Tracer], bool]) -> None:
     kept = Kept()
-    tracing = Tracing(kept)
+    tracing = RequestTracing(kept)
     mine, other = tracing.tracer("m"), tracing.tracer("n")
     tracing.change("", {**ON, "trace_rate": ("3",), "trace_count": ("2",)})
     for number in range(1, 20):
@@ -230,7 +230,7 @@ def test_files_are_whole_after_every_trace_and_rotate(tmp_path: Path, note: Call
     path = tmp_path / "t.json"
     path.write_text("what an earlier process left")
     file = TraceFile(path)
-    tracing = Tracing(file)
+    tracing = RequestTracing(file)
     tracer = tracing.tracer("m")
     tracing.change("", ON)
     file.close()
@@ -256,7 +256,7 @@ def test_a_disk_that_takes_nothing_is_logged_and_harms_nobody(
     tmp_path: Path, note: Callable[[Tracer], bool], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "gone"
-    tracing = Tracing(TraceFile(folder / "t.json"), initial={"trace_level": ("TIMESTAMPS",), "trace_rate": 1})
+    tracing = RequestTracing(TraceFile(folder / "t.json"), initial={"trace_level": ("TIMESTAMPS",), "trace_rate": 1})
     note(tracing.tracer("m"))
     note(tracing.tracer("m"))
     tracing.close()
@@ -370,7 +370,10 @@ def service() -> Service:
                 loaded.counters.ran(version, (0.0, 0.0, 0.0))
     router = Router(config, repository)
     return Service(
-        config, LocalEngine(repository, router, Tracing()), MetricsCollector(lambda: ()), ServerDescription("t", "1")
+        config,
+        LocalEngine(repository, router, RequestTracing()),
+        MetricsCollector(lambda: ()),
+        ServerDescription("t", "1"),
     )
 
 
