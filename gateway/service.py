@@ -209,7 +209,8 @@ class Service:
     def _report(self, outcome: CallOutcome, calls: CallSeries | None) -> None:
         """Give the outcome of a call that is over to whoever counts or notes it."""
         call, code = outcome.call, outcome.code
-        call.end()
+        for step in call.end_steps:
+            step()
         if calls is None:
             calls = self._metrics.calls[call.dialect, call.transport, "", "", outcome.endpoint.method]
         outcome.seconds = seconds = time.perf_counter() - outcome.begun

@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import hpack
 from tensorgate.gateway.wire.eager_start import in_task
-from tensorgate.gateway.wire.grpc_messages import MessageTooLarge, message_prefix
+from tensorgate.gateway.wire.grpc_messages import MessageTooLarge
 from tensorgate.gateway.wire.http2 import Http2
 from tensorgate.gateway.wire.http2_frames import (
     CANCEL,
@@ -99,7 +99,7 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
             call.timer = self._loop.call_at(until, self._expire, call)
         self._streams[number] = call
         size = sum(map(len, parts))
-        self.send_message(call, self.headers_frame(number, block), parts, size, message_prefix(size))
+        self.send_message(call, self.headers_frame(number, block), parts, size)
         return call
 
     def _expire(self, call: UpstreamCall) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire import hpack
-from tensorgate.gateway.wire.grpc_messages import message_prefix
+from tensorgate.gateway.wire.grpc_messages import MESSAGE_PREFIX, PREFIX_BYTES
 from tensorgate.gateway.wire.http2_frames import (
     ACK,
     DATA,
@@ -98,7 +98,7 @@ class GrpcGateway:
             raise ValueError("expected HOST:PORT")
         head = [(":method", "POST"), (":scheme", "http"), (":authority", self._address), (":path", _CHECK)]
         block = hpack.encode([*head, ("te", "trailers"), ("content-type", "application/grpc")])
-        question = message_prefix(0)
+        question = MESSAGE_PREFIX.pack(0, 0)
         with (
             socket.create_connection((host.strip("[]"), int(port)), self._timeout) as sock,
             sock.makefile("rb") as answers,
@@ -130,7 +130,7 @@ def _health_status(trailers: Mapping[str, str], answer: bytes) -> str:
     code = int(trailers.get("grpc-status", Code.UNKNOWN))
     if code:
         raise ValueError(f"{Code(code).name} {urllib.parse.unquote(trailers.get('grpc-message', ''))}")
-    return _STATUSES[answer[-1] if len(answer) > len(message_prefix(0)) else 0]
+    return _STATUSES[answer[-1] if len(answer) > PREFIX_BYTES else 0]
 
 
 class Probed(Protocol):

@@ -117,16 +117,12 @@ class Call:
     """A CallRecord where somebody wants to know what becomes of the call; the contract cannot import telemetry. The
     service writes it, and the observer takes it away.
     """
-    _end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)
+    end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)
+    """What is to be done when the call is over. The service does it."""
 
     def on_end(self, step: Callable[[], None]) -> None:
         """Take a step when the call is over."""
-        self._end_steps += (step,)
-
-    def end(self) -> None:
-        """Take the steps that wait for the end of the call."""
-        for step in self._end_steps:
-            step()
+        self.end_steps += (step,)
 
     def check_inline(self, max_bytes: int) -> None:
         """Refuse the event loop to a decode that takes as long as the body has bytes: for more than `max_bytes`, and

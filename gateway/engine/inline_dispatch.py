@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import DeadlineExceeded, GatewayError
-from tensorgate.gateway.engine.pending_request import Admission
+from tensorgate.gateway.engine.admission import Admission
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.worker import Worker, public_error
 

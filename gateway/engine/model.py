@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, cast
 
@@ -16,7 +16,6 @@ from tensorgate.gateway.contract.canonical import (
     InferResponse,
     ModelView,
     Trial,
-    takes_whole_outputs,
 )
 from tensorgate.gateway.contract.errors import (
     DeviceLost,
@@ -25,7 +24,6 @@ from tensorgate.gateway.contract.errors import (
     ModelFailed,
     ModelUnavailable,
     OutOfMemory,
-    UnknownOutput,
     text_of,
 )
 from tensorgate.gateway.contract.execution import Computation, Executor
@@ -36,10 +34,10 @@ from tensorgate.gateway.contract.tensor import (
     Signature,
     Tensors,
     TensorSpec,
-    check_inputs,
     common_rows,
 )
-from tensorgate.gateway.engine.pending_request import Admission, CompletedResponse, PendingRequest
+from tensorgate.gateway.engine.admission import AdmissionCheck
+from tensorgate.gateway.engine.pending_request import CompletedResponse, PendingRequest
 from tensorgate.gateway.engine.queue import QueuePolicy
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler import Scheduler
@@ -47,13 +45,7 @@ from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
 from tensorgate.gateway.engine.warmup import FULL_RUNS, InThread, Sample, WarmUp, made_up, ones_of, rows_of, run_sample
 
-_REMEMBERED_SHAPES: Final = 256
-_SMALL_BYTES: Final = 16 << 10
 EXAMPLE_RUNS: Final = 5
-_ANY_LENGTH: Final = 1024
-"""Up to this, requests of any length may share a batch."""
-_DEFAULTS: Final = ("", DEFAULT_SIGNATURE)
-"""What callers say who mean the default signature: some dialects always name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,141 +69,23 @@ class ModelSpec:
     cached: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class AdmissionCheck:
-    """Whether a request fits the computation, remembered by input names, dtypes and shapes: a repeated shape costs
-    one look-up. `signatures` are those that the computation itself tells apart.
-
-    `seconds` is the time of a small request, as warm-up measured it: the first guess for shapes not seen yet.
-    `any_shape`: requests by a signature may have other shapes than required; their rows never meet those of others.
-    `sees_requests`: the computation is shown the signature, and whether a stream is wanted; who differs in it shares no
-    batch.
-    `ragged` are the axes of inputs in which requests that share a batch may differ.
-    """
-
-    name: str
-    required: Mapping[str, TensorSpec]
-    max_batch_size: int
-    merges: bool = True
-    seconds: float = 1.0
-    signatures: Mapping[str, Signature] = NOTHING
-    any_shape: bool = False
-    sees_requests: bool = False
-    ragged: Mapping[str, tuple[int, ...]] = NOTHING
-    # Never stale: a check is one version's, and the key has all that _check looks at.
-    _known: dict[tuple[Any, ...], Admission] = field(default_factory=dict)
-    _companies: dict[Hashable, object] = field(default_factory=dict)
-
-    def admit(self, request: InferRequest) -> Admission:
-        """Raises InvalidArgument's kinds if the computation cannot take these inputs or has not these outputs."""
-        inputs = request.inputs
-        key: tuple[Any, ...]
-        if len(inputs) == 1:  # the usual case
-            ((name, array),) = inputs.items()
-            key = ((name, array.dtype, array.shape),)
-        else:
-            key = tuple([(name, array.dtype, array.shape) for name, array in inputs.items()])
-        own = self.signatures.get(request.signature) if self.signatures else None
-        any_shape = own is not None or (self.any_shape and bool(request.signature))
-        if own is not None:
-            key = (own.name, *key)
-        elif any_shape:
-            key = (None, *key)
-        shown = None
-        if self.sees_requests and (request.stream or request.signature not in _DEFAULTS):
-            shown = "" if request.signature in _DEFAULTS else request.signature, request.stream
-            key = (shown, *key)
-        ragged = self.ragged if self.ragged and takes_whole_outputs(request) else NOTHING
-        if ragged:
-            key = (True, *key)
-        admission = self._known.get(key)
-        if admission is None:
-            admission = self._check(inputs, own, any_shape, ragged, shown)
-            if len(self._known) >= _REMEMBERED_SHAPES:
-                self._known.clear()
-                self._companies.clear()
-            self._known[key] = admission
-        if request.outputs:
-            _check_outputs(request, own)
-        return admission
-
-    def _check(
-        self,
-        inputs: Tensors,
-        own: Signature | None,
-        any_shape: bool,
-        ragged: Mapping[str, tuple[int, ...]],
-        shown: Hashable,
-    ) -> Admission:
-        """The shapes of a signature's inputs are for its function to check: TensorFlow Serving does not."""
-        required = self.required if own is None else {spec.name: spec for spec in own.inputs.values()}
-        if any_shape:
-            required = {name: replace(spec, shape=None) for name, spec in required.items()}
-        rows = common_rows(inputs) if self.max_batch_size else None
-        if rows is None:
-            check_inputs(self.name, inputs, required, 0)
-            return Admission(1, None, self._guess(inputs))
-        check_inputs(self.name, inputs, required, self.max_batch_size)
-        if not self.merges:
-            return Admission(rows, None, self._guess(inputs))
-        key: Any = tuple(
-            sorted(
-                (name, str(array.dtype), _trailing(array.shape, ragged.get(name, ()))) for name, array in inputs.items()
-            )
-        )
-        if ragged:  # those of the same shapes that are not lengthened stay apart
-            key = (True, key)
-        # Who may share a batch is looked up for every request: an object is compared in no time, all this is not.
-        company = self._companies.setdefault((own and own.name, shown, key), object())
-        return Admission(rows, company, self._guess(inputs))
-
-    def _guess(self, inputs: Tensors) -> float:
-        """A small request of another shape is likely as quick as the small one of the warm-up; of a large one nothing
-        is known.
-        """
-        return self.seconds if sum(array.nbytes for array in inputs.values()) <= _SMALL_BYTES else 1.0
-
-
-def _check_outputs(request: InferRequest, own: Signature | None) -> None:
-    """Raises UnknownOutput."""
-    outputs = request.view.outputs if own is None else {spec.name for spec in own.outputs.values()}
-    for output in request.outputs:
-        if output.name not in outputs:
-            raise UnknownOutput(output.name, request.view.name)
-
-
-def _trailing(shape: tuple[int, ...], ragged: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a row as far as rows that share a batch must agree in it. Lengths along ragged axes may differ, but
-    large ones by less than half: what a caller sends must not cost others many times the memory that it is.
-    """
-    return tuple(
-        [-(max(size, _ANY_LENGTH) - 1).bit_length() if axis in ragged else size for axis, size in enumerate(shape)][1:]
-    )
-
-
 class ClosedScheduler:
-    """What is left of a scheduler."""
+    """In place of the scheduler of a model that takes nothing any more: it refuses every request with `error`."""
 
     queued = running = 0
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, error: type[ModelUnavailable] | type[DeviceLost] = ModelUnavailable) -> None:
         self._name = name
+        self._error = error
 
     def submit(self, request: InferRequest, *, awaited: bool = False) -> NoReturn:
-        raise ModelUnavailable(self._name)
+        raise self._error(self._name)
 
     async def close(self) -> None:
-        """It is."""
+        """Nothing is left to be closed."""
 
     def give_up(self, why: type[GatewayError] = ModelUnavailable) -> None:
-        """Nobody waits."""
-
-
-class LostScheduler(ClosedScheduler):
-    """What is left of a model whose device does no more work."""
-
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> NoReturn:
-        raise DeviceLost(self._name)
+        """Nobody waits for an answer."""
 
 
 class Model:
@@ -260,14 +134,16 @@ class Model:
             sees_requests=computation.sees_requests,
             ragged=computation.ragged,
         )
-        self._scheduler: Scheduler | ClosedScheduler = Scheduler(
-            name,
-            computation.executors,
-            plan.policy,
-            self._admission_check.admit,
-            metrics,
-            sequences,
-            computation.devices,
+        self._use(
+            Scheduler(
+                name,
+                computation.executors,
+                plan.policy,
+                self._admission_check.admit,
+                metrics,
+                sequences,
+                computation.devices,
+            )
         )
         self._sequence_inputs = sequences.first_inputs() if sequences is not None else NOTHING
         self.view = ModelView(
@@ -290,6 +166,12 @@ class Model:
             instances=computation.instances,
         )
 
+    def _use(self, scheduler: Scheduler | ClosedScheduler) -> None:
+        """Let a scheduler take requests from now on: directly, unless answers are cached."""
+        self._scheduler = scheduler
+        self.submit: Callable[..., Answers] = scheduler.submit if self._cache is None else self._submit_cached
+        """See contract.canonical.Handle."""
+
     @property
     def queued(self) -> int:
         return self._scheduler.queued
@@ -302,17 +184,13 @@ class Model:
         """Whether requests should come now."""
         return self.computation.is_ready()
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Answers:
-        if self._cache is None:
-            return self._scheduler.submit(request, awaited=awaited)
-        return self._submit_cached(self._cache, request)
-
-    def _submit_cached(self, cache: ResponseCache, request: InferRequest) -> Answers:
+    def _submit_cached(self, request: InferRequest, *, awaited: bool = False) -> Answers:
         """From the cache if it knows the answer, else from the model, and into the cache."""
         began = time.monotonic()
-        key = cache.key(self, request)
-        if key is None:
-            return self._scheduler.submit(request)
+        cache = self._cache
+        key = None if cache is None else cache.key(self, request)
+        if cache is None or key is None:
+            return self._scheduler.submit(request, awaited=awaited)
         known = cache.get(key)
         took = time.monotonic() - began
         if known is not None:
@@ -342,7 +220,7 @@ class Model:
         if self._cache is not None:
             self._cache.forget(self)
             self._cache = None
-        self._scheduler = ClosedScheduler(self.name)  # whoever still knows the view must not keep the weights alive
+        self._use(ClosedScheduler(self.name))  # whoever still knows the view must not keep the weights alive
         self.computation = replace(self.computation, executors=(), is_ready=lambda: False)
 
     def give_up(self) -> None:
@@ -354,7 +232,7 @@ class Model:
         has lost its device cannot even be closed.
         """
         self._scheduler.give_up(DeviceLost)
-        self._scheduler = LostScheduler(self.name)
+        self._use(ClosedScheduler(self.name, DeviceLost))
         self.computation = replace(self.computation, is_ready=lambda: False)
 
     async def warm_up(self, in_thread: InThread = asyncio.to_thread) -> WarmUp | None:

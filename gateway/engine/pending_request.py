@@ -1,4 +1,4 @@
-"""An accepted request on its way through a scheduler, and what the model said when it accepted it."""
+"""An accepted request on its way through a scheduler, and the iterator of its answers."""
 
 from __future__ import annotations
 
@@ -6,54 +6,16 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from typing import Final, cast
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.engine.admission import Admission
 from tensorgate.gateway.telemetry.statistics import CANCELED, reason_of
 
-INLINE_BELOW_SECONDS: Final = 100e-6
-"""A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
-BATCH_ABOVE_SECONDS: Final = 25e-6
-"""What a request in a batch costs beside its run: quicker requests run alone, though others have come with them."""
 STREAM_WINDOW: Final = 32
 """Answers of a decoupled model that may wait for a slow reader before its generator is paused."""
-
-
-@dataclass(slots=True, eq=False)
-class Admission:
-    """What the model says of a request that it accepts: how many rows, with whom it may share a batch (None: with
-    nobody).
-
-    `seconds` is how long a request of exactly these shapes keeps its thread busy, first as warm-up lets guess, then
-    as measured: it falls at once and rises slowly, so that one noisy measurement does not count. Admissions are
-    shared by all requests of the same shapes.
-    """
-
-    rows: int
-    batch_key: Hashable | None
-    seconds: float = 1.0
-
-    def measured(self, seconds: float, requests: int = 1) -> None:
-        """How long a run has taken: of several such requests together, it is no less than one alone would take."""
-        self.seconds = min(seconds, self.seconds * 1.1 if requests == 1 else self.seconds)
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether it may run on the loop."""
-        return self.seconds < INLINE_BELOW_SECONDS
-
-    @property
-    def benefits_from_batching(self) -> bool:
-        """Whether it is better to wait for others that come at the same time, and share a run."""
-        return self.batch_key is not None and self.seconds > BATCH_ABOVE_SECONDS
-
-
-def are_quick(admissions: Sequence[Admission]) -> bool:
-    """Whether requests may run together on the loop: as far as one knows, they take as long as one by one."""
-    return sum([admission.seconds for admission in admissions]) < INLINE_BELOW_SECONDS
 
 
 class CompletedResponse(AsyncIterator[InferResponse]):

@@ -1,7 +1,7 @@
 """Requests that wait for room, and which of them leave together.
 
 Only requests of one batch key share a batch: the same input names, dtypes and trailing shapes, the same parameters, and
-what else the model is shown of them (see model.AdmissionCheck). Of several groups that may go, the one with the most
+what else the model is shown of them (see admission.py). Of several groups that may go, the one with the most
 urgent request goes first: the highest priority, then the longest wait; within a group the order is the same.
 
 A request that has waited longer than its level's policy allows is refused, or, where the policy says `delay`, steps
@@ -177,7 +177,7 @@ class RequestQueue:
                 continue
             if idle[-1].contention and not self._is_full(group):
                 continue
-            next_wakeup_s = self._ripe_in(group, now)
+            next_wakeup_s = self._wait_s(group, now)
             if next_wakeup_s > 0:
                 self.next_wakeup_s = (
                     next_wakeup_s if self.next_wakeup_s is None else min(self.next_wakeup_s, next_wakeup_s)
@@ -227,7 +227,7 @@ class RequestQueue:
             group.popleft()
             self._finished -= 1
 
-    def _ripe_in(self, group: deque[PendingRequest], now: float) -> float:
+    def _wait_s(self, group: deque[PendingRequest], now: float) -> float:
         """Seconds until this group may go: 0 when one of it has waited long enough or it fills a batch."""
         delay = self._policy.max_queue_delay_us / 1e6
         if not delay or self._closing or group[0].admission.batch_key is None:

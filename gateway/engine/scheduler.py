@@ -28,17 +28,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tensorgate.gateway.contract.canonical import InferRequest
-from tensorgate.gateway.contract.errors import DeadlineExceeded, DeviceLost, ModelUnavailable, QueueFull, QueueTimeout
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.errors import (
+    DeadlineExceeded,
+    DeviceLost,
+    GatewayError,
+    ModelUnavailable,
+    QueueFull,
+    QueueTimeout,
+)
 from tensorgate.gateway.contract.execution import Executor
 from tensorgate.gateway.contract.shortcuts import is_taken
+from tensorgate.gateway.engine.admission import Admission, are_quick
 from tensorgate.gateway.engine.inline_dispatch import InlineCall
-from tensorgate.gateway.engine.pending_request import Admission, CompletedResponse, PendingRequest, are_quick
+from tensorgate.gateway.engine.pending_request import CompletedResponse, PendingRequest
 from tensorgate.gateway.engine.queue import QueuePolicy, RequestQueue, SchedulerQueue
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
 from tensorgate.gateway.engine.sequences import Sequences
-from tensorgate.gateway.engine.worker import Batch, Worker, compute, run_alone
+from tensorgate.gateway.engine.worker import Batch, Worker, compute, public_error
 
 _RUNS_INLINE: Final = is_taken("inline_runs")
 _running: Final[Counter[str]] = Counter()
@@ -89,9 +97,9 @@ class Scheduler:
         )
         self._inline_calls: set[InlineCall] = set()
         self._active: set[Batch] = set()
-        self._look: asyncio.Handle | None = None
-        self._look_waits = False
-        self._has_company = False
+        self._wakeup: asyncio.Handle | None = None
+        self._wakeup_is_timer = False
+        self._batches_this_turn = False
         self._closing = False
         self._drained = asyncio.Event()
 
@@ -125,7 +133,7 @@ class Scheduler:
                 if (
                     executor.inline
                     and not worker.contention
-                    and not (self._has_company and admission.benefits_from_batching)
+                    and not (self._batches_this_turn and admission.benefits_from_batching)
                 ):
                     return self._answer_inline(executor, request, admission, now)
             elif awaited and self._dispatches_inline and admission.batch_key is None:
@@ -170,14 +178,18 @@ class Scheduler:
         def observe(stage: str, seconds: float) -> None:
             timings.append((stage, seconds))
 
+        outcome: InferResponse | GatewayError
         begun = time.perf_counter()
-        outcome = run_alone(executor, request, observe)
+        try:
+            ((outcome,),) = executor.run([request], observe)
+        except BaseException as error:  # see worker.compute
+            outcome = public_error(error, request)
         seconds = time.perf_counter() - begun
         request.cancellation.end()
         admission.measured(seconds)
         self._metrics.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
         if admission.benefits_from_batching:
-            self._expect_company()
+            self._batch_this_turn()
         return CompletedResponse(outcome)
 
     def _dispatch_inline(self, request: InferRequest, admission: Admission, now: float) -> InlineCall:
@@ -195,14 +207,14 @@ class Scheduler:
             self._dispatch()
         self._note_drained()
 
-    def _expect_company(self) -> None:
+    def _batch_this_turn(self) -> None:
         """Whoever else comes in this turn of the loop waits for its end: they run together."""
-        if not self._has_company:
-            self._has_company = True
-            self._loop.call_soon(self._expect_nobody)
+        if not self._batches_this_turn:
+            self._batches_this_turn = True
+            self._loop.call_soon(self._end_turn)
 
-    def _expect_nobody(self) -> None:
-        self._has_company = False
+    def _end_turn(self) -> None:
+        self._batches_this_turn = False
 
     def _run_inline(self, worker: Worker, batch: Batch) -> None:
         begun = time.perf_counter()
@@ -245,18 +257,20 @@ class Scheduler:
 
     def _schedule(self, delay: float) -> None:
         """Look for a batch after `delay` seconds; at most one such look is pending."""
-        if self._look is not None:
-            if delay or not self._look_waits:
+        if self._wakeup is not None:
+            if delay or not self._wakeup_is_timer:
                 return
-            self._look.cancel()
+            self._wakeup.cancel()
         # Timers of both event loops tick in milliseconds: a shorter wait is a look at the queue per turn of the loop.
-        self._look_waits = delay > 1e-3
-        self._look = (
-            self._loop.call_later(delay, self._dispatch) if self._look_waits else self._loop.call_soon(self._dispatch)
+        self._wakeup_is_timer = delay > 1e-3
+        self._wakeup = (
+            self._loop.call_later(delay, self._dispatch)
+            if self._wakeup_is_timer
+            else self._loop.call_soon(self._dispatch)
         )
 
     def _dispatch(self) -> None:
-        self._look = None
+        self._wakeup = None
         while self._idle:
             found = self._queue.next_batch(self._choice())
             if found is None:
@@ -339,7 +353,7 @@ class Scheduler:
             for pending, outcome in zip(batch.members, outcomes, strict=True):
                 pending.end(outcome)
         if len(batch.members) > 1:  # callers who got their answers together ask again together
-            self._expect_company()
+            self._batch_this_turn()
 
     def _note_drained(self) -> None:
         if self._closing and not (self._queue.queued or self._active or self._inline_calls):

@@ -22,7 +22,6 @@ from tensorgate.gateway.wire.grpc_messages import (
     Incoming,
     MessageTooLarge,
     inflate,
-    message_prefix,
 )
 from tensorgate.gateway.wire.http1_body import Quota
 from tensorgate.gateway.wire.http2 import Http2, Stream
@@ -215,7 +214,7 @@ class GrpcCall(Stream):
             head = self._connection.headers_frame(self.number, _HEADERS_BLOCK)
         size = sum(map(len, parts))
         self._context.counters.sent += size
-        self._connection.send_message(self, head, parts, size, message_prefix(size))
+        self._connection.send_message(self, head, parts, size)
 
     def wake_writers(self) -> None:
         """Let those go on who wait for the client to take more."""

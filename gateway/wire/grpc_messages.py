@@ -5,6 +5,7 @@ A large message goes from the socket to the memory where it stays, as http1_body
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -12,6 +13,8 @@ from typing import Final
 from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, SMALL_BYTES, Body, Quota
 
 PREFIX_BYTES: Final = 5
+MESSAGE_PREFIX: Final = struct.Struct(">BI")
+"""Whether the message behind it is compressed, and its size."""
 _NO_ROOM: Final = memoryview(b"")
 
 
@@ -51,11 +54,6 @@ def inflate(body: bytes, coding: str, max_bytes: int) -> bytes:
     if not stream.eof:
         raise CorruptMessage(f"a message is no {coding}: it ends too soon")
     return plain
-
-
-def message_prefix(size: int) -> bytes:
-    """The five bytes before a message that is not compressed."""
-    return b"\0" + size.to_bytes(4, "big")
 
 
 class Incoming:

@@ -20,6 +20,7 @@ closed: what has been received is given back without being asked for. Source: RF
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.wire import hpack
-from tensorgate.gateway.wire.grpc_messages import Incoming, MessageTooLarge, NotAdmitted
+from tensorgate.gateway.wire.grpc_messages import MESSAGE_PREFIX, PREFIX_BYTES, Incoming, MessageTooLarge, NotAdmitted
 from tensorgate.gateway.wire.http2_frames import (
     ACK,
     COMPRESSION_ERROR,
@@ -154,7 +155,7 @@ def new_scratch() -> memoryview:
 S = TypeVar("S", bound=Stream)
 
 
-class Http2(Generic[S]):
+class Http2(ABC, Generic[S]):
     """One end of a connection, without what its events mean.
 
     A subclass that asyncio is to drive is an asyncio.BufferedProtocol besides.
@@ -205,31 +206,31 @@ class Http2(Generic[S]):
 
     # ---------------------------------------------------------------------------------- events, for a client or server
 
+    @abstractmethod
     def on_headers(self, number: int, flags: int, block: bytes) -> None:
         """All headers of one HEADERS frame and its CONTINUATION. Raises Http2ConnectionError, BadBlock."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_messages(self, stream: S, messages: list[tuple[bytes, bool]]) -> None:
         """Messages are whole; each comes with whether it is compressed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_end(self, stream: S) -> None:
         """The other end has sent END_STREAM behind the last message."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_reset(self, stream: S, code: int) -> None:
         """The other end has reset a stream, which is closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_stream_error(self, stream: S, error: Exception) -> None:
         """What comes of a stream cannot be taken: Http2StreamError, MessageTooLarge, NotAdmitted, MemoryError. Raises
         Http2ConnectionError.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def on_connection_error(self, error: Http2ConnectionError) -> None:
         """The connection cannot go on."""
-        raise NotImplementedError
 
     def on_unknown_stream(self, number: int, kind: int) -> None:
         """A frame of this type names a stream that is idle or closed. Raises Http2ConnectionError."""
@@ -609,15 +610,15 @@ class Http2(Generic[S]):
         if self._close_stream(stream.number) is not None:
             self.write(short_frame(RST_STREAM, stream.number, code))
 
-    def send_message(self, stream: S, head: bytes, parts: Iterable[Buffer], size: int, prefix: bytes) -> None:
+    def send_message(self, stream: S, head: bytes, parts: Iterable[Buffer], size: int) -> None:
         """Send some frames and a message of `size` bytes, as soon as there is a window for it, and `last_frames`."""
-        whole = size + len(prefix)
+        prefix, whole = MESSAGE_PREFIX.pack(0, size), size + PREFIX_BYTES
         room = stream.send_window + self._initial_window
         if whole <= min(self._window, room, self._max_sent_frame_bytes, JOINED_BYTES) and not stream.unsent:
             self._budget.earned += 4 + (whole >> 12)
             self._window -= whole
             stream.send_window -= whole
-            data = frame_header(whole, DATA, stream.end_flag, stream.number)
+            data = FRAME_HEADER.pack(whole >> 8, whole & 0xFF, DATA, stream.end_flag, stream.number)
             self.write(b"".join([head, data, prefix, *parts, stream.last_frames]))
             return
         stream.unsent.append(memoryview(prefix))

@@ -26,7 +26,8 @@ from tensorgate.gateway.contract.errors import DeviceLost, GatewayError, Invalid
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
-from tensorgate.gateway.engine.pending_request import Admission, PendingRequest
+from tensorgate.gateway.engine.admission import Admission
+from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.worker import Batch, compute
 
 

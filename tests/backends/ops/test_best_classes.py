@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.errors import ClassesTooMany, ClassesUnsupporte
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
-from tensorgate.gateway.engine.pending_request import Admission
+from tensorgate.gateway.engine.admission import Admission
 from tensorgate.gateway.engine.queue import QueuePolicy
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics

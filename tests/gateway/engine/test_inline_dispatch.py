@@ -25,8 +25,9 @@ from tensorgate.gateway.contract.errors import (
     QueueFull,
 )
 from tensorgate.gateway.contract.execution import Executor, Observe
+from tensorgate.gateway.engine.admission import Admission
 from tensorgate.gateway.engine.inline_dispatch import InlineCall
-from tensorgate.gateway.engine.pending_request import Admission, PendingRequest
+from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics

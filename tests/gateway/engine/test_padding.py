@@ -18,7 +18,7 @@ from tensorgate.gateway.contract.canonical import (
     takes_whole_outputs,
 )
 from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
-from tensorgate.gateway.engine.model import AdmissionCheck
+from tensorgate.gateway.engine.admission import AdmissionCheck
 
 MODEL = '''
 import threading

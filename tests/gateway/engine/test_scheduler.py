@@ -25,7 +25,8 @@ from tensorgate.gateway.contract.errors import (
     QueueTimeout,
 )
 from tensorgate.gateway.contract.execution import Executor, Observe
-from tensorgate.gateway.engine.pending_request import STREAM_WINDOW, Admission, PendingRequest
+from tensorgate.gateway.engine.admission import Admission
+from tensorgate.gateway.engine.pending_request import STREAM_WINDOW, PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics

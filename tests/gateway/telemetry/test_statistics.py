@@ -20,7 +20,8 @@ from tensorgate.gateway.contract.errors import (
 )
 from tensorgate.gateway.contract.execution import Executor, Observe
 from tensorgate.gateway.contract.questions import Duration, Statistics
-from tensorgate.gateway.engine.pending_request import Admission, PendingRequest
+from tensorgate.gateway.engine.admission import Admission
+from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
