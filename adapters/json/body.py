@@ -397,10 +397,13 @@ def scan(text: Buffer, start: int, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any
     if found is None:
         return None
     flat, shape, end = found
-    try:
-        return _narrow(np.frombuffer(flat, wide), dtype).reshape(shape), end
-    except OutOfRange:
-        return None
+    array = np.frombuffer(flat, wide)
+    if wide is not dtype:
+        try:
+            array = _narrow(array, dtype)
+        except OutOfRange:
+            return None
+    return array.reshape(shape), end
 
 
 def float32_text(flat: np.ndarray[Any, Any]) -> bytes | None:

@@ -18,10 +18,11 @@ import orjson
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.body import ARRAY, OBJECT
 from tensorgate.adapters.open_inference.compression import plain_body
+from tensorgate.adapters.open_inference.document import check_against
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
 from tensorgate.adapters.open_inference.inputs import Declared, Inputs
 from tensorgate.adapters.open_inference.parameters import custom_parameter, text
-from tensorgate.adapters.open_inference.request import check_against, max_depth, ref_of
+from tensorgate.adapters.open_inference.request import max_depth, ref_of
 from tensorgate.adapters.open_inference.response import dumps, json_text
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView

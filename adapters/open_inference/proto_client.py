@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.adapters.open_inference.client import parameters_of, spec_of, tensor_of
+from tensorgate.adapters.open_inference.proto_message import RAW_INPUTS
 from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
 from tensorgate.adapters.open_inference.proto_response import ERROR_METADATA, RAW_OUTPUTS
-from tensorgate.adapters.open_inference.proto_templates import RAW_INPUTS
 from tensorgate.adapters.open_inference.raw import raw_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import cut_out, parse, varint

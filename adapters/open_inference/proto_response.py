@@ -18,7 +18,7 @@ import numpy as np
 from tensorgate.adapters.open_inference.errors import encode_error
 from tensorgate.adapters.open_inference.proto_parameters import FIELD_OF, FINAL, V2StreamForm
 from tensorgate.adapters.open_inference.raw import raw_of
-from tensorgate.adapters.open_inference.response import wire_outputs
+from tensorgate.adapters.open_inference.response import with_classes
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
 from tensorgate.gateway.contract.call import Buffer, Call, Reply
@@ -81,7 +81,7 @@ def encode_stream_error(error: GatewayError, call: Call) -> Reply:
 def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -> list[Buffer]:
     """The fields of a ModelInferResponse."""
     view = request.view
-    outputs = wire_outputs(answer, request)
+    outputs = with_classes(answer, request) if answer.classes else answer.outputs.items()
     if len(outputs) == 1 and not (request.id or parameters or request.into):
         ((name, array),) = outputs
         if array.dtype != BYTES:

@@ -29,6 +29,16 @@ from tensorgate.adapters.open_inference.statistics import encode_statistics_erro
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Decode, Encode, EncodeError, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
+from tensorgate.gateway.contract.questions import (
+    LogSettings,
+    ModelList,
+    ModelReady,
+    ModelStatistics,
+    Question,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+)
 from tensorgate.gateway.contract.tensor import NOTHING
 
 
@@ -36,6 +46,15 @@ def _row(
     address: str, label: str, decode: Decode, encode: Encode, error: EncodeError = encode_error, *, admin: bool = False
 ) -> Endpoint:
     return Endpoint(address, label, decode, encode, error, admin=admin)
+
+
+def _asks(question: Question) -> Decode:
+    """The decode of an address that is a question, whatever the body says."""
+    return lambda call, resolve: question
+
+
+def _decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
+    return ModelReady(request.ref_of(call))
 
 
 def _infer(address: str) -> Endpoint:
@@ -76,15 +95,15 @@ _MEMORY: Final = "/v2/{kind}sharedmemory"
 _REGION: Final = f"{_MEMORY}/region/{{region}}"
 
 ENDPOINTS: Final = (
-    _row("GET /v2", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
-    _row("GET /v2/", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
-    _row("GET /v2/health/live", "live", request.decode_live, response.encode_live),
-    _row("GET /v2/health/ready", "ready", request.decode_ready, response.encode_ready),
-    _row("GET /v2/models", "model_list", request.decode_model_list, response.encode_model_list),
+    _row("GET /v2", "server_metadata", _asks(ServerMetadata()), response.encode_server_metadata),
+    _row("GET /v2/", "server_metadata", _asks(ServerMetadata()), response.encode_server_metadata),
+    _row("GET /v2/health/live", "live", _asks(ServerLive()), response.encode_live),
+    _row("GET /v2/health/ready", "ready", _asks(ServerReady()), response.encode_ready),
+    _row("GET /v2/models", "model_list", _asks(ModelList()), response.encode_model_list),
     _row(f"GET {_MODEL}", "metadata", request.decode_metadata, response.encode_metadata),
-    _row(f"GET {_VERSION}", "metadata", request.decode_metadata, response.encode_metadata_of_version),
-    _row(f"GET {_MODEL}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
-    _row(f"GET {_VERSION}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
+    _row(f"GET {_VERSION}", "metadata", request.decode_metadata, response.encode_metadata),
+    _row(f"GET {_MODEL}/ready", "model_ready", _decode_model_ready, response.encode_model_ready),
+    _row(f"GET {_VERSION}/ready", "model_ready", _decode_model_ready, response.encode_model_ready),
     _infer(f"POST {_MODEL}/infer"),
     _infer(f"POST {_VERSION}/infer"),
     _generate(f"POST {_MODEL}/generate"),
@@ -92,18 +111,18 @@ ENDPOINTS: Final = (
     _generate_stream(f"POST {_MODEL}/generate_stream"),
     _generate_stream(f"POST {_VERSION}/generate_stream"),
     _row("POST /v2/repository/index", "repository_index", repository.decode_index, repository.encode_index),
-    _row(f"POST {_STORED}/load", "load", repository.decode_load, repository.encode_done, admin=True),
-    _row(f"POST {_STORED}/unload", "unload", repository.decode_unload, repository.encode_done, admin=True),
+    _row(f"POST {_STORED}/load", "load", repository.decode_load, response.encode_done, admin=True),
+    _row(f"POST {_STORED}/unload", "unload", repository.decode_unload, response.encode_done, admin=True),
     _row(f"GET {_MODEL}/config", "config", model_config.decode_config, model_config.encode_config),
     _row(f"GET {_VERSION}/config", "config", model_config.decode_config, model_config.encode_config),
-    _statistics("GET /v2/models/stats", statistics.decode_all_statistics),
+    _statistics("GET /v2/models/stats", _asks(ModelStatistics())),
     _statistics(f"GET {_MODEL}/stats", statistics.decode_statistics),
     _statistics(f"GET {_VERSION}/stats", statistics.decode_statistics),
     _trace("GET /v2/trace/setting", settings.decode_trace),
     _trace("POST /v2/trace/setting", settings.decode_trace_update, admin=True),
     _trace(f"GET {_MODEL}/trace/setting", settings.decode_trace),
     _trace(f"POST {_MODEL}/trace/setting", settings.decode_trace_update, admin=True),
-    _row("GET /v2/logging", "logging", settings.decode_logging, settings.encode_logging),
+    _row("GET /v2/logging", "logging", _asks(LogSettings()), settings.encode_logging),
     _row("POST /v2/logging", "logging", settings.decode_logging_update, settings.encode_logging, admin=True),
     _row(f"GET {_MEMORY}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
     _row(f"GET {_REGION}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
@@ -111,7 +130,7 @@ ENDPOINTS: Final = (
         f"POST {_REGION}/register",
         "memory_register",
         shared_memory.decode_register,
-        shared_memory.encode_done,
+        response.encode_done,
         admin=True,
     ),
     *(
@@ -119,7 +138,7 @@ ENDPOINTS: Final = (
             f"POST {place}/unregister",
             "memory_unregister",
             shared_memory.decode_unregister,
-            shared_memory.encode_done,
+            response.encode_done,
             admin=True,
         )
         for place in (_MEMORY, _REGION)

@@ -94,10 +94,6 @@ def encode_trace_error(error: GatewayError, call: Call) -> Reply:
 # ------------------------------------------------------------------------------------------------------------- logging
 
 
-def decode_logging(call: Call, resolve: Resolve) -> LogSettings:
-    return LogSettings()
-
-
 def decode_logging_update(call: Call, resolve: Resolve) -> LogSettings:
     """null leaves a setting as it is. Raises MalformedJson, InvalidArgument, Unsupported."""
     members = _members(call, ("log_file", *_LOG_TYPES))

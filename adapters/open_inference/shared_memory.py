@@ -83,10 +83,6 @@ def plain_region(region: Region, kind: MemoryKind) -> dict[str, Any]:
     return {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}
 
 
-def encode_done(answer: None, question: Any) -> Reply:
-    return Reply(b"", 200, JSON_HEADERS)
-
-
 def destination(memory: Memory) -> Destination:
     """Where an output goes, BYTES in their raw form."""
     return Destination(memory, _serialized)

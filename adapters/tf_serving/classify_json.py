@@ -21,7 +21,7 @@ from tensorgate.adapters.tf_serving.classify_regress import (
 )
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
 from tensorgate.adapters.tf_serving.example_json import JsonExamples, read_example
-from tensorgate.adapters.tf_serving.json_text import number_rows, number_texts, quote, show
+from tensorgate.adapters.tf_serving.json_text import number_rows, quote, show
 from tensorgate.adapters.tf_serving.model_spec import resolve_model
 from tensorgate.adapters.tf_serving.request_body import plain_body, read_object
 from tensorgate.gateway.contract.call import Call, Reply
@@ -93,10 +93,11 @@ def _openings(found: Classified) -> Iterable[str]:
 
 def _scores(found: Classified) -> Iterable[str]:
     rows, columns = found.shape
-    return ["0.0"] * (rows * columns) if found.scores is None else number_texts(found.scores)
+    return ["0.0"] * (rows * columns) if found.scores is None else number_rows(found.scores, 1)
 
 
 def encode_regress(response: InferResponse, request: InferRequest) -> Reply:
     """One number per Example. Raises EncodingFailed."""
-    [numbers] = number_rows(regressed(response, request.wire).reshape(1, -1), ", ")
+    values = regressed(response, request.wire)
+    [numbers] = number_rows(values, values.size, ", ")
     return Reply(f'{{\n    "results": [{numbers}]\n}}'.encode(), headers=JSON_HEADERS)

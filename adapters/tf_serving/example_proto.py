@@ -178,15 +178,6 @@ def _feature(feature: Any) -> Feature | None:
     return Feature(kind, values[:] if kind == "bytes" or len(values) < _FEW else np.array(values))
 
 
-def inputs_of(signature: Signature, inputs: Tensors, *, in_thread: bool) -> Tensors:
-    """Predict's inputs by the caller's names -> by the model's. Where the signature has features they are a tensor of
-    serialized Examples, which is parsed. Raises InvalidArgument, MustOffload.
-    """
-    if signature.features is None:
-        return {signature.inputs[name].name: tensor for name, tensor in inputs.items()}
-    return example_inputs(signature, inputs["inputs"], in_thread=in_thread)
-
-
 def example_inputs(signature: Signature, serialized: Tensor, *, in_thread: bool) -> Tensors:
     """Serialized Examples, host BYTES, -> inputs by the model's names, for a signature with features.
 

@@ -15,7 +15,7 @@ import pybase64
 from tensorgate.adapters.json.texts import json_strings
 from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
-from tensorgate.adapters.tf_serving.json_text import INDENT, number_rows, number_texts, quote
+from tensorgate.adapters.tf_serving.json_text import INDENT, number_rows, quote
 from tensorgate.adapters.tf_serving.predict_request import PredictForm
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
 from tensorgate.gateway.contract.call import Reply
@@ -168,14 +168,14 @@ def _lines(name: str, tensor: Tensor, between: str, level: int) -> list[str]:
     if not columns or not count:
         return [""] * count
     if tensor.dtype != BYTES:
-        return number_rows(tensor.reshape(count, columns), between)
+        return number_rows(tensor, columns, between)
     return _join(_leaf_texts(name, tensor, level), columns, count, "", between, "")
 
 
 def _leaf_texts(name: str, tensor: Tensor, level: int) -> list[str]:
     """The text of every element, in row-major order; an element stands `level` deep."""
     if tensor.dtype != BYTES:
-        return number_texts(tensor)
+        return number_rows(tensor, 1)
     if name.endswith(_BASE64_SUFFIX):
         return [_base64_object(value, level) for value in tensor.reshape(-1)]
     return [quote(value.decode("utf-8", "surrogateescape")) for value in tensor.reshape(-1)]
