@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import orjson
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.grps.tensors import Array
 from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import DTYPES
 
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native._numbers import format_nested
-except ImportError:  # built where there is a compiler; or it is of an older source
-    _format_nested = None
-else:
-    _format_nested = format_nested
+_format_nested: Final[Callable[..., Buffer] | None] = helper("native_numbers", "_numbers", "format_nested")
 
 _Kind: TypeAlias = Literal["f", "d", "w", "b", "B", "h", "i", "q"]
 

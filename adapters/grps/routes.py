@@ -60,7 +60,7 @@ def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
     """Path -> the methods it takes and what answers."""
     always_200 = options.http_status == "always_200"
     fail = partial(encode_error, always_200=always_200)
-    fail_metadata = partial(encode_error, table=METADATA_TABLE, always_200=always_200)
+    fail_metadata = partial(encode_error, rows=METADATA_TABLE, always_200=always_200)
     ready = partial(encode_ready, always_200=always_200)
 
     def show_server(answer: Any, question: Any) -> Any:

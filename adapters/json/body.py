@@ -32,23 +32,15 @@ import numpy as np
 import rapidjson
 import simdjson
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.texts import array_of, read_json
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.errors import GatewayError, MalformedJson
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native import _numbers
-except (ImportError, AttributeError):  # built where there is a compiler; or it is of an older source
-    _native_scan = None
-    _native_text = None
-    _native_depth = None
-else:
-    _native_scan = _numbers.scan
-    _native_text = _numbers.format_floats
-    _native_depth = getattr(_numbers, "depth", None)
+_native_scan = helper("native_numbers", "_numbers", "scan")
+_native_text = helper("native_numbers", "_numbers", "format_floats")
+_native_depth = helper("native_numbers", "_numbers", "depth")
 
 OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)

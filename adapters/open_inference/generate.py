@@ -158,11 +158,11 @@ def _document(answer: InferResponse, request: InferRequest) -> bytes:
     document: dict[str, Any] = {_ID: request.id} if request.id else {}
     document |= {"model_name": view.name, "model_version": str(view.version), **answer.parameters}
     for name, array in answer.outputs.items():
-        document[name] = orjson.Fragment(_value(name, array))
+        document[name] = orjson.Fragment(bare_value(name, array))
     return dumps(document)
 
 
-def _value(name: str, array: Array) -> bytes:
+def bare_value(name: str, array: Array) -> bytes:
     """A bare value for exactly one element, else a flat array."""
     elements = b"".join(json_text(name, array))
     return elements[1:-1] if array.size == 1 else elements

@@ -19,7 +19,7 @@ import pybase64
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.tf_serving.data_types import BY_NUMBER, DATA_TYPES, TYPE_NAMES
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON
-from tensorgate.adapters.upstream import broken, http_failure, whole
+from tensorgate.adapters.upstream import broken, http_failure, json_object, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed, ModelFailed, SignatureNotFound
@@ -93,8 +93,7 @@ class TfsHttpClient:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise broken("answer to predict") from None
 
-    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return self.decode(reply, description)
+    decode_part = decode
 
 
 def _spec(name: str, item: Any) -> TensorSpec:
@@ -125,17 +124,7 @@ def _slowly(document: Any) -> bytes:
 def _parsed(reply: Reply) -> Any:
     if reply.http_status != 200:
         raise http_failure(reply)
-    body = whole(reply)
-    try:
-        answer = orjson.loads(body)
-    except ValueError:
-        try:
-            answer = json.loads(bytes(body).decode("utf-8", "surrogateescape"))
-        except (ValueError, RecursionError):
-            raise broken("JSON") from None
-    if not isinstance(answer, dict):
-        raise broken("answer")
-    return answer
+    return json_object(whole(reply), "answer", is_text=False)
 
 
 def _array(value: Any, spec: TensorSpec) -> Array:

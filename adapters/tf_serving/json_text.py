@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.body import ARRAY, OBJECT, members
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import DTYPES
 
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native import _numbers
-except ImportError:  # built where there is a compiler
-    _format_rows = None
-else:
-    _format_rows = _numbers.format_rows
+_format_rows: Final[Callable[..., list[str]] | None] = helper("native_numbers", "_numbers", "format_rows")
 
 INDENT: Final = "    "
 
