@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from tensorgate.gateway.contract import errors
+from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.dialect import EncodeError, Endpoint, Resolve
 from tensorgate.gateway.contract.errors import Code, GatewayError
 
 Words: TypeAlias = str | Callable[..., str]
@@ -53,3 +55,15 @@ def table(
 def nearest(error: GatewayError, rows: Mapping[type[GatewayError], Failure]) -> Failure:
     """The row of the error's kind, or of the nearest kind above it; a stranger is a fault of ours."""
     return next((rows[each] for each in type(error).__mro__ if each in rows), rows[errors.Internal])
+
+
+def refusing(address: str, error: Callable[[Call], GatewayError], encode_error: EncodeError) -> Endpoint:
+    """The endpoint of addresses that do not exist: all of their calls fail like this."""
+
+    def decode(call: Call, resolve: Resolve) -> NoReturn:
+        raise error(call)
+
+    def encode(answer: Any, question: Any) -> NoReturn:
+        raise AssertionError("nothing was asked")
+
+    return Endpoint(address, "unknown", decode, encode, encode_error)

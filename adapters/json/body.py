@@ -60,7 +60,6 @@ _WALK_LIMIT: Final = 512
 _COUNT_LIMIT: Final = 4096
 _SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
-_FEW_STRINGS: Final = 256
 _BEGINNING: Final = 64 << 10
 _WHOLE_BYTES: Final = 256 << 10
 _STEP_BYTES: Final = 64 << 10
@@ -118,10 +117,12 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
     except AttributeError:
         parser = _local.parser = simdjson.Parser()
     try:
-        value = parser.parse(body)
-    except RuntimeError:  # a value of an earlier document is still alive somewhere (in a traceback, say)
-        value = _read_with_new_parser(body, max_depth, ignore_trailing)
-    except (ValueError, KeyError, IndexError):
+        try:
+            value = parser.parse(body)
+        except RuntimeError:  # a value of an earlier document is still alive somewhere (in a traceback, say)
+            parser = _local.parser = simdjson.Parser()
+            value = parser.parse(body)
+    except (RuntimeError, ValueError, KeyError, IndexError):
         del parser
         return _read_slowly(body, max_depth, ignore_trailing)
     longest = _SIMDJSON_MAX_LENGTH - 1
@@ -146,14 +147,6 @@ def _end_before_nesting(text: bytes, limit: int, ignore_trailing: bool) -> int |
             return place
         raise
     return None
-
-
-def _read_with_new_parser(body: bytes, max_depth: int, ignore_trailing: bool) -> Any:
-    _local.parser = simdjson.Parser()
-    try:
-        return _local.parser.parse(body)
-    except (RuntimeError, ValueError, KeyError, IndexError):
-        return _read_slowly(body, max_depth, ignore_trailing)
 
 
 def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
@@ -305,25 +298,9 @@ def _depth(text: bytes) -> int:
     if _native_depth is not None:
         deepest: int = _native_depth(text)
         return deepest
-    outside = STRING.sub(b"", text) if _has_brackets_in_strings(text) else text
-    marks = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
+    marks = np.frombuffer(STRING.sub(b"", text).translate(None, _NOT_BRACKETS), np.uint8)
     opens = (marks == ord("[")) | (marks == ord("{"))
     return int(np.cumsum(np.where(opens, 1, -1), dtype=np.int32).max(initial=0))
-
-
-def _has_brackets_in_strings(text: bytes) -> bool:
-    """Seldom; so the body of a tensor, megabytes between a few strings, need not be copied without them. Where strings
-    are many, the copy costs less than a look at each: the answer is then yes.
-    """
-    at = text.find(b'"')
-    for _ in range(_FEW_STRINGS):
-        if at < 0:
-            return False
-        end = STRING.match(text, at).end()  # type: ignore[union-attr]  # it matches wherever there is a quote
-        if text[at:end].translate(None, _NOT_BRACKETS):
-            return True
-        at = text.find(b'"', end)
-    return True
 
 
 # -------------------------------------------------------------------------------------------------------------- arrays

@@ -13,6 +13,7 @@ from google.protobuf.json_format import ParseDict
 
 from tensorgate.adapters.open_inference.model_config import triton_config
 from tensorgate.adapters.open_inference.proto_message import version_ref
+from tensorgate.adapters.open_inference.proto_parameters import choice
 from tensorgate.adapters.open_inference.repository import plain_entry
 from tensorgate.adapters.open_inference.request import metadata_of
 from tensorgate.adapters.open_inference.response import extensions, plain_metadata
@@ -71,13 +72,6 @@ def empty(kind: str) -> Encode:
     """The encode of a method whose answer says only that it is done."""
     done = _reply(kind)
     return lambda answer, question: done
-
-
-def _choice(item: Any, wanted: str, what: str) -> Any:
-    """The value of a repository parameter, which must be of that type; `what` it is, in Triton's words."""
-    if item.WhichOneof("parameter_choice") != wanted:
-        raise InvalidArgument(f"invalid value type for {what}, expected {wanted}.")
-    return getattr(item, wanted)
 
 
 # --------------------------------------------------------------------------------------------------- health, metadata
@@ -158,10 +152,11 @@ def decode_load(call: Call, resolve: Resolve) -> LoadModel:
     configuration = None
     files: dict[str, bytes] = {}
     for key, item in asked.parameters.items():
+        complaint = f"invalid value type for load parameter '{key}'"
         if key == "config":
-            configuration = _choice(item, "string_param", f"load parameter '{key}'")
+            configuration = choice(item, ("string_param",), complaint)
         elif key.startswith("file:"):
-            files[key.removeprefix("file:")] = _choice(item, "bytes_param", f"load parameter '{key}'")
+            files[key.removeprefix("file:")] = choice(item, ("bytes_param",), complaint)
         else:
             raise InvalidArgument(f"unrecognized load parameter '{key}'.")
     return LoadModel(asked.model_name, configuration, files)
@@ -172,7 +167,8 @@ def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
     if asked.repository_name:
         raise Unsupported(_REPOSITORY_NAME)
     flag = asked.parameters.get("unload_dependents")
-    dependents = flag is not None and _choice(flag, "bool_param", "'unload_dependents' parameter")
+    complaint = "invalid value type for 'unload_dependents' parameter"
+    dependents = flag is not None and choice(flag, ("bool_param",), complaint)
     return UnloadModel(asked.model_name, dependents)
 
 

@@ -116,7 +116,7 @@ def _wanted(item: Any, inputs: MessageInputs) -> Wanted:
         return Wanted(top_k_of(item.parameters))
     if "classification" in item.parameters:
         raise InvalidArgument("output can't set both 'shared_memory_region' and 'classification'")
-    return Wanted(memory=inputs.memory(region.region, region.offset, region.byte_size, writable=True))
+    return Wanted(memory=inputs.memory(*region, writable=True))
 
 
 def version_ref(name: str, version: str) -> ModelRef:

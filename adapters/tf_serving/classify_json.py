@@ -7,6 +7,7 @@ features. So a wrong body of an unknown model is a wrong body.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
@@ -74,7 +75,8 @@ def encode_classify(response: InferResponse, request: InferRequest) -> Reply:
     if not columns:
         rows = ["[]"] * found.shape[0]
     else:
-        pairs = map(str.__add__, _openings(found), _scores(found))
+        scores = ["0.0"] * math.prod(found.shape) if found.scores is None else number_rows(found.scores, 1)
+        pairs = map(str.__add__, _openings(found), scores)
         rows = [f"[{'], '.join(row)}]]" for row in zip(*[pairs] * columns, strict=True)]
     text = '{\n    "results": [' + ", ".join(rows) + "\n    ]\n}"
     return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
@@ -89,11 +91,6 @@ def _openings(found: Classified) -> Iterable[str]:
     labels = found.labels.reshape(-1).tolist()
     openings = {label: f"[{quote(label.decode('utf-8', 'surrogateescape'))}, " for label in {*labels}}
     return [openings[label] for label in labels]
-
-
-def _scores(found: Classified) -> Iterable[str]:
-    rows, columns = found.shape
-    return ["0.0"] * (rows * columns) if found.scores is None else number_rows(found.scores, 1)
 
 
 def encode_regress(response: InferResponse, request: InferRequest) -> Reply:

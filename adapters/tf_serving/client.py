@@ -79,7 +79,7 @@ class TfsHttpClient:
         if self._model.signature:
             document["signature_name"] = self._model.signature
         finite = all(array.dtype.kind != "f" or np.isfinite(array).all() for array in tensors.values())
-        body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY) if finite else _slowly(document)
+        body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY) if finite else _with_tokens(document)
         return Ask(f"{self._path}:predict", (body,), headers=_HEADERS)
 
     def decode(self, reply: Reply, description: Description) -> InferResponse:
@@ -117,7 +117,7 @@ def _plain(name: str, array: Array) -> Any:
     return np.ascontiguousarray(array) if array.shape else array.item()
 
 
-def _slowly(document: Any) -> bytes:
+def _with_tokens(document: Any) -> bytes:
     return json.dumps(document, default=lambda array: array.tolist()).encode()
 
 

@@ -50,6 +50,11 @@ _ALL: Final = (
 BY_NUMBER: Final[Mapping[int, WireType]] = {each.number: each for each in _ALL}
 BY_DTYPE: Final[Mapping[np.dtype[Any], WireType]] = {each.dtype: each for each in _ALL}
 
+FIELD_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    **{each.field_name: each.dtype for each in reversed(_ALL)},
+    "half_val": DTYPES["INT32"],
+}
+"""A typed field -> the dtype of its values, which narrower ones share."""
 CONTENT: Final = _FIELDS["tensor_content"].number
 STRINGS: Final = _FIELDS["string_val"].number
 WIDTHS: Final[Mapping[int, int]] = {

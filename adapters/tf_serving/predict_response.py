@@ -17,7 +17,7 @@ from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
 from tensorgate.adapters.tf_serving.json_text import INDENT, number_rows, quote
 from tensorgate.adapters.tf_serving.predict_request import PredictForm
-from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
+from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor, output_of
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed
@@ -37,7 +37,7 @@ _COLUMN_OF_TEXTS: Final = (b'{\n    "outputs": [\n        ', b",\n        ", b"\
 def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     """Outputs under the caller's names -> JSON. Raises EncodingFailed for what this format cannot carry."""
     asked: PredictForm = request.wire
-    outputs = {name: _given(response, spec.name) for name, spec in asked.signature.outputs.items()}
+    outputs = {name: output_of(response, spec.name) for name, spec in asked.signature.outputs.items()}
     rows = _count_rows(outputs) if asked.rows else None
     _refuse_without_json(outputs)
     parts = _lone_texts(outputs, in_rows=rows is not None)
@@ -58,14 +58,6 @@ def _lone_texts(outputs: dict[str, Tensor], *, in_rows: bool) -> list[bytes] | N
     opening, between, closing = _ROWS_OF_TEXTS if in_rows else _COLUMN_OF_TEXTS
     parts = json_strings(tensor, between, upper=True, utf8=False)
     return None if parts is None else [opening, *parts, closing]
-
-
-def _given(response: InferResponse, output: str) -> Tensor:
-    """A model may leave an output out; in this format every output of the signature has its place."""
-    tensor: Tensor | None = response.outputs.get(output)
-    if tensor is None:
-        raise EncodingFailed(f"The model gave no output {output}")
-    return tensor
 
 
 def _refuse_without_json(outputs: dict[str, Tensor]) -> None:

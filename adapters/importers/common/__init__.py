@@ -14,9 +14,10 @@ from tensorgate.adapters.importers.common.source import (
     parse_text,
     printable,
     read_text,
+    versions_of,
 )
 
 __all__ = [
     "NEEDS_TENSORFLOW", "NO_BOUND", "Imported", "ImportedServer", "Note", "Source", "document", "flow", "is_version",
-    "one_line", "parse_text", "printable", "read_text",
+    "one_line", "parse_text", "printable", "read_text", "versions_of",
 ]  # fmt: skip
