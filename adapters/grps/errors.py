@@ -44,10 +44,6 @@ def _model_not_found(error: kind.ModelNotFound) -> str:
     return f"Model {name} not found." if name else "No default model."
 
 
-def _batch_too_large(error: kind.BatchTooLarge) -> str:
-    return f"Batch size {error.rows} of model {error.model} exceeds the maximum of {error.limit}."
-
-
 def _dtype_mismatch(error: kind.DtypeMismatch) -> str:
     want, got = dtype_name(error.want), dtype_name(error.got)
     return f"Tensor {error.input} dtype not match, expected dtype: {want}, actual dtype: {got}."
@@ -95,7 +91,7 @@ TABLE: Final = table(
             kind.UnknownInput: "Model {0.model} has no input {0.input}.",
             kind.BatchMissing: "Tensor {0.input} has no first dimension.",
             kind.BatchMismatch: "Tensor {0.input} differs from the others in its first dimension.",
-            kind.BatchTooLarge: _batch_too_large,
+            kind.BatchTooLarge: "Batch size {0.rows} of model {0.model} exceeds the maximum of {0.limit}.",
             kind.DtypeMismatch: _dtype_mismatch,
             kind.ShapeMismatch: _shape_mismatch,
             kind.SequenceIdMissing: "Model {0.model} takes requests of sequences only, which grps cannot name.",

@@ -21,7 +21,6 @@ from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.memory import Memory
 from tensorgate.gateway.contract.questions import MemoryKind, Region, RegionStatus, RegisterRegion, UnregisterRegion
-from tensorgate.gateway.contract.tensor import Array
 
 _MAX_DEPTH: Final = 100
 _REQUEST: Final = "Shared memory register request"
@@ -85,8 +84,4 @@ def plain_region(region: Region, kind: MemoryKind) -> dict[str, Any]:
 
 def destination(memory: Memory) -> Destination:
     """Where an output goes, BYTES in their raw form."""
-    return Destination(memory, _serialized)
-
-
-def _serialized(array: Array) -> bytes:
-    return bytes(raw_of(array))
+    return Destination(memory, lambda array: bytes(raw_of(array)))

@@ -75,7 +75,11 @@ def effective_spec(name: str, version: int, signature: str = "") -> bytes:
 def model_ref(call: Call) -> ModelRef:
     """The address as the routes took it apart: a model, and a version or a label or neither."""
     version = call.args.get("version")
-    return ModelRef(call.args["model"], None if version is None else int(version), call.args.get("label"))
+    return _ref(call.args["model"], None if version is None else int(version), call.args.get("label"))
+
+
+_ref: Final = lru_cache(maxsize=1024)(ModelRef)
+"""Never stale: a name, which is resolved each time. None is longer than a request line."""
 
 
 def resolve_model(call: Call, resolve: Resolve) -> ModelView:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -61,8 +60,7 @@ _SEVERAL_COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PredictForm:
+class PredictForm(NamedTuple):
     """What the encoder needs to answer in kind: whose names to use, and the row or the columnar format."""
 
     signature: Signature

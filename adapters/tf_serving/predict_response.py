@@ -40,7 +40,7 @@ def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     outputs = {name: output_of(response, spec.name) for name, spec in asked.signature.outputs.items()}
     rows = _count_rows(outputs) if asked.rows else None
     _refuse_without_json(outputs)
-    parts = _lone_texts(outputs, in_rows=rows is not None)
+    parts = _lone_texts(outputs, in_rows=rows is not None) if len(outputs) == 1 else None
     if parts is not None:
         is_small = sum(map(len, parts)) < _JOINED_BYTES
         return Reply(b"".join(parts) if is_small else parts, headers=JSON_HEADERS)
@@ -50,9 +50,7 @@ def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
 
 def _lone_texts(outputs: dict[str, Tensor], *, in_rows: bool) -> list[bytes] | None:
     """A vector of strings that is the only output, in parts; None for all else, and without the compiled helper."""
-    if len(outputs) != 1:
-        return None
-    [(name, tensor)] = outputs.items()
+    name, tensor = next(iter(outputs.items()))
     if tensor.dtype != BYTES or tensor.ndim != 1 or not tensor.size or name.endswith(_BASE64_SUFFIX):
         return None
     opening, between, closing = _ROWS_OF_TEXTS if in_rows else _COLUMN_OF_TEXTS

@@ -11,6 +11,7 @@ from tensorgate.adapters.importers.common.source import (
     Note,
     Source,
     is_version,
+    own_notes,
     parse_text,
     printable,
     read_text,
@@ -19,5 +20,5 @@ from tensorgate.adapters.importers.common.source import (
 
 __all__ = [
     "NEEDS_TENSORFLOW", "NO_BOUND", "Imported", "ImportedServer", "Note", "Source", "document", "flow", "is_version",
-    "one_line", "parse_text", "printable", "read_text", "versions_of",
+    "one_line", "own_notes", "parse_text", "printable", "read_text", "versions_of",
 ]  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -59,6 +59,11 @@ class Source:
         place = self.places.of(key)
         where = f"{self.file}:{place.line}:{place.column}" if place else self.file
         return ValueError(f"{where}: {key.replace('[0]', '')}: {printable(text)}")
+
+
+def own_notes(notes: Iterable[Note], prefix: str) -> list[Note]:
+    """The notes of one model by line, their keys without the way to it."""
+    return sorted((replace(note, key=note.key.removeprefix(prefix)) for note in notes), key=lambda note: note.line)
 
 
 def read_text(place: Path, file: str) -> str:

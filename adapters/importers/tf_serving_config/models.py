@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import Imported, Source, flow, parse_text, printable, versions_of
+from tensorgate.adapters.importers.common import Imported, Source, flow, own_notes, parse_text, printable, versions_of
 from tensorgate.adapters.importers.common.key_locations import read_key_locations
 from tensorgate.adapters.importers.tf_serving_config.model_location import ServableLocation, find
 
@@ -55,8 +54,9 @@ def _model(source: Source, index: int, taken: set[str], extras: Extras) -> Impor
     prefix = f"{key}.".replace("[0]", "")
     own = [note for note in source.notes if note.key.startswith(prefix)]
     source.notes = [note for note in source.notes if not note.key.startswith(prefix)]
-    notes = [replace(note, key=note.key.removeprefix(prefix)) for note in sorted(own, key=lambda note: note.line)]
-    return Imported(printable(model.name) or f"model {index + 1}", entry, () if wrong else notes, wrong)
+    return Imported(
+        printable(model.name) or f"model {index + 1}", entry, () if wrong else own_notes(own, prefix), wrong
+    )
 
 
 def _check(source: Source, key: str, model: Any, taken: set[str]) -> None:
