@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -66,6 +67,22 @@ def http_text(reply: Reply) -> str:
     if isinstance(said, str) and said:
         return said[:_MAX_TEXT]
     return bytes(body[:_MAX_TEXT]).decode("utf-8", "replace").strip() or f"HTTP status {reply.http_status}"
+
+
+def json_object(body: Buffer, what: str, *, not_json: str = "JSON", is_text: bool = True) -> dict[str, Any]:
+    """An answer in JSON, with NaN and Infinity, as other servers write them; its strings are UTF-8 if `is_text`, else
+    whatever they are, in surrogates. Raises ModelFailed for what is no JSON, or no object.
+    """
+    try:
+        answer = orjson.loads(body)
+    except ValueError:
+        try:
+            answer = json.loads(bytes(body) if is_text else bytes(body).decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError):
+            raise broken(not_json) from None
+    if not isinstance(answer, dict):
+        raise broken(what)
+    return answer
 
 
 def parsed(kind: str, reply: Reply) -> Any:

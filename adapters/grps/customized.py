@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tensorgate.adapters.grps.errors import TABLE, row_of, text_of
+from tensorgate.adapters.grps.errors import BUSY, row_of, text_of
 from tensorgate.adapters.grps.options import GrpsReply, mapping_of
 from tensorgate.adapters.grps.request import Asks, from_bytes
 from tensorgate.gateway.contract.call import Call, Reply
@@ -84,12 +84,14 @@ def encode_raw(answer: InferResponse, question: InferRequest) -> Reply:
 
 def encode_raw_error(error: GatewayError, call: Call, *, stream_type: str, control: str) -> Reply:
     """A failure -> its text, as one more chunk where a stream has begun."""
-    row = row_of(error, TABLE)
+    row = row_of(error)
     text = text_of(error, row, control)
     if call.notes.get("stream"):
-        return Reply(text.encode("utf-8", "replace"), 200, {"Content-Type": stream_type}, row.grpc, text, streamed=True)
-    headers = {"Content-Type": _TEXT} | ({"Retry-After": "1"} if row.retry else {})
-    return Reply(text.encode("utf-8", "replace"), row.code, headers, row.grpc, text)
+        return Reply(
+            text.encode("utf-8", "replace"), 200, {"Content-Type": stream_type}, row.grpc_code, text, streamed=True
+        )
+    headers = {"Content-Type": _TEXT} | ({"Retry-After": "1"} if row.http_status == BUSY else {})
+    return Reply(text.encode("utf-8", "replace"), row.http_status, headers, row.grpc_code, text)
 
 
 def _one(answer: InferResponse, output: str) -> Any:

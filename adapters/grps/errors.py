@@ -7,11 +7,10 @@ Source: grps v1.1.0, what the Python server answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
+from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Failure, nearest, table
 from tensorgate.adapters.grps.printing import BYTES_TYPE, JSON, envelope
 from tensorgate.adapters.grps.tensors import dtype_name
 from tensorgate.gateway.contract import errors as kind
@@ -35,21 +34,6 @@ class UnsupportedMediaType(BadRequest):
     """The metadata endpoint's own answer to another content type."""
 
 
-@dataclass(frozen=True, slots=True)
-class GrpsFailure:
-    """What one kind of failure is called; `words` is a format of the error, {0}, or makes the text; `retry`: the same
-    request may succeed in a second.
-    """
-
-    code: int
-    grpc: Code
-    words: str | Callable[[Any], str]
-    retry: bool = False
-
-    def text(self, error: GatewayError) -> str:
-        return self.words.format(error) if isinstance(self.words, str) else self.words(error)
-
-
 def _malformed(error: kind.MalformedJson) -> str:
     where = "" if error.offset is None else f" At offset {error.offset}."
     return f"Parse json failed. {error.reason.rstrip('.')}.{where}"
@@ -58,10 +42,6 @@ def _malformed(error: kind.MalformedJson) -> str:
 def _model_not_found(error: kind.ModelNotFound) -> str:
     name = error.name if error.version is None else f"{error.name}-{error.version}"
     return f"Model {name} not found." if name else "No default model."
-
-
-def _batch_too_large(error: kind.BatchTooLarge) -> str:
-    return f"Batch size {error.rows} of model {error.model} exceeds the maximum of {error.limit}."
 
 
 def _dtype_mismatch(error: kind.DtypeMismatch) -> str:
@@ -84,116 +64,99 @@ def _reload_failed(error: kind.ReloadFailed) -> str:
     return f"Models failed to load: {reasons}."
 
 
-_NO_MEMORY: Final = GrpsFailure(500, Code.OK, "This protocol has no shared memory.")
-
-TABLE: Final[Mapping[type[GatewayError], GrpsFailure]] = MappingProxyType(
+TABLE: Final = table(
     {
-        BadRequest: GrpsFailure(400, Code.OK, "{0.text}"),
-        Undecodable: GrpsFailure(400, Code.INTERNAL, "{0.text}"),
-        UnsupportedMediaType: GrpsFailure(415, Code.OK, "{0.text}"),
-        kind.InvalidArgument: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.Unsupported: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.NotFound: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.MalformedJson: GrpsFailure(500, Code.OK, _malformed),
-        kind.BodyTooLarge: GrpsFailure(413, Code.RESOURCE_EXHAUSTED, "The body exceeds {0.limit} bytes."),
-        kind.RouteNotFound: GrpsFailure(404, Code.UNIMPLEMENTED, "Not Found"),
-        kind.MethodNotAllowed: GrpsFailure(405, Code.UNIMPLEMENTED, "Method Not Allowed"),
-        kind.ModelNotFound: GrpsFailure(500, Code.OK, _model_not_found),
-        kind.LabelNotFound: GrpsFailure(500, Code.OK, "Model {0.name} has no label {0.label}."),
-        kind.SignatureNotFound: GrpsFailure(500, Code.OK, "Model {0.model} has no signature {0.signature}."),
-        kind.ModelDecoupled: GrpsFailure(500, Code.OK, "Model {0.model} answers in a stream."),
-        kind.NotOneAnswer: GrpsFailure(500, Code.OK, "Model {0.model} did not give exactly one answer."),
-        kind.AdminRequired: GrpsFailure(
-            403, Code.PERMISSION_DENIED, "This API is restricted, expecting header {0.header}."
-        ),
-        kind.Unauthenticated: GrpsFailure(
-            401,
-            Code.UNAUTHENTICATED,
-            lambda e: "The credentials are not valid." if e.given else "Credentials are required.",
-        ),
-        kind.Forbidden: GrpsFailure(
-            403,
-            Code.PERMISSION_DENIED,
-            lambda e: f"Use of model {e.model} is not allowed." if e.model else "Administration is not allowed.",
-        ),
-        kind.CrossOriginRefused: GrpsFailure(
-            403, Code.PERMISSION_DENIED, "This changes the server, which is not for pages of {0.origin}."
-        ),
-        kind.RateLimited: GrpsFailure(
-            429, Code.RESOURCE_EXHAUSTED, "Too many {0.what}, retry after {0.retry_after} s."
-        ),
-        kind.ModelControlOff: GrpsFailure(500, Code.OK, "Models are not loaded and unloaded by callers here."),
-        kind.ModelNotStored: GrpsFailure(500, Code.OK, "Model {0.model} not found."),
-        kind.LoadRefused: GrpsFailure(500, Code.OK, "Model {0.model} cannot be loaded: {0.reason}."),
-        kind.LoadFailed: GrpsFailure(500, Code.OK, _load_failed),
-        kind.PlatformRefused: GrpsFailure(
-            500, Code.OK, "Model {0.model} cannot be loaded: unknown platform {0.platform}."
-        ),
-        kind.LabelRefused: GrpsFailure(500, Code.OK, "Model {0.model} does not serve version {0.version}."),
-        kind.ReloadFailed: GrpsFailure(500, Code.OK, _reload_failed),
-        kind.UnknownOutput: GrpsFailure(500, Code.OK, "Model {0.model} has no output {0.output}."),
-        kind.InputCount: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.UnknownInput: GrpsFailure(500, Code.OK, "Model {0.model} has no input {0.input}."),
-        kind.BatchMissing: GrpsFailure(500, Code.OK, "Tensor {0.input} has no first dimension."),
-        kind.BatchMismatch: GrpsFailure(
-            500, Code.OK, "Tensor {0.input} differs from the others in its first dimension."
-        ),
-        kind.BatchTooLarge: GrpsFailure(500, Code.OK, _batch_too_large),
-        kind.DtypeMismatch: GrpsFailure(500, Code.OK, _dtype_mismatch),
-        kind.ShapeMismatch: GrpsFailure(500, Code.OK, _shape_mismatch),
-        kind.SequenceIdMissing: GrpsFailure(
-            500, Code.OK, "Model {0.model} takes requests of sequences only, which grps cannot name."
-        ),
-        kind.SequenceNotStarted: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.SequenceBatch: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.SequenceIdMismatch: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.ClassesUnsupported: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.ClassesTooMany: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.SharedMemoryDisabled: _NO_MEMORY,
-        kind.RegionNotFound: _NO_MEMORY,
-        kind.RegionExists: _NO_MEMORY,
-        kind.RegionUnreachable: _NO_MEMORY,
-        kind.RegionInvalid: _NO_MEMORY,
-        kind.RegionKeyReserved: _NO_MEMORY,
-        kind.RegionLimit: _NO_MEMORY,
-        kind.CudaMemoryUnavailable: _NO_MEMORY,
-        kind.RegionRange: _NO_MEMORY,
-        kind.OutputTooLarge: _NO_MEMORY,
-        kind.QueueFull: GrpsFailure(503, Code.OK, "Model {0.model} is busy.", retry=True),
-        kind.QueueTimeout: GrpsFailure(503, Code.OK, "Model {0.model} is busy, the wait timed out.", retry=True),
-        kind.DeadlineExceeded: GrpsFailure(
-            503, Code.DEADLINE_EXCEEDED, "Model {0.model} did not answer in time.", retry=True
-        ),
-        kind.ModelUnavailable: GrpsFailure(503, Code.OK, "Model {0.model} is unavailable.", retry=True),
-        kind.OutOfMemory: GrpsFailure(503, Code.OK, "Model {0.model} is out of memory.", retry=True),
-        kind.DeviceLost: GrpsFailure(
-            503, Code.OK, "Model {0.model} has lost its device, the server restarts.", retry=True
-        ),
-        kind.ModelFailed: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.OutputRows: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.Unknown: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.Unavailable: GrpsFailure(503, Code.OK, "{0.text}", retry=True),
-        kind.Exhausted: GrpsFailure(503, Code.OK, "{0.text}", retry=True),
-        kind.TimedOut: GrpsFailure(503, Code.DEADLINE_EXCEEDED, "{0.text}", retry=True),
-        kind.PreconditionFailed: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.AlreadyExists: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.Cancelled: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.EncodingFailed: GrpsFailure(500, Code.OK, "{0.text}"),
-        kind.Internal: GrpsFailure(500, Code.OK, "Internal error."),
+        (400, Code.OK): {BadRequest: OWN_TEXT},
+        (400, Code.INTERNAL): {Undecodable: OWN_TEXT},
+        (415, Code.OK): {UnsupportedMediaType: OWN_TEXT},
+        (500, Code.OK): {
+            kind.InvalidArgument: OWN_TEXT,
+            kind.Unsupported: OWN_TEXT,
+            kind.NotFound: OWN_TEXT,
+            kind.MalformedJson: _malformed,
+            kind.ModelNotFound: _model_not_found,
+            kind.LabelNotFound: "Model {0.name} has no label {0.label}.",
+            kind.SignatureNotFound: "Model {0.model} has no signature {0.signature}.",
+            kind.ModelDecoupled: "Model {0.model} answers in a stream.",
+            kind.NotOneAnswer: "Model {0.model} did not give exactly one answer.",
+            kind.ModelControlOff: "Models are not loaded and unloaded by callers here.",
+            kind.ModelNotStored: "Model {0.model} not found.",
+            kind.LoadRefused: "Model {0.model} cannot be loaded: {0.reason}.",
+            kind.LoadFailed: _load_failed,
+            kind.PlatformRefused: "Model {0.model} cannot be loaded: unknown platform {0.platform}.",
+            kind.LabelRefused: "Model {0.model} does not serve version {0.version}.",
+            kind.ReloadFailed: _reload_failed,
+            kind.UnknownOutput: "Model {0.model} has no output {0.output}.",
+            kind.InputCount: OWN_TEXT,
+            kind.UnknownInput: "Model {0.model} has no input {0.input}.",
+            kind.BatchMissing: "Tensor {0.input} has no first dimension.",
+            kind.BatchMismatch: "Tensor {0.input} differs from the others in its first dimension.",
+            kind.BatchTooLarge: "Batch size {0.rows} of model {0.model} exceeds the maximum of {0.limit}.",
+            kind.DtypeMismatch: _dtype_mismatch,
+            kind.ShapeMismatch: _shape_mismatch,
+            kind.SequenceIdMissing: "Model {0.model} takes requests of sequences only, which grps cannot name.",
+            kind.SequenceNotStarted: OWN_TEXT,
+            kind.SequenceBatch: OWN_TEXT,
+            kind.SequenceIdMismatch: OWN_TEXT,
+            kind.ClassesUnsupported: OWN_TEXT,
+            kind.ClassesTooMany: OWN_TEXT,
+            kind.ModelFailed: OWN_TEXT,
+            kind.OutputRows: OWN_TEXT,
+            kind.Unknown: OWN_TEXT,
+            kind.PreconditionFailed: OWN_TEXT,
+            kind.AlreadyExists: OWN_TEXT,
+            kind.Cancelled: OWN_TEXT,
+            kind.EncodingFailed: OWN_TEXT,
+            kind.Internal: "Internal error.",
+            **dict.fromkeys(MEMORY_KINDS, "This protocol has no shared memory."),
+        },
+        (413, Code.RESOURCE_EXHAUSTED): {kind.BodyTooLarge: "The body exceeds {0.limit} bytes."},
+        (404, Code.UNIMPLEMENTED): {kind.RouteNotFound: "Not Found"},
+        (405, Code.UNIMPLEMENTED): {kind.MethodNotAllowed: "Method Not Allowed"},
+        (403, Code.PERMISSION_DENIED): {
+            kind.AdminRequired: "This API is restricted, expecting header {0.header}.",
+            kind.Forbidden: lambda e: (
+                f"Use of model {e.model} is not allowed." if e.model else "Administration is not allowed."
+            ),
+            kind.CrossOriginRefused: "This changes the server, which is not for pages of {0.origin}.",
+        },
+        (401, Code.UNAUTHENTICATED): {
+            kind.Unauthenticated: lambda e: (
+                "The credentials are not valid." if e.given else "Credentials are required."
+            ),
+        },
+        (429, Code.RESOURCE_EXHAUSTED): {kind.RateLimited: "Too many {0.what}, retry after {0.retry_after} s."},
+        (503, Code.OK): {
+            kind.QueueFull: "Model {0.model} is busy.",
+            kind.QueueTimeout: "Model {0.model} is busy, the wait timed out.",
+            kind.ModelUnavailable: "Model {0.model} is unavailable.",
+            kind.OutOfMemory: "Model {0.model} is out of memory.",
+            kind.DeviceLost: "Model {0.model} has lost its device, the server restarts.",
+            kind.Unavailable: OWN_TEXT,
+            kind.Exhausted: OWN_TEXT,
+        },
+        (503, Code.DEADLINE_EXCEEDED): {
+            kind.DeadlineExceeded: "Model {0.model} did not answer in time.",
+            kind.TimedOut: OWN_TEXT,
+        },
     }
 )
 
 
-METADATA_TABLE: Final[Mapping[type[GatewayError], GrpsFailure]] = MappingProxyType(
-    {
-        **TABLE,
-        kind.MalformedJson: GrpsFailure(400, Code.OK, _malformed),
-        kind.ModelNotFound: GrpsFailure(404, Code.OK, "Model not found."),
-    }
-)
+METADATA_TABLE: Final[Mapping[type[GatewayError], Failure]] = {
+    **TABLE,
+    **table(
+        {
+            (400, Code.OK): {kind.MalformedJson: _malformed},
+            (404, Code.OK): {kind.ModelNotFound: "Model not found."},
+        }
+    ),
+}
 """What metadata/model answers: another framework's checks stand in front of it."""
 
 
+BUSY: Final = 503
+"""The status of what may succeed in a second."""
 _WANTS_STREAM: Final = (kind.ModelDecoupled, kind.NotOneAnswer)
 _KEEP_STATUS: Final = (
     kind.RouteNotFound,
@@ -204,12 +167,12 @@ _KEEP_STATUS: Final = (
 )
 
 
-def row_of(error: GatewayError, table: Mapping[type[GatewayError], GrpsFailure] = TABLE) -> GrpsFailure:
+def row_of(error: GatewayError, rows: Mapping[type[GatewayError], Failure] = TABLE) -> Failure:
     """The row of the error's kind, or of the nearest kind above it."""
-    return next((table[each] for each in type(error).__mro__ if each in table), table[kind.Internal])
+    return nearest(error, rows)
 
 
-def text_of(error: GatewayError, row: GrpsFailure, control: str) -> str:
+def text_of(error: GatewayError, row: Failure, control: str) -> str:
     """What a caller of predict is told; `control` is how a stream is asked for where the call came in."""
     text = row.text(error)
     return f"{text[:-1]}: ask with {control}." if control and isinstance(error, _WANTS_STREAM) else text
@@ -219,22 +182,22 @@ def encode_error(
     error: GatewayError,
     call: Call,
     *,
-    table: Mapping[type[GatewayError], GrpsFailure] = TABLE,
+    rows: Mapping[type[GatewayError], Failure] = TABLE,
     always_200: bool = False,
     control: str = "",
 ) -> Reply:
     """A failure -> its envelope. Routing errors keep their HTTP status: no grps server answers 200 to an address that
     does not exist. Those of the gate keep theirs, which proxies and clients act upon.
     """
-    row = row_of(error, table)
+    row = row_of(error, rows)
     text = text_of(error, row, control)
-    status = 200 if always_200 and not isinstance(error, _KEEP_STATUS) else row.code
+    status = 200 if always_200 and not isinstance(error, _KEEP_STATUS) else row.http_status
     headers = {"Content-Type": JSON}
-    if row.retry:
+    if row.http_status == BUSY:
         headers["Retry-After"] = "1"
     if "allow" in call.args:
         headers["Allow"] = call.args["allow"]
-    return Reply(envelope(row.code, text), status, headers, row.grpc, text)
+    return Reply(envelope(row.http_status, text), status, headers, row.grpc_code, text)
 
 
 def encode_unreadable(status: int, text: str) -> Reply:
@@ -257,4 +220,11 @@ def encode_predict_error(
         return encode_error(error, call, always_200=always_200, control=control)
     row = row_of(error)
     text = row.text(error)
-    return Reply(envelope(row.code, text, indent=2), 200, {"Content-Type": stream_type}, row.grpc, text, streamed=True)
+    return Reply(
+        envelope(row.http_status, text, indent=2),
+        200,
+        {"Content-Type": stream_type},
+        row.grpc_code,
+        text,
+        streamed=True,
+    )

@@ -86,14 +86,11 @@ def message(members: Mapping[str, Any], body: bytes, arrays: Sequence[Array] = (
     try:
         fields = read_fields(members, MESSAGE)
         if "gtensors" in fields:
-            fields["gtensors"] = _tensors(fields["gtensors"].get("tensors", []), body, arrays)
+            tensors = enumerate(fields["gtensors"].get("tensors", []))
+            fields["gtensors"] = [_tensor(each, f"tensors.[{index}]", body, arrays) for index, each in tensors]
     except Unfit as unfit:
         raise InvalidArgument(f"Failed to parse {unfit.place} field: {unfit.reason}.") from None
     return fields
-
-
-def _tensors(raw: list[dict[str, Any]], body: bytes, arrays: Sequence[Array]) -> list[GrpsTensor]:
-    return [_tensor(fields, f"tensors.[{index}]", body, arrays) for index, fields in enumerate(raw)]
 
 
 def _tensor(fields: dict[str, Any], place: str, body: bytes, arrays: Sequence[Array]) -> GrpsTensor:

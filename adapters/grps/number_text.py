@@ -7,25 +7,18 @@ The compiled helper writes it where it is installed; what follows it here does t
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import orjson
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.grps.tensors import Array
 from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import DTYPES
 
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native._numbers import format_nested
-except ImportError:  # built where there is a compiler; or it is of an older source
-    _format_nested = None
-else:
-    _format_nested = format_nested
+_format_nested: Final[Callable[..., Buffer] | None] = helper("native_numbers", "_numbers", "format_nested")
 
 _Kind: TypeAlias = Literal["f", "d", "w", "b", "B", "h", "i", "q"]
 
@@ -55,41 +48,17 @@ def joined(array: Array, seams: tuple[bytes, ...], *, widened: bool = False) -> 
     if _format_nested is not None:
         kind: _Kind = "w" if widened else _KINDS[array.dtype]
         return _format_nested(np.ascontiguousarray(array), kind, array.shape, seams)
-    lines = _marked(_doubles(array) if widened else array).replace(b",", seams[0])
-    for count in range(1, array.ndim):
-        lines = lines.replace(_mark(count), seams[count])
-    return lines
+    rows = compact((_doubles(array) if widened else array).reshape(-1, array.shape[-1]))[2:-2].split(b"],[")
+    texts = [row.replace(b",", seams[0]) for row in rows]
+    for count, size in enumerate(array.shape[-2::-1], 1):
+        texts = [seams[count].join(texts[at : at + size]) for at in range(0, len(texts), size)]
+    return texts[0]
 
 
 @np.errstate(invalid="ignore")
 def _doubles(array: Array) -> Array:
     """Some bit patterns of NaN would be warned of."""
     return array.astype(np.float64)
-
-
-def _mark(count: int) -> bytes:
-    """A byte that no number has, for the seam where that many arrays end and as many begin."""
-    return bytes([128 + count])
-
-
-def _marked(array: Array) -> bytes:
-    """The numbers of an array: a comma between two of a row, a mark between two rows. [[1,2],[3,4]] -> 1,2\\x813,4
-
-    bytes.replace is quick for single bytes alone, so each seam is made one: its bracket becomes the mark, which the
-    row's index tells, and the comma and bracket behind it go with all other brackets.
-    """
-    rows = compact(array.reshape(-1, array.shape[-1]))
-    if array.size == array.shape[-1]:
-        return rows[2:-2]
-    text = np.frombuffer(rows, np.uint8).copy()
-    ends = np.flatnonzero(text == ord("]"))[:-2]
-    index = np.arange(1, len(ends) + 1)
-    marks = np.full(len(ends), 129, np.uint8)
-    for axis in range(array.ndim - 2, 0, -1):
-        marks += index % math.prod(array.shape[axis:-1]) == 0
-    text[ends] = marks
-    text[ends + 1] = ord("[")
-    return text.tobytes().replace(b"[", b"")[:-2]
 
 
 def compact(array: Array) -> bytes:

@@ -22,15 +22,10 @@ BYTES_TYPE: Final = "application/octet-stream"
 Printed: TypeAlias = list[Buffer]
 """Buffers that make one JSON value when joined."""
 
-_DEEPEST_KEPT: Final = 16
-_NEWLINES: Final = {
-    indent: tuple(b"\n" + b" " * (indent * level) for level in range(_DEEPEST_KEPT)) for indent in (1, 2)
-}
-
 
 def newline(level: int, indent: int) -> bytes:
     """A line's end and the next one's indentation."""
-    return _NEWLINES[indent][level] if level < _DEEPEST_KEPT else b"\n" + b" " * (indent * level)
+    return b"\n" + b" " * (indent * level)
 
 
 def text(value: str) -> bytes:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from tensorgate.adapters.grps.errors import Undecodable
 from tensorgate.adapters.grps.options import MapName
-from tensorgate.adapters.grps.tensors import BY_FIELD, Array, GrpsTensor, row_of
+from tensorgate.adapters.grps.tensors import BY_FIELD, Array, GrpsTensor, output_row
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.varints import encode
@@ -20,7 +20,7 @@ from tensorgate.adapters.protobuf.wire_format import fields, varint
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
 from tensorgate.gateway.contract.shortcuts import is_taken
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Tensors, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Tensors
 
 GrpsMessage: Final = message("grps.protos.v1.GrpsMessage")
 _Tensor: Final = message("grps.protos.v1.GenericTensor")
@@ -159,13 +159,12 @@ OK: Final = status(200, "OK")
 
 def string_message(text: str) -> list[Buffer]:
     """Success with str_data, even an empty one."""
-    data = text.encode("utf-8", "replace")
-    return [OK, _head(_STR_DATA, len(data)), data]
+    return bytes_message(text.encode("utf-8", "replace"), _STR_DATA)
 
 
-def bytes_message(data: bytes) -> list[Buffer]:
-    """Success with bin_data, even an empty one."""
-    return [OK, _head(_BIN_DATA, len(data)), data]
+def bytes_message(data: bytes, tag: int = _BIN_DATA) -> list[Buffer]:
+    """Success with bin_data, or another field of bytes, even an empty one."""
+    return [OK, _head(tag, len(data)), data]
 
 
 def maps_message(maps: Mapping[MapName, Mapping[str, Any]]) -> list[Buffer]:
@@ -195,16 +194,12 @@ def gtensors(tensors: Tensors) -> list[Buffer]:
 
 
 def _parts(name: str, array: Array) -> Iterator[Buffer]:
-    row = row_of(array)
-    if row is None:
-        raise EncodingFailed(f"Output {name} is {datatype_of(array.dtype)}, for which grps has no dtype.")
+    row = output_row(name, array)
     start = _Tensor(name=name, dtype=row.number, shape=array.shape)
-    if array.dtype == BYTES:
-        yield start.SerializeToString()
-        yield from _strings(name, array)
-        return
     yield start.SerializeToString()
-    if array.size:
+    if array.dtype == BYTES:
+        yield from _strings(name, array)
+    elif array.size:
         data = _content(array)
         yield _head(_FLAT[row.field], len(data))
         yield data

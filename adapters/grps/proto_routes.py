@@ -10,8 +10,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from tensorgate.adapters.failures import Failure
 from tensorgate.adapters.grps import proto_message
-from tensorgate.adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, GrpsFailure, row_of, text_of
+from tensorgate.adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, row_of, text_of
 from tensorgate.adapters.grps.metadata import model_text, server_text
 from tensorgate.adapters.grps.options import GrpsOptions
 from tensorgate.adapters.grps.proto_message import read_message, status
@@ -60,7 +61,7 @@ def grpc_endpoints(options: GrpsOptions) -> Mapping[str, Endpoint]:
         "metadata",
         decode_model,
         show_model,
-        encode_error=partial(encode_error, table=METADATA_TABLE),
+        encode_error=partial(encode_error, rows=METADATA_TABLE),
     )
     return MappingProxyType(rows)
 
@@ -123,11 +124,11 @@ def _failure(code: int, text: str, grpc: Code = Code.OK) -> Reply:
 
 
 def encode_error(
-    error: GatewayError, call: Call, *, table: Mapping[type[GatewayError], GrpsFailure] = TABLE, control: str = ""
+    error: GatewayError, call: Call, *, rows: Mapping[type[GatewayError], Failure] = TABLE, control: str = ""
 ) -> Reply:
     """A failure -> a message that says so; only what never was a message fails the call itself."""
-    row = row_of(error, table)
-    return _failure(row.code, text_of(error, row, control), row.grpc)
+    row = row_of(error, rows)
+    return _failure(row.http_status, text_of(error, row, control), row.grpc_code)
 
 
 _OK: Final = Reply(proto_message.OK)

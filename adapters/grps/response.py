@@ -32,7 +32,7 @@ from tensorgate.adapters.grps.printing import (
     success,
 )
 from tensorgate.adapters.grps.printing import text as printed_text
-from tensorgate.adapters.grps.tensors import Array, row_of
+from tensorgate.adapters.grps.tensors import Array, output_row
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
 from tensorgate.gateway.contract.errors import EncodingFailed, UnknownOutput
@@ -209,9 +209,7 @@ def _gtensors(outputs: Tensors, indent: int) -> Printed:
 
 def _tensor(name: str, array: Array, indent: int) -> Printed:
     """One tensor; what has its default value (no name, no shape, no elements) is left out."""
-    row = row_of(array)
-    if row is None:
-        raise EncodingFailed(f"Output {name} is {datatype_of(array.dtype)}, for which grps has no dtype.")
+    row = output_row(name, array)
     fields: list[tuple[str, Printed]] = [("name", [printed_text(name)])] if name else []
     fields.append(("dtype", [b'"%b"' % row.name.encode()]))
     if array.shape:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
+from tensorgate.adapters.failures import refusing
 from tensorgate.adapters.grps.customized import decode_raw, encode_raw, encode_raw_error
 from tensorgate.adapters.grps.errors import METADATA_TABLE, encode_error, encode_predict_error, encode_unreadable
 from tensorgate.adapters.grps.metadata import decode_model, model_text, server_text
@@ -19,8 +20,7 @@ from tensorgate.adapters.grps.proto_routes import grpc_endpoints
 from tensorgate.adapters.grps.request import STREAMING, asks_for_stream, decode_predict
 from tensorgate.adapters.grps.response import encode_predict, encode_ready, encode_success, encode_text
 from tensorgate.adapters.grps.sample import sample
-from tensorgate.gateway.contract.call import Call
-from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
+from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
 from tensorgate.gateway.contract.questions import ServerLive, ServerMetadata, ServerReady, SetOnline
 
@@ -60,7 +60,7 @@ def endpoints(options: GrpsOptions) -> Mapping[str, Route]:
     """Path -> the methods it takes and what answers."""
     always_200 = options.http_status == "always_200"
     fail = partial(encode_error, always_200=always_200)
-    fail_metadata = partial(encode_error, table=METADATA_TABLE, always_200=always_200)
+    fail_metadata = partial(encode_error, rows=METADATA_TABLE, always_200=always_200)
     ready = partial(encode_ready, always_200=always_200)
 
     def show_server(answer: Any, question: Any) -> Any:
@@ -110,25 +110,18 @@ def _predict(own: CustomizedHttp, always_200: bool) -> tuple[Any, Any, Any]:
 
 def _asks(question: Any) -> Any:
     """Decode of an address that has a question and reads no body."""
-
-    def decode(call: Call, resolve: Resolve) -> Any:
-        return question
-
-    return decode
+    return lambda call, resolve: question
 
 
 # ------------------------------------------------------------------------------------------------------------ matching
 
 
-def _refuses(method: str, error: type[RouteNotFound]) -> Endpoint:
-    def decode(call: Call, resolve: Resolve) -> Any:
-        raise error(call.method, call.raw_target.partition("?")[0])
-
-    return Endpoint(PREFIX, method, decode, encode_success, encode_error)
+def _refusing(kind: type[RouteNotFound]) -> Endpoint:
+    return refusing(PREFIX, lambda call: kind(call.method, call.raw_target.partition("?")[0]), encode_error)
 
 
-_NOT_FOUND: Final = Match(_refuses("unknown", RouteNotFound))
-_NOT_ALLOWED: Final = _refuses("unknown", MethodNotAllowed)
+_NOT_FOUND: Final = Match(_refusing(RouteNotFound))
+_NOT_ALLOWED: Final = _refusing(MethodNotAllowed)
 
 
 def _matcher(routes: Mapping[str, Route], stream_key: str | None) -> Any:

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.tensor import DTYPES
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
+from tensorgate.gateway.contract.tensor import DTYPES, datatype_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -95,3 +95,11 @@ def array_of(tensor: GrpsTensor) -> Array:
 def row_of(array: Array) -> DataType | None:
     """How the protocol carries this array, None if it cannot: BOOL, BF16 and the wider unsigned integers."""
     return BY_DTYPE.get(array.dtype)
+
+
+def output_row(name: str, array: Array) -> DataType:
+    """How the protocol carries an output. Raises EncodingFailed."""
+    row = row_of(array)
+    if row is None:
+        raise EncodingFailed(f"Output {name} is {datatype_of(array.dtype)}, for which grps has no dtype.")
+    return row

@@ -32,23 +32,15 @@ import numpy as np
 import rapidjson
 import simdjson
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.texts import array_of, read_json
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.errors import GatewayError, MalformedJson
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native import _numbers
-except (ImportError, AttributeError):  # built where there is a compiler; or it is of an older source
-    _native_scan = None
-    _native_text = None
-    _native_depth = None
-else:
-    _native_scan = _numbers.scan
-    _native_text = _numbers.format_floats
-    _native_depth = getattr(_numbers, "depth", None)
+_native_scan = helper("native_numbers", "_numbers", "scan")
+_native_text = helper("native_numbers", "_numbers", "format_floats")
+_native_depth = helper("native_numbers", "_numbers", "depth")
 
 OBJECT: Final = (dict, simdjson.Object)
 ARRAY: Final = (list, simdjson.Array)
@@ -68,7 +60,6 @@ _WALK_LIMIT: Final = 512
 _COUNT_LIMIT: Final = 4096
 _SEARCHED_BYTES: Final = 4 << 20
 MAX_DIMENSIONS: Final = 64  # NumPy's
-_FEW_STRINGS: Final = 256
 _BEGINNING: Final = 64 << 10
 _WHOLE_BYTES: Final = 256 << 10
 _STEP_BYTES: Final = 64 << 10
@@ -126,10 +117,12 @@ def read(body: bytes, max_depth: int, *, ignore_trailing: bool = False) -> Any:
     except AttributeError:
         parser = _local.parser = simdjson.Parser()
     try:
-        value = parser.parse(body)
-    except RuntimeError:  # a value of an earlier document is still alive somewhere (in a traceback, say)
-        value = _read_with_new_parser(body, max_depth, ignore_trailing)
-    except (ValueError, KeyError, IndexError):
+        try:
+            value = parser.parse(body)
+        except RuntimeError:  # a value of an earlier document is still alive somewhere (in a traceback, say)
+            parser = _local.parser = simdjson.Parser()
+            value = parser.parse(body)
+    except (RuntimeError, ValueError, KeyError, IndexError):
         del parser
         return _read_slowly(body, max_depth, ignore_trailing)
     longest = _SIMDJSON_MAX_LENGTH - 1
@@ -154,14 +147,6 @@ def _end_before_nesting(text: bytes, limit: int, ignore_trailing: bool) -> int |
             return place
         raise
     return None
-
-
-def _read_with_new_parser(body: bytes, max_depth: int, ignore_trailing: bool) -> Any:
-    _local.parser = simdjson.Parser()
-    try:
-        return _local.parser.parse(body)
-    except (RuntimeError, ValueError, KeyError, IndexError):
-        return _read_slowly(body, max_depth, ignore_trailing)
 
 
 def _read_slowly(text: bytes, max_depth: int, ignore_trailing: bool) -> Any:
@@ -313,25 +298,9 @@ def _depth(text: bytes) -> int:
     if _native_depth is not None:
         deepest: int = _native_depth(text)
         return deepest
-    outside = STRING.sub(b"", text) if _has_brackets_in_strings(text) else text
-    marks = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
+    marks = np.frombuffer(STRING.sub(b"", text).translate(None, _NOT_BRACKETS), np.uint8)
     opens = (marks == ord("[")) | (marks == ord("{"))
     return int(np.cumsum(np.where(opens, 1, -1), dtype=np.int32).max(initial=0))
-
-
-def _has_brackets_in_strings(text: bytes) -> bool:
-    """Seldom; so the body of a tensor, megabytes between a few strings, need not be copied without them. Where strings
-    are many, the copy costs less than a look at each: the answer is then yes.
-    """
-    at = text.find(b'"')
-    for _ in range(_FEW_STRINGS):
-        if at < 0:
-            return False
-        end = STRING.match(text, at).end()  # type: ignore[union-attr]  # it matches wherever there is a quote
-        if text[at:end].translate(None, _NOT_BRACKETS):
-            return True
-        at = text.find(b'"', end)
-    return True
 
 
 # -------------------------------------------------------------------------------------------------------------- arrays
@@ -397,10 +366,13 @@ def scan(text: Buffer, start: int, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any
     if found is None:
         return None
     flat, shape, end = found
-    try:
-        return _narrow(np.frombuffer(flat, wide), dtype).reshape(shape), end
-    except OutOfRange:
-        return None
+    array = np.frombuffer(flat, wide)
+    if wide is not dtype:
+        try:
+            array = _narrow(array, dtype)
+        except OutOfRange:
+            return None
+    return array.reshape(shape), end
 
 
 def float32_text(flat: np.ndarray[Any, Any]) -> bytes | None:

@@ -25,26 +25,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.body import ARRAY, is_deeper, scan
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.errors import GatewayError
-from tensorgate.gateway.contract.shortcuts import is_taken, require
+from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import Array
 
-try:
-    require("array_cuts")
-    from tensorgate.adapters._native import _numbers
-except ImportError:  # built where there is a compiler
-    _long_arrays = None
-else:
-    _long_arrays = getattr(_numbers, "long_arrays", None)  # absent in one of an older source
-try:
-    require("array_cuts")
-    from tensorgate.adapters._native import _texts
-except ImportError:
-    _long_texts = None
-else:
-    _long_texts = _texts.long_arrays
+_long_arrays = helper("array_cuts", "_numbers", "long_arrays")
+_long_texts = helper("array_cuts", "_texts", "long_arrays")
 
 MIN_BODY_BYTES: Final = 256 << 10
 """Smaller bodies are read in less time than two threads take to hand the interpreter to each other."""

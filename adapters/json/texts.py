@@ -14,23 +14,14 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from tensorgate.adapters._native import helper
 from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import BYTES, Array
 
-try:
-    require("native_texts")
-    from tensorgate.adapters._native import _texts
-except ImportError:  # built where there is a compiler
-    _native_lengths = None
-    _native_read_lengths = None
-    _native_json = None
-    _native_read_json = None
-else:
-    _native_lengths = _texts.write_lengths
-    _native_read_lengths = _texts.read_lengths
-    _native_json = _texts.write_json
-    _native_read_json = _texts.read_json
+_native_lengths = helper("native_texts", "_texts", "write_lengths")
+_native_read_lengths = helper("native_texts", "_texts", "read_lengths")
+_native_json = helper("native_texts", "_texts", "write_json")
+_native_read_json = helper("native_texts", "_texts", "read_json")
 
 PIECE: Final = 4096
 """Elements with which any one step is done in some tenths of a millisecond."""

@@ -7,7 +7,6 @@ Protocol; Triton's extensions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -21,8 +20,8 @@ from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.generate_client import decode_event, encode_generate
 from tensorgate.adapters.open_inference.inputs import elements_of
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
-from tensorgate.adapters.upstream import broken, http_failure, whole
-from tensorgate.gateway.contract.call import Buffer, Reply
+from tensorgate.adapters.upstream import broken, http_failure, json_object, whole
+from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, ParameterValue, Tensors, TensorSpec, datatype_of
@@ -109,7 +108,7 @@ class V2HttpClient:
         body = memoryview(whole(reply))
         length = reply.headers.get(HEADER_LENGTH.lower(), "")
         size = int(length) if length.isdecimal() else len(body)
-        answer = _parsed(body[:size])
+        answer = json_object(body[:size], _ANSWER)
         try:
             return _response(answer, body[size:])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, json_body.WrongLeaf):
@@ -159,20 +158,7 @@ def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: memoryview
 def _json(reply: Reply) -> Any:
     if reply.http_status != 200:
         raise http_failure(reply)
-    return _parsed(whole(reply))
-
-
-def _parsed(body: Buffer) -> Any:
-    try:
-        answer = orjson.loads(body)
-    except ValueError:
-        try:
-            answer = json.loads(bytes(body))  # it has NaN and Infinity, as Triton does
-        except (ValueError, RecursionError):
-            raise broken("JSON") from None
-    if not isinstance(answer, dict):
-        raise broken(_ANSWER)
-    return answer
+    return json_object(whole(reply), _ANSWER)
 
 
 def _response(answer: Mapping[str, Any], tail: memoryview) -> InferResponse:

@@ -6,12 +6,13 @@ Clients match on these texts, so they are Triton's to the letter where Triton ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import orjson
 
+from tensorgate.adapters.failures import OWN_TEXT, table
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.errors import Code, GatewayError
@@ -30,30 +31,21 @@ class UnsupportedCoding(errors.Unsupported):
         super().__init__("Unsupported compression type")
 
 
-class V2Failure(NamedTuple):
-    """A row of the table. `text` is a format of the error, {0}, or makes it; `prefixed` texts name the request."""
-
-    http_status: int
-    grpc_code: Code
-    text: str | Callable[[Any, Call], str]
-    prefixed: bool = False
-    headers: Mapping[str, str] = JSON_HEADERS
-
-
 def with_id(call: Call, text: str) -> str:
     return f"[request id: {call.notes.get('id') or '<id_unknown>'}] {text}"
 
 
 def encode_error(error: GatewayError, call: Call) -> Reply:
     """Any failure -> its reply; a kind that has no row is a fault of ours."""
-    answer = ANSWERS.get(type(error)) or ANSWERS[errors.Internal]
-    text = answer.text.format(error) if isinstance(answer.text, str) else answer.text(error, call)
-    if answer.prefixed:
+    kind = type(error) if type(error) in ANSWERS else errors.Internal
+    answer = ANSWERS[kind]
+    text = answer.text(error, call)
+    if kind in _PREFIXED:
         text = with_id(call, text)
     if not text.isascii():  # a header or a model may have put bytes into it that are no text
         text = text.encode("utf-8", "replace").decode()
     body = orjson.dumps({"error": text})
-    return Reply(body, answer.http_status, answer.headers, answer.grpc_code, text)
+    return Reply(body, answer.http_status, _HEADERS.get(kind, JSON_HEADERS), answer.grpc_code, text)
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
@@ -124,188 +116,163 @@ def _region_not_found(error: errors.RegionNotFound, call: Call) -> str:
     return f"Unable to find {kind}shared memory region: '{error.name}'"
 
 
-ANSWERS: Final[Mapping[type[GatewayError], V2Failure]] = MappingProxyType(
+ANSWERS: Final = table(
     {
-        errors.InvalidArgument: V2Failure(400, Code.INVALID_ARGUMENT, "{0.text}"),
-        errors.Unsupported: V2Failure(501, Code.UNIMPLEMENTED, "{0.text}"),
-        UnsupportedCoding: V2Failure(501, Code.UNIMPLEMENTED, "{0.text}", headers=_CODINGS),
-        errors.NotFound: V2Failure(404, Code.NOT_FOUND, "{0.text}"),
-        errors.MalformedJson: V2Failure(400, Code.INVALID_ARGUMENT, _malformed),
-        errors.BodyTooLarge: V2Failure(
-            400,
-            Code.RESOURCE_EXHAUSTED,
-            "Request body has a byte_size that exceeds the maximum allowed value of {0.limit} bytes.",
-        ),
-        errors.RouteNotFound: V2Failure(404, Code.UNIMPLEMENTED, "Not Found"),
-        errors.MethodNotAllowed: V2Failure(405, Code.UNIMPLEMENTED, "Method Not Allowed"),
-        errors.ModelNotFound: V2Failure(404, Code.NOT_FOUND, _model_not_found),
-        errors.LabelNotFound: V2Failure(
-            404, Code.NOT_FOUND, "Request for unknown model: '{0.name}' label '{0.label}' is not found"
-        ),
-        errors.SignatureNotFound: V2Failure(
-            400, Code.INVALID_ARGUMENT, "model '{0.model}' has no signature '{0.signature}'"
-        ),
-        errors.ModelDecoupled: V2Failure(501, Code.UNIMPLEMENTED, _decoupled),
-        errors.NotOneAnswer: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "generate expects model to produce exactly 1 response, use generate stream for model that generates "
-            "various number of responses",
-        ),
-        errors.AdminRequired: V2Failure(403, Code.UNAVAILABLE, _admin_required),
-        errors.Unauthenticated: V2Failure(
-            401,
-            Code.UNAUTHENTICATED,
-            lambda e, call: "the credentials are not valid" if e.given else "credentials are required",
-        ),
-        errors.Forbidden: V2Failure(
-            403,
-            Code.PERMISSION_DENIED,
-            lambda e, call: f"use of model '{e.model}' is not allowed" if e.model else "administration is not allowed",
-        ),
-        errors.CrossOriginRefused: V2Failure(
-            403,
-            Code.PERMISSION_DENIED,
-            "this changes the server's state, which is not for pages of {0.origin} (see cors)",
-        ),
-        errors.RateLimited: V2Failure(429, Code.RESOURCE_EXHAUSTED, "too many {0.what}, retry after {0.retry_after} s"),
-        errors.ModelControlOff: V2Failure(
-            503, Code.UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled"
-        ),
-        errors.ModelNotStored: V2Failure(
-            500, Code.INTERNAL, "failed to load '{0.model}', failed to poll from model repository"
-        ),
-        errors.LoadRefused: V2Failure(400, Code.INVALID_ARGUMENT, "failed to load '{0.model}', {0.reason}"),
-        errors.LoadFailed: V2Failure(400, Code.INVALID_ARGUMENT, _load_failed),
-        errors.PlatformRefused: V2Failure(
-            400, Code.INVALID_ARGUMENT, "failed to load '{0.model}', unexpected platform type '{0.platform}'"
-        ),
-        errors.LabelRefused: V2Failure(
-            400,
-            Code.FAILED_PRECONDITION,
-            "version {0.version} of model '{0.model}' is not ready, and can have no label",
-        ),
-        errors.ReloadFailed: V2Failure(500, Code.UNKNOWN, _reload_failed),
-        errors.UnknownOutput: V2Failure(
-            400, Code.INVALID_ARGUMENT, "unexpected inference output '{0.output}' for model '{0.model}'"
-        ),
-        errors.InputCount: V2Failure(400, Code.INVALID_ARGUMENT, _input_count, prefixed=True),
-        errors.UnknownInput: V2Failure(
-            400, Code.INVALID_ARGUMENT, "unexpected inference input '{0.input}' for model '{0.model}'"
-        ),
-        errors.BatchMissing: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "input '{0.input}' has no shape but model requires batch dimension for '{0.model}'",
-            prefixed=True,
-        ),
-        errors.BatchMismatch: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "input '{0.input}' batch size does not match other inputs for '{0.model}'",
-            prefixed=True,
-        ),
-        errors.BatchTooLarge: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "inference request batch-size must be <= {0.limit} for '{0.model}'",
-            prefixed=True,
-        ),
-        errors.DtypeMismatch: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "inference input '{0.input}' data-type is '{0.got}', but model '{0.model}' expects '{0.want}'",
-            prefixed=True,
-        ),
-        errors.ShapeMismatch: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            lambda e, call: (
+        (400, Code.INVALID_ARGUMENT): {
+            errors.InvalidArgument: OWN_TEXT,
+            errors.MalformedJson: _malformed,
+            errors.SignatureNotFound: "model '{0.model}' has no signature '{0.signature}'",
+            errors.NotOneAnswer: (
+                "generate expects model to produce exactly 1 response, use generate stream for model that generates "
+                "various number of responses"
+            ),
+            errors.LoadRefused: "failed to load '{0.model}', {0.reason}",
+            errors.LoadFailed: _load_failed,
+            errors.PlatformRefused: "failed to load '{0.model}', unexpected platform type '{0.platform}'",
+            errors.UnknownOutput: "unexpected inference output '{0.output}' for model '{0.model}'",
+            errors.InputCount: _input_count,
+            errors.UnknownInput: "unexpected inference input '{0.input}' for model '{0.model}'",
+            errors.BatchMissing: "input '{0.input}' has no shape but model requires batch dimension for '{0.model}'",
+            errors.BatchMismatch: "input '{0.input}' batch size does not match other inputs for '{0.model}'",
+            errors.BatchTooLarge: "inference request batch-size must be <= {0.limit} for '{0.model}'",
+            errors.DtypeMismatch: (
+                "inference input '{0.input}' data-type is '{0.got}', but model '{0.model}' expects '{0.want}'"
+            ),
+            errors.ShapeMismatch: lambda e, call: (
                 f"unexpected shape for input '{e.input}' for model '{e.model}'. "
                 f"Expected {shape_text(e.want)}, got {shape_text(e.got)}. {_BATCH_NOTE if e.batched else ''}"
             ),
-            prefixed=True,
-        ),
-        errors.SequenceIdMissing: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "inference request to model '{0.model}' must specify a non-zero or non-empty correlation ID",
-        ),
-        errors.SequenceNotStarted: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "inference request for sequence {0.sequence} to model '{0.model}' must specify the START flag on the "
-            "first request of the sequence",
-        ),
-        errors.SequenceBatch: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "inference request to model '{0.model}' must specify batch-size 1 due to requirements of sequence batcher",
-        ),
-        errors.SequenceIdMismatch: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "correlation ID {0.sequence} does not fit model '{0.model}', which expects '{0.datatype}'",
-        ),
-        errors.ClassesUnsupported: V2Failure(
-            400, Code.INVALID_ARGUMENT, "class result not available for output due to unsupported type '{0.datatype}'"
-        ),
-        errors.ClassesTooMany: V2Failure(400, Code.INVALID_ARGUMENT, "classification output tensor too large"),
-        errors.SharedMemoryDisabled: V2Failure(
-            501,
-            Code.UNIMPLEMENTED,
-            "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.",
-        ),
-        errors.RegionNotFound: V2Failure(404, Code.NOT_FOUND, _region_not_found),
-        errors.RegionExists: V2Failure(400, Code.ALREADY_EXISTS, "shared memory region '{0.name}' already in manager"),
-        errors.RegionUnreachable: V2Failure(500, Code.INTERNAL, "Unable to open shared memory region: '{0.key}'"),
-        errors.RegionInvalid: V2Failure(500, Code.INTERNAL, "Invalid shared memory region: '{0.key}'"),
-        errors.RegionKeyReserved: V2Failure(
-            400,
-            Code.INVALID_ARGUMENT,
-            "cannot register shared memory region '{0.name}' with key '{0.key}' as the key contains the reserved "
-            "prefix '{0.prefix}'",
-        ),
-        errors.RegionLimit: V2Failure(
-            503, Code.UNAVAILABLE, "no more than {0.limit} shared memory regions can be registered"
-        ),
-        errors.CudaMemoryUnavailable: V2Failure(
-            400, Code.INVALID_ARGUMENT, "failed to register CUDA shared memory region: '{0.name}', GPUs not supported"
-        ),
-        errors.RegionRange: V2Failure(
-            400, Code.INVALID_ARGUMENT, "Invalid offset + byte size for shared memory region: '{0.name}'"
-        ),
-        errors.OutputTooLarge: V2Failure(
-            500,
-            Code.INTERNAL,
-            "shared memory size specified with the request for output '{0.output}' ({0.given} bytes) should be at "
-            "least {0.needed} bytes to hold the results",
-        ),
-        errors.QueueFull: V2Failure(503, Code.UNAVAILABLE, "Exceeds maximum queue size", prefixed=True, headers=_RETRY),
-        errors.QueueTimeout: V2Failure(503, Code.UNAVAILABLE, "Request timeout expired", headers=_RETRY),
-        errors.DeadlineExceeded: V2Failure(504, Code.DEADLINE_EXCEEDED, "Deadline Exceeded"),
-        errors.ModelUnavailable: V2Failure(
-            503, Code.UNAVAILABLE, "model '{0.model}' has stopped accepting requests", headers=_RETRY
-        ),
-        errors.OutOfMemory: V2Failure(
-            503,
-            Code.RESOURCE_EXHAUSTED,
-            "failed to allocate memory for the request to model '{0.model}'",
-            headers=_RETRY,
-        ),
-        errors.DeviceLost: V2Failure(
-            503, Code.UNAVAILABLE, "model '{0.model}' has lost its device, the server restarts", headers=_RETRY
-        ),
-        errors.ModelFailed: V2Failure(500, Code.INTERNAL, "{0.text}"),
-        errors.OutputRows: V2Failure(500, Code.INTERNAL, "{0.text}"),
-        errors.Unknown: V2Failure(400, Code.UNKNOWN, "{0.text}"),
-        errors.Unavailable: V2Failure(503, Code.UNAVAILABLE, "{0.text}", headers=_RETRY),
-        errors.Exhausted: V2Failure(429, Code.RESOURCE_EXHAUSTED, "{0.text}", headers=_RETRY),
-        errors.TimedOut: V2Failure(504, Code.DEADLINE_EXCEEDED, "{0.text}"),
-        errors.PreconditionFailed: V2Failure(400, Code.FAILED_PRECONDITION, "{0.text}"),
-        errors.AlreadyExists: V2Failure(400, Code.ALREADY_EXISTS, "{0.text}"),
-        errors.Cancelled: V2Failure(400, Code.CANCELLED, "{0.text}"),
-        errors.EncodingFailed: V2Failure(400, Code.INVALID_ARGUMENT, "{0.text}"),
-        errors.Internal: V2Failure(500, Code.INTERNAL, "internal error"),
+            errors.SequenceIdMissing: (
+                "inference request to model '{0.model}' must specify a non-zero or non-empty correlation ID"
+            ),
+            errors.SequenceNotStarted: (
+                "inference request for sequence {0.sequence} to model '{0.model}' must specify the START flag on the "
+                "first request of the sequence"
+            ),
+            errors.SequenceBatch: (
+                "inference request to model '{0.model}' must specify batch-size 1 due to requirements of sequence "
+                "batcher"
+            ),
+            errors.SequenceIdMismatch: (
+                "correlation ID {0.sequence} does not fit model '{0.model}', which expects '{0.datatype}'"
+            ),
+            errors.ClassesUnsupported: "class result not available for output due to unsupported type '{0.datatype}'",
+            errors.ClassesTooMany: "classification output tensor too large",
+            errors.RegionKeyReserved: (
+                "cannot register shared memory region '{0.name}' with key '{0.key}' as the key contains the reserved "
+                "prefix '{0.prefix}'"
+            ),
+            errors.CudaMemoryUnavailable: (
+                "failed to register CUDA shared memory region: '{0.name}', GPUs not supported"
+            ),
+            errors.RegionRange: "Invalid offset + byte size for shared memory region: '{0.name}'",
+            errors.EncodingFailed: OWN_TEXT,
+        },
+        (501, Code.UNIMPLEMENTED): {
+            errors.Unsupported: OWN_TEXT,
+            UnsupportedCoding: OWN_TEXT,
+            errors.ModelDecoupled: _decoupled,
+            errors.SharedMemoryDisabled: (
+                "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+            ),
+        },
+        (404, Code.NOT_FOUND): {
+            errors.NotFound: OWN_TEXT,
+            errors.ModelNotFound: _model_not_found,
+            errors.LabelNotFound: "Request for unknown model: '{0.name}' label '{0.label}' is not found",
+            errors.RegionNotFound: _region_not_found,
+        },
+        (400, Code.RESOURCE_EXHAUSTED): {
+            errors.BodyTooLarge: (
+                "Request body has a byte_size that exceeds the maximum allowed value of {0.limit} bytes."
+            ),
+        },
+        (404, Code.UNIMPLEMENTED): {errors.RouteNotFound: "Not Found"},
+        (405, Code.UNIMPLEMENTED): {errors.MethodNotAllowed: "Method Not Allowed"},
+        (403, Code.UNAVAILABLE): {errors.AdminRequired: _admin_required},
+        (401, Code.UNAUTHENTICATED): {
+            errors.Unauthenticated: lambda e, call: (
+                "the credentials are not valid" if e.given else "credentials are required"
+            ),
+        },
+        (403, Code.PERMISSION_DENIED): {
+            errors.Forbidden: lambda e, call: (
+                f"use of model '{e.model}' is not allowed" if e.model else "administration is not allowed"
+            ),
+            errors.CrossOriginRefused: (
+                "this changes the server's state, which is not for pages of {0.origin} (see cors)"
+            ),
+        },
+        (429, Code.RESOURCE_EXHAUSTED): {
+            errors.RateLimited: "too many {0.what}, retry after {0.retry_after} s",
+            errors.Exhausted: OWN_TEXT,
+        },
+        (503, Code.UNAVAILABLE): {
+            errors.ModelControlOff: "explicit model load / unload is not allowed if polling is enabled",
+            errors.RegionLimit: "no more than {0.limit} shared memory regions can be registered",
+            errors.QueueFull: "Exceeds maximum queue size",
+            errors.QueueTimeout: "Request timeout expired",
+            errors.ModelUnavailable: "model '{0.model}' has stopped accepting requests",
+            errors.DeviceLost: "model '{0.model}' has lost its device, the server restarts",
+            errors.Unavailable: OWN_TEXT,
+        },
+        (500, Code.INTERNAL): {
+            errors.ModelNotStored: "failed to load '{0.model}', failed to poll from model repository",
+            errors.RegionUnreachable: "Unable to open shared memory region: '{0.key}'",
+            errors.RegionInvalid: "Invalid shared memory region: '{0.key}'",
+            errors.OutputTooLarge: (
+                "shared memory size specified with the request for output '{0.output}' ({0.given} bytes) should be at"
+                " least {0.needed} bytes to hold the results"
+            ),
+            errors.ModelFailed: OWN_TEXT,
+            errors.OutputRows: OWN_TEXT,
+            errors.Internal: "internal error",
+        },
+        (400, Code.FAILED_PRECONDITION): {
+            errors.LabelRefused: "version {0.version} of model '{0.model}' is not ready, and can have no label",
+            errors.PreconditionFailed: OWN_TEXT,
+        },
+        (500, Code.UNKNOWN): {errors.ReloadFailed: _reload_failed},
+        (400, Code.ALREADY_EXISTS): {
+            errors.RegionExists: "shared memory region '{0.name}' already in manager",
+            errors.AlreadyExists: OWN_TEXT,
+        },
+        (504, Code.DEADLINE_EXCEEDED): {
+            errors.DeadlineExceeded: "Deadline Exceeded",
+            errors.TimedOut: OWN_TEXT,
+        },
+        (503, Code.RESOURCE_EXHAUSTED): {
+            errors.OutOfMemory: "failed to allocate memory for the request to model '{0.model}'",
+        },
+        (400, Code.UNKNOWN): {errors.Unknown: OWN_TEXT},
+        (400, Code.CANCELLED): {errors.Cancelled: OWN_TEXT},
     }
 )
+_PREFIXED: Final = frozenset(
+    {
+        errors.InputCount,
+        errors.BatchMissing,
+        errors.BatchMismatch,
+        errors.BatchTooLarge,
+        errors.DtypeMismatch,
+        errors.ShapeMismatch,
+        errors.QueueFull,
+    }
+)
+"""Kinds whose texts name the request."""
+_HEADERS: Final[Mapping[type[GatewayError], Mapping[str, str]]] = {
+    UnsupportedCoding: _CODINGS,
+    **dict.fromkeys(
+        (
+            errors.QueueFull,
+            errors.QueueTimeout,
+            errors.ModelUnavailable,
+            errors.OutOfMemory,
+            errors.DeviceLost,
+            errors.Unavailable,
+            errors.Exhausted,
+        ),
+        _RETRY,
+    ),
+}
+"""Of kinds that have more than JSON's."""

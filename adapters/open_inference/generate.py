@@ -18,10 +18,11 @@ import orjson
 from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.body import ARRAY, OBJECT
 from tensorgate.adapters.open_inference.compression import plain_body
+from tensorgate.adapters.open_inference.document import check_against
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
 from tensorgate.adapters.open_inference.inputs import Declared, Inputs
 from tensorgate.adapters.open_inference.parameters import custom_parameter, text
-from tensorgate.adapters.open_inference.request import check_against, max_depth, ref_of
+from tensorgate.adapters.open_inference.request import max_depth, ref_of
 from tensorgate.adapters.open_inference.response import dumps, json_text
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
@@ -55,52 +56,39 @@ def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> In
         raise InvalidArgument("attempt to get members for non-object")
     request_id = text(document[_ID], "Unable to parse 'id'") if _ID in document else ""
     call.notes["id"] = request_id
-    reader = _GenerateReader(call, view)
-    reader.read(document)
-    check_against(reader.inputs, view)
-    return InferRequest(
-        view, reader.inputs.arrays, request_id, (), reader.parameters, deadline=call.deadline, stream=stream
-    )
+    inputs, parameters = Inputs(call, view.name), dict[str, ParameterValue]()
+    for key, value in _members(document):
+        if key == _PARAMETERS:
+            _read_nested(value, inputs, parameters, view)
+        elif key != _ID or key in view.inputs:
+            _read_member(key, value, inputs, parameters, view)
+    check_against(inputs, view)
+    return InferRequest(view, inputs.arrays, request_id, (), parameters, deadline=call.deadline, stream=stream)
 
 
-class _GenerateReader:
-    """Takes the members of a request apart: `inputs` are tensors of the model, `parameters` all else."""
+def _read_nested(value: Any, inputs: Inputs, parameters: dict[str, ParameterValue], view: ModelView) -> None:
+    if not isinstance(value, OBJECT):
+        raise InvalidArgument(
+            "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object"
+        )
+    try:
+        for key, nested in _members(value):
+            _read_member(key, nested, inputs, parameters, view)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"Converting keyword: 'parameters': {error.text}") from None
 
-    def __init__(self, call: Call, view: ModelView) -> None:
-        self._specs = view.inputs
-        self._batched = view.max_batch_size > 0
-        self.inputs = Inputs(call, view.name)
-        self.parameters: dict[str, ParameterValue] = {}
 
-    def read(self, document: Any) -> None:
-        """Raises InvalidArgument."""
-        for key, value in _members(document):
-            if key == _PARAMETERS:
-                self._read_nested(value)
-            elif key != _ID or key in self._specs:
-                self._read_member(key, value)
-
-    def _read_nested(self, value: Any) -> None:
-        if not isinstance(value, OBJECT):
-            raise InvalidArgument(
-                "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object"
-            )
-        try:
-            for key, nested in _members(value):
-                self._read_member(key, nested)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"Converting keyword: 'parameters': {error.text}") from None
-
-    def _read_member(self, key: str, value: Any) -> None:
-        spec = self._specs.get(key)
-        if spec is None:
-            self.parameters.setdefault(key, custom_parameter(key, value))
-            return
-        self.inputs.check_new(key)
-        elements = json_body.length(value) if isinstance(value, ARRAY) else 1
-        shape = filled_shape(spec, elements, batched=self._batched)
-        declared = Declared(key, spec.dtype, shape, math.prod(shape))
-        self.inputs.arrays[key] = self.inputs.from_json(value if isinstance(value, ARRAY) else [value], declared)
+def _read_member(key: str, value: Any, inputs: Inputs, parameters: dict[str, ParameterValue], view: ModelView) -> None:
+    """A tensor of the model, or a parameter."""
+    spec = view.inputs.get(key)
+    if spec is None:
+        parameters.setdefault(key, custom_parameter(key, value))
+        return
+    inputs.check_new(key)
+    values = value if isinstance(value, ARRAY) else [value]
+    elements = json_body.length(values)
+    shape = filled_shape(spec, elements, batched=view.max_batch_size > 0)
+    inputs.arrays[key] = inputs.from_json(values, Declared(key, spec.dtype, shape, math.prod(shape)))
 
 
 def _members(value: Any) -> list[tuple[str, Any]]:
@@ -157,11 +145,11 @@ def _document(answer: InferResponse, request: InferRequest) -> bytes:
     document: dict[str, Any] = {_ID: request.id} if request.id else {}
     document |= {"model_name": view.name, "model_version": str(view.version), **answer.parameters}
     for name, array in answer.outputs.items():
-        document[name] = orjson.Fragment(_value(name, array))
+        document[name] = orjson.Fragment(bare_value(name, array))
     return dumps(document)
 
 
-def _value(name: str, array: Array) -> bytes:
+def bare_value(name: str, array: Array) -> bytes:
     """A bare value for exactly one element, else a flat array."""
     elements = b"".join(json_text(name, array))
     return elements[1:-1] if array.size == 1 else elements

@@ -8,19 +8,17 @@ long as needed, any other one is 1. Source: Triton's generate extension.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
 import orjson
 
 from tensorgate.adapters.json import body as json_body
-from tensorgate.adapters.open_inference.generate import filled_shape
-from tensorgate.adapters.open_inference.response import dumps, json_text
-from tensorgate.adapters.upstream import broken, http_failure, whole
+from tensorgate.adapters.json.texts import array_of
+from tensorgate.adapters.open_inference.generate import bare_value, filled_shape
+from tensorgate.adapters.open_inference.response import dumps
+from tensorgate.adapters.upstream import broken, http_failure, json_object, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, ModelFailed
@@ -58,12 +56,11 @@ def _value(name: str, array: Array, spec: TensorSpec | None) -> bytes:
             f"input '{name}' of shape {list(array.shape)} cannot be streamed over HTTP, where values have no shape"
         )
     try:
-        text = b"".join(json_text(name, array))
+        return bare_value(name, array)
     except EncodingFailed:
         raise EncodingFailed(
             f"input '{name}' is {'no text' if array.dtype == BYTES else array.dtype}, which JSON cannot carry"
         ) from None
-    return text[1:-1] if array.size == 1 else text
 
 
 def _is_filled(shape: tuple[int, ...], elements: int, spec: TensorSpec) -> bool:
@@ -81,7 +78,7 @@ def decode_event(reply: Reply, description: Description) -> InferResponse:
     """
     if reply.http_status != 200:
         raise http_failure(_unwrapped(reply))
-    document = _parsed(whole(reply))
+    document = json_object(whole(reply), _EVENT, not_json=_EVENT)
     specs = {spec.name: spec for spec in description.outputs}
     if isinstance(document.get(_ERROR), str) and _ERROR not in specs:
         raise ModelFailed(document[_ERROR])
@@ -103,27 +100,12 @@ def _unwrapped(reply: Reply) -> Reply:
     return replace(reply, body=found[0]) if found else reply
 
 
-def _parsed(body: Any) -> Mapping[str, Any]:
-    try:
-        document = orjson.loads(body)
-    except ValueError:
-        try:
-            document = json.loads(bytes(body))  # it has NaN and Infinity, as Triton does
-        except (ValueError, RecursionError):
-            raise broken(_EVENT) from None
-    if not isinstance(document, dict):
-        raise broken(_EVENT)
-    return document
-
-
 def _array(value: Any, spec: TensorSpec) -> Array:
     values = value if isinstance(value, list) else [value]
     try:
         shape = filled_shape(spec, len(values))
         if spec.dtype == BYTES:
-            array = np.empty(len(values), object)
-            array[:] = [text.encode() for text in values]
-            return array.reshape(shape)
+            return array_of([text.encode() for text in values]).reshape(shape)
         return json_body.numbers(values, spec.dtype).reshape(shape)
     except (InvalidArgument, AttributeError, ValueError, json_body.WrongLeaf):
         raise broken(_EVENT) from None

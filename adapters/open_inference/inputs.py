@@ -17,7 +17,7 @@ from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json.cuts import Cuts
 from tensorgate.adapters.open_inference import raw
 from tensorgate.adapters.open_inference.errors import shape_text, with_id
-from tensorgate.adapters.open_inference.parameters import array, fields_of, member, text, unsigned
+from tensorgate.adapters.open_inference.parameters import WRONG_TYPE, array, fields_of, member, text, unsigned
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
 from tensorgate.gateway.contract.memory import Memory
@@ -31,11 +31,11 @@ _INDEX_BYTES: Final = 4
 _QUICK_BYTES: Final = 1 << 20
 """More than that is not copied out of shared memory on the event loop."""
 _WRONG_LEAF: Final = {
-    "b": "attempt to access JSON non-boolean as boolean",
-    "u": "attempt to access JSON non-unsigned-integer as unsigned-integer",
-    "i": "attempt to access JSON non-signed-integer as signed-integer",
-    "f": "attempt to access JSON non-number as double",
-    "O": "Unable to parse JSON bytes array: attempt to access JSON non-string as string",
+    "b": WRONG_TYPE["boolean"],
+    "u": WRONG_TYPE["unsigned"],
+    "i": WRONG_TYPE["signed"],
+    "f": WRONG_TYPE["double"],
+    "O": f"Unable to parse JSON bytes array: {WRONG_TYPE['string']}",
 }
 _SOURCES: Final = (
     "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "

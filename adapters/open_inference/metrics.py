@@ -52,6 +52,10 @@ _CACHE: Final[tuple[tuple[str, str, Callable[[ModelCounts], float]], ...]] = (
         lambda m: m.misses.seconds * _US,
     ),
 )
+_GAUGES: Final[tuple[tuple[str, str, Callable[[ModelCounts], float]], ...]] = (
+    ("nv_inference_pending_request_count", "Requests that wait for a run.", lambda m: m.queued),
+    ("nv_model_load_duration_secs", "How long the model took to load, in seconds.", lambda m: m.load_s),
+)
 _HOST: Final[tuple[tuple[str, str, Callable[[HostUsage], float]], ...]] = (
     ("nv_cpu_utilization", "Busy share of all processors since the last scrape.", lambda host: host.cpu_share),
     ("nv_cpu_memory_total_bytes", "Memory of the machine.", lambda host: host.memory_bytes),
@@ -91,21 +95,18 @@ def render(counts: ServerCounts) -> str:
 
 def _of_models(models: Iterable[ModelCounts]) -> Iterator[str]:
     labelled = [(label_text(model=each.model, version=str(each.version)), each) for each in models]
-    for name, text, read in _COUNTERS:
-        yield _family(name, "counter", text, [(labels, float(int(read(each)))) for labels, each in labelled])
     cached = [(labels, each) for labels, each in labelled if each.is_cached]
-    for name, text, read in _CACHE if cached else ():
-        yield _family(name, "counter", text, [(labels, float(int(read(each)))) for labels, each in cached])
+    for families, those in ((_COUNTERS, labelled), (_CACHE if cached else (), cached)):
+        for name, text, read in families:
+            yield _family(name, "counter", text, [(labels, float(int(read(each)))) for labels, each in those])
     failures = [
         (f'{labels},reason="{reason}"', float(count))
         for labels, each in labelled
         for reason, count in each.failures.items()
     ]
     yield _family("nv_inference_request_failure", "counter", "Requests that failed, by reason.", failures)
-    pending = [(labels, float(each.queued)) for labels, each in labelled]
-    yield _family("nv_inference_pending_request_count", "gauge", "Requests that wait for a run.", pending)
-    loads = [(labels, each.load_s) for labels, each in labelled]
-    yield _family("nv_model_load_duration_secs", "gauge", "How long the model took to load, in seconds.", loads)
+    for name, text, read in _GAUGES:
+        yield _family(name, "gauge", text, [(labels, float(read(each))) for labels, each in labelled])
 
 
 def _of_host(host: HostUsage | None) -> Iterator[str]:

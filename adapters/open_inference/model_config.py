@@ -22,12 +22,13 @@ from pydantic import ConfigDict, Field, field_validator
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS
 from tensorgate.adapters.open_inference.request import ref_of
 from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.plain import plain
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import ModelMetadata
-from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
+from tensorgate.gateway.contract.tensor import TensorSpec
 
 _UNKNOWN_KEY: Final = re.compile(r'has no field named "([^"]*)" at "ModelConfig\.?([^"]*)"')
 _PLATFORMS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -89,7 +90,7 @@ def triton_config(view: ModelView) -> dict[str, Any]:
         _override(config, _message(options.triton_config))
     config.name = view.name
     _complete(config, view)
-    return _plain(config)
+    return plain(config, defaults=True)
 
 
 def _override(config: Any, own: Any) -> None:
@@ -171,13 +172,8 @@ def _tensor(spec: TensorSpec, batched: bool) -> dict[str, Any]:
     message has no words for either.
     """
     shape = (-1,) if spec.shape is None else spec.shape[1:] if batched else spec.shape
-    if shape:
-        return {"name": spec.name, "data_type": _data_type(spec), "dims": shape}
-    return {"name": spec.name, "data_type": _data_type(spec), "dims": (1,), "reshape": {"shape": ()}}
-
-
-def _data_type(spec: TensorSpec) -> str:
-    return "TYPE_STRING" if spec.dtype == BYTES else f"TYPE_{spec.datatype}"
+    reshape = {} if shape else {"reshape": {"shape": ()}}
+    return {"name": spec.name, "data_type": _type_name(spec.datatype), "dims": shape or (1,), **reshape}
 
 
 def _label_file(path: str | None) -> dict[str, str]:
@@ -293,32 +289,3 @@ def _control(control: Mapping[str, Any]) -> dict[str, Any]:
 
 def _type_name(datatype: str) -> str:
     return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
-
-
-# ----------------------------------------------------------------------------------------------------- message -> JSON
-
-
-def _plain(item: Any) -> dict[str, Any]:
-    """A message -> its JSON form; unlike protobuf's own, every integer is a number."""
-    return {field.name: _field(item, field) for field in item.DESCRIPTOR.fields if _is_shown(item, field)}
-
-
-def _is_shown(item: Any, field: Any) -> bool:
-    return not field.has_presence or item.HasField(field.name)
-
-
-def _field(item: Any, field: Any) -> Any:
-    value = getattr(item, field.name)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        inner = field.message_type.fields_by_name["value"]
-        return {str(key): _value(value[key], inner) for key in sorted(value)}
-    return [_value(each, field) for each in value] if field.is_repeated else _value(value, field)
-
-
-def _value(value: Any, field: Any) -> Any:
-    if field.message_type is not None:
-        return _plain(value)
-    if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return value if known is None else known.name
-    return value

@@ -5,7 +5,7 @@ with it; and a request's parameters: those that the server consumes, and the cus
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tensorgate.adapters.json.body import ARRAY, OBJECT, as_double
 from tensorgate.gateway.contract.canonical import Sequence
@@ -32,28 +32,35 @@ def member(value: Any, fields: list[str], key: str) -> Any:
     return value[key]
 
 
+WRONG_TYPE: Final[Mapping[str, str]] = {
+    "boolean": "attempt to access JSON non-boolean as boolean",
+    "unsigned": "attempt to access JSON non-unsigned-integer as unsigned-integer",
+    "signed": "attempt to access JSON non-signed-integer as signed-integer",
+    "double": "attempt to access JSON non-number as double",
+    "string": "attempt to access JSON non-string as string",
+    "array": "attempt to access JSON non-array as array",
+}
+"""What is said of a value of another type; the member that has it stands before."""
+
+
 def text(value: Any, what: str) -> str:
-    if type(value) is str:
-        return value
-    raise InvalidArgument(f"{what}: attempt to access JSON non-string as string")
+    return value if type(value) is str else _refuse(what, "string")
 
 
 def boolean(value: Any, what: str) -> bool:
-    if type(value) is bool:
-        return value
-    raise InvalidArgument(f"{what}: attempt to access JSON non-boolean as boolean")
+    return value if type(value) is bool else _refuse(what, "boolean")
 
 
 def unsigned(value: Any, what: str) -> int:
-    if type(value) is int and 0 <= value < 2**64:
-        return value
-    raise InvalidArgument(f"{what}: attempt to access JSON non-unsigned-integer as unsigned-integer")
+    return value if type(value) is int and 0 <= value < 2**64 else _refuse(what, "unsigned")
 
 
 def array(value: Any, what: str) -> Any:
-    if isinstance(value, ARRAY):
-        return value
-    raise InvalidArgument(f"{what}: attempt to access JSON non-array as array")
+    return value if isinstance(value, ARRAY) else _refuse(what, "array")
+
+
+def _refuse(what: str, wanted: str) -> NoReturn:
+    raise InvalidArgument(f"{what}: {WRONG_TYPE[wanted]}" if what else WRONG_TYPE[wanted])
 
 
 def short_array(value: Any, what: str) -> Any:

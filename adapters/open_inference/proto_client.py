@@ -14,9 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.adapters.open_inference.client import parameters_of, spec_of, tensor_of
+from tensorgate.adapters.open_inference.proto_inputs import CONTENTS
+from tensorgate.adapters.open_inference.proto_message import RAW_INPUTS
 from tensorgate.adapters.open_inference.proto_parameters import EMPTY_FINAL, FIELD_OF, FINAL
 from tensorgate.adapters.open_inference.proto_response import ERROR_METADATA, RAW_OUTPUTS
-from tensorgate.adapters.open_inference.proto_templates import RAW_INPUTS
 from tensorgate.adapters.open_inference.raw import raw_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import cut_out, parse, varint
@@ -35,18 +36,9 @@ _RAW_INPUT: Final = bytes([RAW_INPUTS])
 _LARGE_BYTES: Final = 4 << 10
 """Below that, protobuf's copy costs less than the walk that avoids it."""
 _FIELDS: Final[Mapping[str, str]] = {
-    "BOOL": "bool_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
+    **{datatype: field for field, datatype in CONTENTS.items()},
+    **dict.fromkeys(("INT8", "INT16"), "int_contents"),
+    **dict.fromkeys(("UINT8", "UINT16"), "uint_contents"),
 }
 """Where the values of a datatype are, if a server does not send raw contents."""
 _UNKNOWN: Final = frozenset({Code.UNIMPLEMENTED, Code.NOT_FOUND})

@@ -7,15 +7,16 @@ Each method is a pair of functions. Source: the field tables of the protocol; th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict
 
 from tensorgate.adapters.open_inference.model_config import triton_config
-from tensorgate.adapters.open_inference.proto_request import version_ref
+from tensorgate.adapters.open_inference.proto_message import version_ref
+from tensorgate.adapters.open_inference.proto_parameters import choice
 from tensorgate.adapters.open_inference.repository import plain_entry
-from tensorgate.adapters.open_inference.response import extensions, plain_specs
+from tensorgate.adapters.open_inference.request import metadata_of
+from tensorgate.adapters.open_inference.response import extensions, plain_metadata
 from tensorgate.adapters.open_inference.shared_memory import plain_region
 from tensorgate.adapters.open_inference.statistics import plain_statistics
 from tensorgate.adapters.protobuf.messages import message
@@ -32,14 +33,12 @@ from tensorgate.gateway.contract.questions import (
     ModelMetadata,
     ModelReady,
     ModelStatistics,
+    Question,
     Region,
     RegionStatus,
     RegisterRegion,
     RepositoryIndex,
     ServerDescription,
-    ServerLive,
-    ServerMetadata,
-    ServerReady,
     Statistics,
     TraceSettings,
     UnloadModel,
@@ -75,32 +74,22 @@ def empty(kind: str) -> Encode:
     return lambda answer, question: done
 
 
-def _choice(item: Any, wanted: str, what: str) -> Any:
-    """The value of a repository parameter, which must be of that type; `what` it is, in Triton's words."""
-    if item.WhichOneof("parameter_choice") != wanted:
-        raise InvalidArgument(f"invalid value type for {what}, expected {wanted}.")
-    return getattr(item, wanted)
-
-
 # --------------------------------------------------------------------------------------------------- health, metadata
 
 
-def decode_live(call: Call, resolve: Resolve) -> ServerLive:
-    _asked("ServerLive", call)
-    return ServerLive()
+def asks(method: str, question: Question) -> Decode:
+    """The decode of a method whose message says nothing."""
+
+    def decode(call: Call, resolve: Resolve) -> Question:
+        _asked(method, call)
+        return question
+
+    return decode
 
 
-def encode_live(live: bool, question: Any) -> Reply:
-    return _reply("ServerLiveResponse", live=live)
-
-
-def decode_ready(call: Call, resolve: Resolve) -> ServerReady:
-    _asked("ServerReady", call)
-    return ServerReady()
-
-
-def encode_ready(ready: bool, question: Any) -> Reply:
-    return _reply("ServerReadyResponse", ready=ready)
+def tells(kind: str, field: str) -> Encode:
+    """The encode of a method whose answer is one field."""
+    return lambda answer, question: _reply(kind, **{field: answer})
 
 
 def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
@@ -108,36 +97,17 @@ def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
     return ModelReady(version_ref(asked.name, asked.version))
 
 
-def encode_model_ready(ready: bool, question: Any) -> Reply:
-    return _reply("ModelReadyResponse", ready=ready)
-
-
-def decode_server_metadata(call: Call, resolve: Resolve) -> ServerMetadata:
-    _asked("ServerMetadata", call)
-    return ServerMetadata()
-
-
 def encode_server_metadata(server: ServerDescription, question: Any) -> Reply:
     return _reply("ServerMetadataResponse", name=server.name, version=server.version, extensions=extensions(server))
 
 
 def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
-    """Of the versions, only the one that was asked for, if one was."""
     asked = _asked("ModelMetadata", call)
-    ref = version_ref(asked.name, asked.version)
-    view = resolve(ref)
-    return ModelMetadata(view if ref.version is None else replace(view, versions=(view.version,)))
+    return metadata_of(version_ref(asked.name, asked.version), resolve)
 
 
 def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
-    return _reply(
-        "ModelMetadataResponse",
-        name=view.name,
-        versions=map(str, view.versions),
-        platform=view.platform,
-        inputs=plain_specs(view.inputs),
-        outputs=plain_specs(view.outputs),
-    )
+    return _reply("ModelMetadataResponse", **plain_metadata(view))
 
 
 def decode_config(call: Call, resolve: Resolve) -> ModelMetadata:
@@ -182,10 +152,11 @@ def decode_load(call: Call, resolve: Resolve) -> LoadModel:
     configuration = None
     files: dict[str, bytes] = {}
     for key, item in asked.parameters.items():
+        complaint = f"invalid value type for load parameter '{key}'"
         if key == "config":
-            configuration = _choice(item, "string_param", f"load parameter '{key}'")
+            configuration = choice(item, ("string_param",), complaint)
         elif key.startswith("file:"):
-            files[key.removeprefix("file:")] = _choice(item, "bytes_param", f"load parameter '{key}'")
+            files[key.removeprefix("file:")] = choice(item, ("bytes_param",), complaint)
         else:
             raise InvalidArgument(f"unrecognized load parameter '{key}'.")
     return LoadModel(asked.model_name, configuration, files)
@@ -196,7 +167,8 @@ def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
     if asked.repository_name:
         raise Unsupported(_REPOSITORY_NAME)
     flag = asked.parameters.get("unload_dependents")
-    dependents = flag is not None and _choice(flag, "bool_param", "'unload_dependents' parameter")
+    complaint = "invalid value type for 'unload_dependents' parameter"
+    dependents = flag is not None and choice(flag, ("bool_param",), complaint)
     return UnloadModel(asked.model_name, dependents)
 
 

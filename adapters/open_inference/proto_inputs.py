@@ -22,7 +22,7 @@ from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
 
 _NO_DATATYPE: Final = np.dtype("V1")
 """Stands for a datatype that does not exist: no model declares it, so the mismatch is told in its turn."""
-_FIELDS: Final[Mapping[str, str]] = {
+CONTENTS: Final[Mapping[str, str]] = {
     "bool_contents": "BOOL",
     "int_contents": "INT32",
     "int64_contents": "INT64",
@@ -62,7 +62,7 @@ class MessageInputs(Inputs):
                 raise InvalidArgument(
                     f"unexpected 'content' provided when using shared memory for input tensor {where}"
                 )
-            memory = self.memory(region.region, region.offset, region.byte_size)
+            memory = self.memory(*region)
             return _stand_in(declared) if declared.dtype == _NO_DATATYPE else self.from_memory(memory, declared)
         if has_contents:
             if self._has_raw:
@@ -71,10 +71,7 @@ class MessageInputs(Inputs):
         data = next(self._raw, None)
         if data is None:
             raise InvalidArgument(f"unable to find data for input tensor {where} in request.")
-        return self._from_bytes(memoryview(data), declared)
-
-    def _from_bytes(self, data: memoryview, declared: Declared) -> Array:
-        return _stand_in(declared) if declared.dtype == _NO_DATATYPE else self.from_raw(data, declared)
+        return _stand_in(declared) if declared.dtype == _NO_DATATYPE else self.from_raw(memoryview(data), declared)
 
     def _from_contents(self, contents: Any, declared: Declared) -> Array:
         if declared.dtype == _NO_DATATYPE:
@@ -91,10 +88,10 @@ class MessageInputs(Inputs):
 
     def _dtype_of(self, field: str, declared: Declared) -> np.dtype[Any]:
         """Of a field's values, which must be that of the input, or an integer where that is one."""
-        dtype = DTYPES[_FIELDS[field]]
+        dtype = DTYPES[CONTENTS[field]]
         if dtype != declared.dtype and not (dtype.kind in _INTEGERS and declared.dtype.kind in _INTEGERS):
             raise InvalidArgument(
-                f"{self._unexpected(declared)} of type '{_FIELDS[field]}', "
+                f"{self._unexpected(declared)} of type '{CONTENTS[field]}', "
                 f"expected datatype '{datatype_of(declared.dtype)}'"
             )
         return dtype

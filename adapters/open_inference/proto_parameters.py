@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tensorgate.adapters.open_inference.parameters import sequence_id_text
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -77,11 +77,16 @@ def _checked(key: str, value: Any) -> Any:
     return value
 
 
+def choice(item: Any, allowed: tuple[str, ...], complaint: str, end: str = ".") -> Any:
+    """The value of a parameter, which must be of one of these types."""
+    found = item.WhichOneof("parameter_choice")
+    if found not in allowed:
+        raise InvalidArgument(f"{complaint}, expected {_one_of(allowed)}{end}")
+    return getattr(item, found)
+
+
 def _value(item: Any, key: str, allowed: tuple[str, ...]) -> Any:
-    choice = item.WhichOneof("parameter_choice")
-    if choice not in allowed:
-        raise InvalidArgument(f"invalid value type for '{key}' parameter, expected {_one_of(allowed)}.")
-    return getattr(item, choice)
+    return choice(item, allowed, f"invalid value type for '{key}' parameter")
 
 
 def _one_of(words: tuple[str, ...]) -> str:
@@ -94,16 +99,8 @@ def _one_of(words: tuple[str, ...]) -> str:
 # --------------------------------------------------------------------------------------------------- of single tensors
 
 
-class RegionRef(NamedTuple):
-    """A piece of registered memory, as a tensor names it."""
-
-    region: str
-    byte_size: int
-    offset: int
-
-
-def region_of(parameters: Mapping[str, Any], tensor: str) -> RegionRef | None:
-    """Where a tensor's data is or shall be, if that is shared memory. Raises InvalidArgument."""
+def region_of(parameters: Mapping[str, Any], tensor: str) -> tuple[str, int, int] | None:
+    """Region, offset and bytes of a tensor that is or shall be in shared memory. Raises InvalidArgument."""
     if "shared_memory_region" not in parameters:
         return None
     region = _of_tensor(parameters, "shared_memory_region", "string_param", tensor)
@@ -118,24 +115,19 @@ def region_of(parameters: Mapping[str, Any], tensor: str) -> RegionRef | None:
         offset = _of_tensor(parameters, "shared_memory_offset", "int64_param", tensor)
     if byte_size < 0 or offset < 0:
         raise InvalidArgument(f"Invalid offset + byte size for shared memory region: '{region}'")
-    return RegionRef(region, byte_size, offset)
+    return region, offset, byte_size
 
 
 def top_k_of(parameters: Mapping[str, Any]) -> int:
     """How many of the best classes an output shall have; 0: the output itself. Raises InvalidArgument."""
     if "classification" not in parameters:
         return 0
-    item = parameters["classification"]
-    if item.WhichOneof("parameter_choice") != "int64_param":
-        raise InvalidArgument("invalid value type for 'classification' parameter, expected int64_param")
-    top_k: int = item.int64_param
+    complaint = "invalid value type for 'classification' parameter"
+    top_k: int = choice(parameters["classification"], ("int64_param",), complaint, end="")
     if top_k <= 0:
         raise InvalidArgument("invalid value for 'classification' parameter, expected >= 0")
     return top_k
 
 
 def _of_tensor(parameters: Mapping[str, Any], key: str, wanted: str, tensor: str) -> Any:
-    item = parameters[key]
-    if item.WhichOneof("parameter_choice") != wanted:
-        raise InvalidArgument(f"invalid value type for '{key}' parameter for tensor '{tensor}', expected {wanted}.")
-    return getattr(item, wanted)
+    return choice(parameters[key], (wanted,), f"invalid value type for '{key}' parameter for tensor '{tensor}'")

@@ -18,7 +18,7 @@ import numpy as np
 from tensorgate.adapters.open_inference.errors import encode_error
 from tensorgate.adapters.open_inference.proto_parameters import FIELD_OF, FINAL, V2StreamForm
 from tensorgate.adapters.open_inference.raw import raw_of
-from tensorgate.adapters.open_inference.response import wire_outputs
+from tensorgate.adapters.open_inference.response import with_classes
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
 from tensorgate.gateway.contract.call import Buffer, Call, Reply
@@ -46,7 +46,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
 
 def encode_stream(answer: InferResponse, request: InferRequest) -> Reply:
     """Host arrays -> a message of a stream, which says whether it is the last one to its request."""
-    parts = _response(answer, request, _parameters(answer.parameters) + _final(answer.final))
+    parts = _response(answer, request, _parameters(answer.parameters) + _FINALS[answer.final])
     return Reply([_IN_STREAM, varint(sum(map(len, parts))), *parts], streamed=True)
 
 
@@ -81,7 +81,7 @@ def encode_stream_error(error: GatewayError, call: Call) -> Reply:
 def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -> list[Buffer]:
     """The fields of a ModelInferResponse."""
     view = request.view
-    outputs = wire_outputs(answer, request)
+    outputs = with_classes(answer, request) if answer.classes else answer.outputs.items()
     if len(outputs) == 1 and not (request.id or parameters or request.into):
         ((name, array),) = outputs
         if array.dtype != BYTES:
@@ -133,12 +133,6 @@ def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     return serialized
 
 
-# Never stale: made of nothing but its arguments.
-@lru_cache(maxsize=2)
-def _final(final: bool) -> bytes:
-    return _parameters({FINAL: final})
-
-
 def _parameters(values: Mapping[str, ParameterValue]) -> bytes:
     """What a model says beside its tensors."""
     if not values:
@@ -151,3 +145,7 @@ def _parameters(values: Mapping[str, ParameterValue]) -> bytes:
             raise EncodingFailed(f"the response's parameter '{name}' is none that a message can carry") from None
     serialized: bytes = response.SerializeToString()
     return serialized
+
+
+_FINALS: Final = {final: _parameters({FINAL: final}) for final in (False, True)}
+"""What a stream says after each answer."""

@@ -12,6 +12,7 @@ from tensorgate.adapters.open_inference.errors import encode_error
 from tensorgate.adapters.open_inference.settings import encode_trace_error
 from tensorgate.adapters.open_inference.statistics import encode_statistics_error
 from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint, is_long_as_bytes
+from tensorgate.gateway.contract.questions import ServerLive, ServerMetadata, ServerReady
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _ENDPOINTS: Final[dict[str, Endpoint]] = {}
@@ -23,10 +24,15 @@ def _row(name: str, label: str, decode: Decode, encode: Encode, **more: Any) -> 
     _ENDPOINTS[_SERVICE + name] = Endpoint(_SERVICE + name, label, decode, encode, **more)
 
 
-_row("ServerLive", "live", control.decode_live, control.encode_live)
-_row("ServerReady", "ready", control.decode_ready, control.encode_ready)
-_row("ModelReady", "model_ready", control.decode_model_ready, control.encode_model_ready)
-_row("ServerMetadata", "server_metadata", control.decode_server_metadata, control.encode_server_metadata)
+_row("ServerLive", "live", control.asks("ServerLive", ServerLive()), control.tells("ServerLiveResponse", "live"))
+_row("ServerReady", "ready", control.asks("ServerReady", ServerReady()), control.tells("ServerReadyResponse", "ready"))
+_row("ModelReady", "model_ready", control.decode_model_ready, control.tells("ModelReadyResponse", "ready"))
+_row(
+    "ServerMetadata",
+    "server_metadata",
+    control.asks("ServerMetadata", ServerMetadata()),
+    control.encode_server_metadata,
+)
 _row("ModelMetadata", "metadata", control.decode_metadata, control.encode_metadata)
 _row("ModelConfig", "config", control.decode_config, control.encode_config)
 _row("ModelInfer", "infer", proto_request.decode_infer, proto_response.encode_infer)

@@ -67,10 +67,6 @@ def decode_unload(call: Call, resolve: Resolve) -> UnloadModel:
     return UnloadModel(call.args["model"], dependents)
 
 
-def encode_done(answer: None, question: Any) -> Reply:
-    return Reply(b"", 200, JSON_HEADERS)
-
-
 def _check_repository(call: Call) -> None:
     if "repository" in call.args:
         raise Unsupported("'repository_name' specification is not supported")

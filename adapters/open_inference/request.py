@@ -1,60 +1,41 @@
-"""HTTP bodies of Open Inference V2 -> questions of the gateway: infer in JSON, with binary tensors, or raw.
+"""HTTP bodies of Open Inference V2's infer -> InferRequest: by a template where one like it was read before, else whole
+(`document`).
 
-The order of the checks is part of the contract: the first failure wins. Version text, model, decoupled, content
-encoding, JSON, id, parameters, each input, each output, and only then the request against what the model declares.
-Source: Triton's HTTP server; the texts are its own.
+A client in production sends the same few bytes around other numbers, request after request. Reading those bytes anew
+each time costs more than reading the numbers. So a request that has been read whole and found right leaves a
+*template*: the text before the array of its only input, the text after it, and what they meant. The next request with
+the same text around an array is that request with other numbers. Of binary tensors all of the JSON is such a text: it
+holds no numbers, so a client repeats it to the byte, and what the same bytes said before they say again.
+
+Why this is sound: JSON is read from left to right, so a text that begins like the template's has, at the same place,
+the same meaning: a value of inputs[0].data begins there. What stands between must by itself be one JSON array, so the
+value ends where the template's rest begins, and that rest means what it meant. That the place is right is not
+concluded but tried, once per template: documents with marked arrays in it are read, and must show the mark as the
+data of the input. Anything that does not fit, for whatever reason, is read the long way, which words every error.
+
+The order of the checks is part of the contract: version text, model, decoupled, content encoding, then `document`'s.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import numpy as np
+import simdjson
 
 from tensorgate.adapters.json import body as json_body
-from tensorgate.adapters.json.cuts import Cuts, NotAsNumbers, cut
-from tensorgate.adapters.open_inference.compression import best_coding, plain_body
-from tensorgate.adapters.open_inference.errors import with_id
-from tensorgate.adapters.open_inference.inputs import Declared, Inputs
-from tensorgate.adapters.open_inference.json_templates import BinaryHeads, JsonTemplates
-from tensorgate.adapters.open_inference.parameters import (
-    boolean,
-    fields_of,
-    member,
-    read_parameters,
-    sequence_of,
-    short_array,
-    text,
-    unsigned,
-)
-from tensorgate.adapters.open_inference.raw import HEADER_LENGTH, PLAIN, V2ReplyForm
-from tensorgate.adapters.open_inference.shared_memory import destination
+from tensorgate.adapters.open_inference.compression import plain_body
+from tensorgate.adapters.open_inference.document import infer_request, raw_request
+from tensorgate.adapters.open_inference.raw import HEADER_LENGTH, numbers_of
 from tensorgate.gateway.contract.call import Buffer, Call
-from tensorgate.gateway.contract.canonical import Destination, InferRequest, ModelRef, ModelView, OutputRequest
+from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
-from tensorgate.gateway.contract.errors import (
-    BodyTooLarge,
-    GatewayError,
-    InvalidArgument,
-    MalformedJson,
-    ModelDecoupled,
-    UnknownOutput,
-)
-from tensorgate.gateway.contract.memory import Memory
-from tensorgate.gateway.contract.questions import (
-    ModelList,
-    ModelMetadata,
-    ModelReady,
-    ServerLive,
-    ServerMetadata,
-    ServerReady,
-)
+from tensorgate.gateway.contract.errors import BodyTooLarge, InvalidArgument, MalformedJson, ModelDecoupled
+from tensorgate.gateway.contract.questions import ModelMetadata
 from tensorgate.gateway.contract.shortcuts import is_taken
-from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, TensorSpec, check_inputs
+from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors
 
 MAX_JSON_DEPTH: Final = 100
 _INT64_MAX: Final = 2**63 - 1
@@ -63,58 +44,21 @@ _INTEGER: Final = re.compile(r"-?[0-9]+")
 _EMPTY: Final = memoryview(b"")
 LONGEST_REMEMBERED: Final = 256
 """Longer names are some caller's own: to remember them would let it fill our memory."""
-_templates: Final = JsonTemplates()
-_heads: Final = BinaryHeads()
-_HAS_TEMPLATES: Final = is_taken("v2_json_templates")
-_HAS_HEADS: Final = is_taken("v2_binary_heads")
-
-
-class _WantedOutput(NamedTuple):
-    """How an output is wanted: `binary` behind the JSON, or in the caller's own `memory`."""
-
-    request: OutputRequest
-    binary: bool = False
-    memory: Memory | None = None
-
-
-def _wanted(name: str, binary: bool, top_k: int = 0) -> _WantedOutput:
-    return _WantedOutput(OutputRequest(name, top_k), binary)
-
-
-_remembered_wanted: Final = lru_cache(maxsize=1024)(_wanted)  # never stale: made of nothing but its arguments
-
-
-def _usual(name: str, binary: bool, top_k: int = 0) -> _WantedOutput:
-    """Models have few outputs, and requests name them over and over."""
-    return (_remembered_wanted if len(name) <= LONGEST_REMEMBERED else _wanted)(name, binary, top_k)
-
-
-def decode_live(call: Call, resolve: Resolve) -> ServerLive:
-    return ServerLive()
-
-
-def decode_ready(call: Call, resolve: Resolve) -> ServerReady:
-    return ServerReady()
-
-
-def decode_server_metadata(call: Call, resolve: Resolve) -> ServerMetadata:
-    return ServerMetadata()
-
-
-def decode_model_list(call: Call, resolve: Resolve) -> ModelList:
-    return ModelList()
-
-
-def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
-    return ModelMetadata(resolve(ref_of(call)))
-
-
-def decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
-    return ModelReady(ref_of(call))
 
 
 def ref_of(call: Call) -> ModelRef:
+    """The model of an address. Raises InvalidArgument for a version that is too large."""
     return model_ref(call.args["model"], call.args.get("version"))
+
+
+def decode_metadata(call: Call, resolve: Resolve) -> ModelMetadata:
+    return metadata_of(ref_of(call), resolve)
+
+
+def metadata_of(ref: ModelRef, resolve: Resolve) -> ModelMetadata:
+    """Of the versions, only the one that was asked for, if one was."""
+    view = resolve(ref)
+    return ModelMetadata(view if ref.version is None else replace(view, versions=(view.version,)))
 
 
 def model_ref(name: str, version: str | None) -> ModelRef:
@@ -151,53 +95,42 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     if view.decoupled:
         raise ModelDecoupled(view.name)
     header = call.headers.get(_HEADER_LENGTH)
+    is_coded = "content-encoding" in call.headers
     if header is None:
         call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
-        return _json_request(call, view, plain_body(call, call.max_body_bytes))
-    if "content-encoding" in call.headers:
+        body = plain_body(call, call.max_body_bytes) if is_coded else call.body
+        return _request(call, view, _json_templates, body, _EMPTY)
+    if is_coded:
         call.check_inline(0)
-    message = memoryview(plain_body(call, call.max_binary_bytes))
+    message = memoryview(plain_body(call, call.max_binary_bytes) if is_coded else call.body)
     size = _header_length(header, len(message))
     if not size:
-        return _raw_request(call, view, message)
+        return raw_request(call, view, message)
     if size > call.max_body_bytes:
         raise BodyTooLarge(call.max_body_bytes)
     if size > INLINE_DECODE_MAX_JSON_BYTES:
         call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
-    return _binary_request(call, view, bytes(message[:size]), message[size:])
+    return _request(call, view, _binary_heads, message[:size], message[size:])
 
 
-def _json_request(call: Call, view: ModelView, body: Buffer) -> InferRequest:
-    """A request without binary data: by its template, if one like it was read before."""
+def _request(
+    call: Call, view: ModelView, templates: JsonTemplates | BinaryHeads | None, text: Buffer, tail: memoryview
+) -> InferRequest:
+    """JSON and the binary data behind it -> the request, by its template, if one like it was read before."""
     accepted = call.headers.get("accept-encoding")
     depth = max_depth(call)
-    known = _templates.read(view, accepted, depth, body) if _HAS_TEMPLATES else None
-    if known is None:
+    known = None if templates is None else templates.read(view, accepted, depth, text, tail)
+    if known is not None:
+        template, arrays = known
+        call.notes["id"] = ""
+        return InferRequest(view, arrays, "", template.outputs, deadline=call.deadline, wire=template.wire)
+    if not tail:
         call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
-        whole = body if type(body) is bytes else bytes(body)
-        request = _infer_request(call, view, whole, _EMPTY)
-        if _HAS_TEMPLATES:
-            _templates.learn(request, accepted, depth, whole)
-        return request
-    template, array = known
-    call.notes["id"] = ""
-    inputs = {template.name: array}
-    return InferRequest(view, inputs, "", template.outputs, deadline=call.deadline, wire=template.wire)
-
-
-def _binary_request(call: Call, view: ModelView, head: bytes, tail: memoryview) -> InferRequest:
-    """A request with binary data: by its head, if the same was read before."""
-    accepted = call.headers.get("accept-encoding")
-    depth = max_depth(call)
-    known = _heads.read(view, accepted, depth, head, tail) if _HAS_HEADS else None
-    if known is None:
-        request = _infer_request(call, view, head, tail)
-        if _HAS_HEADS:
-            _heads.learn(request, accepted, depth, head, tail)
-        return request
-    said, arrays = known
-    call.notes["id"] = ""
-    return InferRequest(view, arrays, "", said.outputs, deadline=call.deadline, wire=said.wire)
+    whole = text if type(text) is bytes else bytes(text)
+    request = infer_request(call, view, whole, tail, depth)
+    if templates is not None:
+        templates.learn(request, accepted, depth, whole, tail)
+    return request
 
 
 def max_depth(call: Call) -> int:
@@ -212,148 +145,173 @@ def _header_length(text: str, body_bytes: int) -> int:
     return int(text)
 
 
-def _infer_request(call: Call, view: ModelView, body: bytes, tail: memoryview) -> InferRequest:
-    """A request, without its long arrays if it has some; if it is wrong, the whole body tells why."""
-    cuts = cut(body, max_depth(call))
-    if cuts is None:
-        return _read_request(call, view, body, tail)
-    try:
-        return _read_request(call, view, cuts.text, tail, cuts)
-    except MalformedJson as error:
-        if error.offset is not None:
-            raise MalformedJson(error.reason, cuts.offset(error.offset)) from None
-    except (GatewayError, json_body.WrongLeaf):
-        pass
-    return _read_request(call, view, body, tail)
+# ----------------------------------------------------------------------------------------------------------- templates
+
+_KEY: Final = b'"data":'
+_MARKS: Final = (-7.0625, 9.125)
+"""Two, so that no number that stands elsewhere in the text can be taken for them."""
+_ELSEWHERE: Final = (b'"data"', b"shared_memory", b"\\")
+_MAX_TEXT_BYTES: Final = 1024
+_MAX_TEMPLATES: Final = 256
+_DEPTH_OF_DATA: Final = 3
+"""{"inputs": [{"data": stands inside three brackets."""
 
 
-def _read_request(call: Call, view: ModelView, body: bytes, tail: memoryview, cuts: Cuts | None = None) -> InferRequest:
-    document = json_body.read(body, max_depth(call))
-    fields = fields_of(document)
-    request_id = text(document["id"], "Unable to parse 'id'") if "id" in fields else ""
-    call.notes["id"] = request_id
-    reserved, custom = read_parameters(document["parameters"]) if "parameters" in fields else (NOTHING, NOTHING)
-    inputs = Inputs(call, view.name, cuts)
-    inputs.read(short_array(member(document, fields, "inputs"), "Unable to parse 'inputs'"), tail)
-    binary = reserved.get("binary_data_output", False)
-    outputs = _outputs(document["outputs"], binary, inputs) if "outputs" in fields else {}
-    for name in outputs:
-        if name not in view.outputs:
-            raise UnknownOutput(name, view.name)
-    if cuts is not None and not cuts.is_all_taken and any(a.dtype == BYTES for a in inputs.arrays.values()):
-        raise NotAsNumbers
-    check_against(inputs, view)
-    if outputs:
-        in_binary = [name for name, wanted in outputs.items() if wanted.binary]
-    else:
-        in_binary = [*view.outputs] if binary else []
-    return InferRequest(
-        view,
-        inputs.arrays,
-        request_id,
-        tuple([wanted.request for wanted in outputs.values()]),
-        custom,
-        priority=reserved.get("priority", 0),
-        sequence=sequence_of(reserved),
-        deadline=call.deadline,
-        queue_timeout_us=reserved.get("timeout", 0),
-        wire=_wire(call, in_binary),
-        into=_destinations(outputs) if inputs.in_memory else None,
+class KnownTensor(NamedTuple):
+    """An input of a template, with the number of its elements and of their bytes."""
+
+    name: str
+    dtype: Any
+    shape: tuple[int, ...]
+    elements: int
+    nbytes: int
+
+
+class Template(NamedTuple):
+    """What a request says apart from its numbers."""
+
+    inputs: tuple[KnownTensor, ...]
+    nbytes: int
+    outputs: tuple[OutputRequest, ...]
+    wire: Any
+
+
+class _Templates:
+    """Those of one process, by the view, the coding that the caller accepts (the reply's form depends on it), the depth
+    that is allowed and a text; of those with the same text, what follows it tells them apart. Bounded: when there are
+    too many, it begins anew.
+    """
+
+    def __init__(self) -> None:
+        # Stale when the model is another version: a view, part of the key, is one version's, and equal to itself alone.
+        self._by_text: dict[tuple[ModelView, str | None, int, bytes], list[tuple[bytes, Template]]] = {}
+        self._count = 0
+
+    def _keep(self, request: InferRequest, accepted: str | None, depth: int, text: bytes, rest: bytes) -> None:
+        if self._count >= _MAX_TEMPLATES:
+            self._by_text.clear()
+            self._count = 0
+        inputs = tuple([KnownTensor(name, a.dtype, a.shape, a.size, a.nbytes) for name, a in request.inputs.items()])
+        template = Template(inputs, sum([a.nbytes for a in inputs]), request.outputs, request.wire)
+        self._by_text.setdefault((request.view, accepted, depth, text), []).append((rest, template))
+        self._count += 1
+
+
+class JsonTemplates(_Templates):
+    """Templates of JSON that differs from an earlier request in the digits of its only input."""
+
+    def read(
+        self, view: ModelView, accepted: str | None, depth: int, body: Buffer, tail: memoryview = _EMPTY
+    ) -> tuple[Template, Tensors] | None:
+        """A body -> what it says and its only input, or None if it has to be read the long way."""
+        head = bytes(body[: _MAX_TEXT_BYTES + 1])
+        start = head.find(b"[", head.find(_KEY))
+        for rest, template in self._by_text.get((view, accepted, depth, head[:start]), ()):
+            if body[-len(rest) :] == rest:
+                [tensor] = template.inputs
+                array = _numbers(body, start, len(body) - len(rest), tensor, depth - _DEPTH_OF_DATA)
+                return None if array is None else (template, {tensor.name: array})
+        return None
+
+    def learn(
+        self, request: InferRequest, accepted: str | None, depth: int, body: bytes, tail: memoryview = _EMPTY
+    ) -> None:
+        """Keep what a request said that was read the long way, if its text can be told from its numbers."""
+        if len(request.inputs) != 1 or not _is_usual(request) or request.into is not None:  # it would keep the memory
+            return
+        [array] = request.inputs.values()
+        if array.dtype.kind not in "fiu" or not array.size:
+            return
+        start = body.find(b"[", body.find(_KEY))
+        before, after = body[:start], body[_end_of_array(body, start) :]
+        if max(len(before), len(after)) <= _MAX_TEXT_BYTES and _marks_the_data(before, after, depth):
+            self._keep(request, accepted, depth, before, after)
+
+
+class BinaryHeads(_Templates):
+    """Templates of JSON in front of binary tensors that is an earlier one to the byte."""
+
+    def read(
+        self, view: ModelView, accepted: str | None, depth: int, text: Buffer, tail: memoryview
+    ) -> tuple[Template, Tensors] | None:
+        """A head and the bytes behind it -> what it says and the inputs, or None if it has to be read the long way."""
+        for _, template in self._by_text.get((view, accepted, depth, bytes(text)), ()):
+            if template.nbytes != len(tail):
+                return None
+            arrays = {}
+            at = 0
+            for name, dtype, shape, elements, size in template.inputs:
+                arrays[name] = numbers_of(tail[at : at + size], dtype, shape, elements)
+                at += size
+            return template, arrays
+        return None
+
+    def learn(self, request: InferRequest, accepted: str | None, depth: int, text: bytes, tail: memoryview) -> None:
+        """Keep what a head said that was read the long way, if it says nothing of this one request alone.
+
+        Where it names no other place of data, and has no escapes that could spell one, every input is in the tail, in
+        the order of the head.
+        """
+        if not _is_usual(request) or len(text) > _MAX_TEXT_BYTES or any(word in text for word in _ELSEWHERE):
+            return
+        arrays = request.inputs.values()
+        if sum([a.nbytes for a in arrays]) == len(tail) and all(a.dtype != BYTES for a in arrays):
+            self._keep(request, accepted, depth, text, b"")
+
+
+def _is_usual(request: InferRequest) -> bool:
+    """Whether nothing in a request but its tensors belongs to this one alone."""
+    return not (
+        request.id or request.parameters or request.sequence is not None or request.priority or request.queue_timeout_us
     )
 
 
-def check_against(inputs: Inputs, view: ModelView) -> None:
-    """The inputs against what the model declares, and then what else is wrong with them."""
-    check_inputs(view.name, inputs.arrays, view.inputs, view.max_batch_size)
-    if inputs.late:
-        raise inputs.late[0]
+def _numbers(body: Buffer, start: int, end: int, tensor: KnownTensor, depth: int) -> Array | None:
+    """The array that is the text from `start` to `end` -> array of the tensor's dtype and shape; None if it is
+    something else, of another size, or deeper than `depth`.
+    """
+    found = json_body.scan(body, start, tensor.dtype)
+    if found is None:
+        flat = _numbers_of_document(bytes(body[start:end]), tensor, depth)
+    elif found[1] == end:
+        flat = found[0] if found[0].ndim <= depth else None
+    else:  # it ends sooner, so what follows is not the template's
+        flat = None
+    if flat is None or flat.size != tensor.elements:
+        return None
+    return flat.reshape(tensor.shape)
 
 
-def _wire(call: Call, binary: Collection[str]) -> V2ReplyForm:
-    """How to answer, with these outputs as binary."""
-    accepted = call.headers.get("accept-encoding")
-    coding = best_coding(accepted) if accepted else ""
-    return V2ReplyForm(frozenset(binary), coding) if coding or binary else PLAIN
+def _numbers_of_document(text: bytes, tensor: KnownTensor, depth: int) -> Array | None:
+    """The numbers of a text that is read as a document, without a shape; None if it is no array of them."""
+    try:
+        value = json_body.read(text, min(depth, json_body.MAX_DIMENSIONS))
+        return json_body.numbers(value, tensor.dtype) if isinstance(value, simdjson.Array) else None
+    except (MalformedJson, json_body.WrongLeaf):
+        return None
 
 
-def _destinations(outputs: Mapping[str, _WantedOutput]) -> Mapping[str, Destination]:
-    """Where outputs go that are wanted in shared memory."""
-    return {name: destination(wanted.memory) for name, wanted in outputs.items() if wanted.memory is not None}
+def _end_of_array(body: bytes, start: int) -> int:
+    """Behind the array of numbers that begins at `start`: a member of an object, so what closes it is the last
+    bracket before the next member or the end of the object.
+    """
+    stops = [body.find(stop, start) for stop in (b'"', b"}")]
+    return body.rfind(b"]", start, min([stop for stop in stops if stop >= 0], default=0)) + 1
 
 
-def _outputs(items: Any, binary: bool, inputs: Inputs) -> dict[str, _WantedOutput]:
-    """The requested outputs. One that is named twice is refused, as Triton does from 26.05 on."""
-    outputs: dict[str, _WantedOutput] = {}
-    for item in short_array(items, "Unable to parse 'outputs'"):
-        name, wanted = _output(item, binary, inputs)
-        inputs.check_new_output(name, outputs)
-        outputs[name] = wanted
-    return outputs
+def _marks_the_data(before: bytes, after: bytes, depth: int) -> bool:
+    """Whether an array between these texts is the data of the only input. Read once per tensor."""
+    try:
+        return all(_only_data(before + b"[%f]" % mark + after, depth) == [mark] for mark in _MARKS)
+    except (MalformedJson, KeyError, TypeError, IndexError):
+        return False
 
 
-def _output(item: Any, binary: bool, inputs: Inputs) -> tuple[str, _WantedOutput]:
-    fields = fields_of(item)
-    name = text(member(item, fields, "name"), "Unable to parse 'name'")
-    if "parameters" not in fields:
-        return name, _usual(name, binary)
-    parameters = item["parameters"]
-    given = fields_of(parameters)
-    in_memory = "shared_memory_region" in given
-    top_k = unsigned(parameters["classification"], "Unable to set 'classification'") if "classification" in given else 0
-    if "binary_data" in given:
-        binary = boolean(parameters["binary_data"], "Unable to parse 'binary_data'")
-    if not in_memory:
-        return name, _usual(name, binary, top_k)
-    for key, other in (("classification", top_k), ("binary_data", "binary_data" in given and binary)):
-        if other:
-            raise InvalidArgument(f"Output can't set both 'shared_memory_region' and '{key}'")
-    return name, _WantedOutput(OutputRequest(name), memory=inputs.memory_named(parameters, given, writable=True))
+def _only_data(body: bytes, depth: int) -> list[Any] | None:
+    """The data of the only input, None if there are several."""
+    inputs = json_body.read(body, depth)["inputs"]
+    return list(inputs[0]["data"]) if len(inputs) == 1 else None
 
 
-# ------------------------------------------------------------------------------------------------- raw binary requests
-
-
-def _raw_request(call: Call, view: ModelView, body: memoryview) -> InferRequest:
-    """A body that is nothing but the data of the model's only input; every output goes out as binary."""
-    if len(view.inputs) != 1:
-        complaint = (
-            f"Raw request must only have 1 input (found 1) to be deduced but got {len(view.inputs)} inputs in "
-            f"'{view.name}' model configuration"
-        )
-        raise InvalidArgument(with_id(call, complaint))
-    (spec,) = view.inputs.values()
-    inputs = Inputs(call, view.name)
-    if spec.dtype == BYTES:
-        inputs.arrays[spec.name] = _raw_string(call, spec, view, body)
-    else:
-        shape = _raw_shape(call, spec, view, len(body))
-        inputs.arrays[spec.name] = inputs.from_raw(body, Declared(spec.name, spec.dtype, shape, math.prod(shape)))
-    check_against(inputs, view)
-    wire = _wire(call, view.outputs)
-    return InferRequest(view, inputs.arrays, deadline=call.deadline, wire=wire)
-
-
-def _raw_string(call: Call, spec: TensorSpec, view: ModelView, body: memoryview) -> Array:
-    batch = (1,) if view.max_batch_size else ()
-    if spec.shape is None or spec.shape[len(batch) :] != (1,):
-        complaint = f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]"
-        raise InvalidArgument(with_id(call, complaint))
-    element = np.empty((*batch, 1), object)
-    element[...] = bytes(body)
-    return element
-
-
-def _raw_shape(call: Call, spec: TensorSpec, view: ModelView, size: int) -> tuple[int, ...]:
-    """The shape that this many bytes have: a batch of 1, and what is left in the one variable dimension."""
-    shape = list(spec.shape or ())
-    if view.max_batch_size:
-        shape[:1] = [1]
-    if spec.shape is None or shape.count(-1) > 1:
-        complaint = (
-            f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
-            "variable-sized dimension"
-        )
-        raise InvalidArgument(with_id(call, complaint))
-    if -1 in shape:
-        shape[shape.index(-1)] = size // ((spec.dtype.itemsize * -math.prod(shape)) or 1)
-    return tuple(shape)
+_json_templates: Final = JsonTemplates() if is_taken("v2_json_templates") else None
+_binary_heads: Final = BinaryHeads() if is_taken("v2_binary_heads") else None

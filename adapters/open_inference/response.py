@@ -79,32 +79,30 @@ def encode_model_ready(ready: bool, question: ModelReady) -> Reply:
 
 
 def encode_metadata(view: ModelView, question: ModelMetadata) -> Reply:
-    return _metadata(view, view.versions)
+    return _json(plain_metadata(view))
 
 
-def encode_metadata_of_version(view: ModelView, question: ModelMetadata) -> Reply:
-    """Of the versions, only the one that was asked for."""
-    return _metadata(view, (view.version,))
+def plain_metadata(view: ModelView) -> dict[str, Any]:
+    """The JSON form of inference.ModelMetadataResponse."""
+    return {
+        "name": view.name,
+        "versions": [str(version) for version in view.versions],
+        "platform": view.platform,
+        "inputs": _plain_specs(view.inputs),
+        "outputs": _plain_specs(view.outputs),
+    }
 
 
-def _metadata(view: ModelView, versions: tuple[int, ...]) -> Reply:
-    return _json(
-        {
-            "name": view.name,
-            "versions": [str(version) for version in versions],
-            "platform": view.platform,
-            "inputs": plain_specs(view.inputs),
-            "outputs": plain_specs(view.outputs),
-        }
-    )
-
-
-def plain_specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
+def _plain_specs(specs: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
     """A tensor of any rank is described as a vector of any length: the protocol has no word for it."""
     return [
         {"name": spec.name, "datatype": spec.datatype, "shape": (-1,) if spec.shape is None else spec.shape}
         for spec in specs.values()
     ]
+
+
+def encode_done(answer: None, question: Any) -> Reply:
+    return Reply(b"", 200, JSON_HEADERS)
 
 
 def _json(document: Mapping[str, Any]) -> Reply:
@@ -128,7 +126,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
         head += b'"parameters":', dumps(dict(answer.parameters)), b","
     tail: list[Buffer] = []
     before = b'"outputs":['
-    outputs = wire_outputs(answer, request)
+    outputs = with_classes(answer, request) if answer.classes else answer.outputs.items()
     into = request.into or NOTHING
     for name, array in outputs:
         head += before, _output_opening(name, datatype_of(array.dtype), array.shape)
@@ -157,12 +155,10 @@ def is_long(answer: InferResponse, request: InferRequest) -> bool:
     return is_long_as_text(answer, request)
 
 
-def wire_outputs(answer: InferResponse, request: InferRequest) -> Collection[tuple[str, Array]]:
-    """The answer's outputs as they leave, on either transport, in the model's order: host arrays by name, the best
-    classes of an output as a BYTES array of their texts.
+def with_classes(answer: InferResponse, request: InferRequest) -> Collection[tuple[str, Array]]:
+    """The outputs of an answer with classes as they leave, on either transport, in the model's order: host arrays by
+    name, the best classes of an output as a BYTES array of their texts.
     """
-    if not answer.classes:
-        return answer.outputs.items()
     return [
         (name, class_texts(answer.classes[name], spec.labels) if name in answer.classes else answer.outputs[name])
         for name, spec in request.view.outputs.items()

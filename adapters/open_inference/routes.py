@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
+from tensorgate.adapters.failures import refusing
 from tensorgate.adapters.open_inference import (
     generate,
     model_config,
@@ -24,49 +25,35 @@ from tensorgate.adapters.open_inference import (
     statistics,
 )
 from tensorgate.adapters.open_inference.errors import encode_error
-from tensorgate.adapters.open_inference.settings import encode_trace_error
-from tensorgate.adapters.open_inference.statistics import encode_statistics_error
-from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Decode, Encode, EncodeError, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import MethodNotAllowed, RouteNotFound
+from tensorgate.gateway.contract.questions import (
+    LogSettings,
+    ModelList,
+    ModelReady,
+    ModelStatistics,
+    Question,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+)
 from tensorgate.gateway.contract.tensor import NOTHING
 
 
 def _row(
-    address: str, label: str, decode: Decode, encode: Encode, error: EncodeError = encode_error, *, admin: bool = False
+    address: str, label: str, decode: Decode, encode: Encode, error: EncodeError = encode_error, **more: Any
 ) -> Endpoint:
-    return Endpoint(address, label, decode, encode, error, admin=admin)
+    return Endpoint(address, label, decode, encode, error, **more)
 
 
-def _infer(address: str) -> Endpoint:
-    decode, encode = request.decode_infer, response.encode_infer
-    return Endpoint(address, "infer", decode, encode, encode_error, is_long=response.is_long)
+def _asks(question: Question) -> Decode:
+    """The decode of an address that is a question, whatever the body says."""
+    return lambda call, resolve: question
 
 
-def _statistics(address: str, decode: Decode) -> Endpoint:
-    return _row(address, "statistics", decode, statistics.encode_statistics, encode_statistics_error)
-
-
-def _trace(address: str, decode: Decode, *, admin: bool = False) -> Endpoint:
-    return _row(address, "trace", decode, settings.encode_trace, encode_trace_error, admin=admin)
-
-
-def _generate(address: str) -> Endpoint:
-    return Endpoint(
-        address, "generate", generate.decode_generate, generate.encode_generate, encode_error, stream="single"
-    )
-
-
-def _generate_stream(address: str) -> Endpoint:
-    return Endpoint(
-        address,
-        "generate_stream",
-        partial(generate.decode_generate, stream=True),
-        generate.encode_event,
-        generate.encode_event_error,
-        stream="server",
-        nothing=generate.NO_EVENTS,
-    )
+def _decode_model_ready(call: Call, resolve: Resolve) -> ModelReady:
+    return ModelReady(request.ref_of(call))
 
 
 _MODEL: Final = "/v2/models/{model}"
@@ -75,54 +62,75 @@ _STORED: Final = "/v2/repository/models/{model}"
 _MEMORY: Final = "/v2/{kind}sharedmemory"
 _REGION: Final = f"{_MEMORY}/region/{{region}}"
 
+
+def _of_model(model: str) -> tuple[Endpoint, ...]:
+    """What a model has at its own address, and at that of a version."""
+    return (
+        _row(f"GET {model}", "metadata", request.decode_metadata, response.encode_metadata),
+        _row(f"GET {model}/ready", "model_ready", _decode_model_ready, response.encode_model_ready),
+        _row(f"POST {model}/infer", "infer", request.decode_infer, response.encode_infer, is_long=response.is_long),
+        _row(f"POST {model}/generate", "generate", generate.decode_generate, generate.encode_generate, stream="single"),
+        _row(
+            f"POST {model}/generate_stream",
+            "generate_stream",
+            partial(generate.decode_generate, stream=True),
+            generate.encode_event,
+            generate.encode_event_error,
+            stream="server",
+            nothing=generate.NO_EVENTS,
+        ),
+        _row(f"GET {model}/config", "config", model_config.decode_config, model_config.encode_config),
+        _row(
+            f"GET {model}/stats",
+            "statistics",
+            statistics.decode_statistics,
+            statistics.encode_statistics,
+            statistics.encode_statistics_error,
+        ),
+    )
+
+
+def _of_trace(path: str) -> tuple[Endpoint, ...]:
+    encode, error = settings.encode_trace, settings.encode_trace_error
+    return (
+        _row(f"GET {path}", "trace", settings.decode_trace, encode, error),
+        _row(f"POST {path}", "trace", settings.decode_trace_update, encode, error, admin=True),
+    )
+
+
 ENDPOINTS: Final = (
-    _row("GET /v2", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
-    _row("GET /v2/", "server_metadata", request.decode_server_metadata, response.encode_server_metadata),
-    _row("GET /v2/health/live", "live", request.decode_live, response.encode_live),
-    _row("GET /v2/health/ready", "ready", request.decode_ready, response.encode_ready),
-    _row("GET /v2/models", "model_list", request.decode_model_list, response.encode_model_list),
-    _row(f"GET {_MODEL}", "metadata", request.decode_metadata, response.encode_metadata),
-    _row(f"GET {_VERSION}", "metadata", request.decode_metadata, response.encode_metadata_of_version),
-    _row(f"GET {_MODEL}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
-    _row(f"GET {_VERSION}/ready", "model_ready", request.decode_model_ready, response.encode_model_ready),
-    _infer(f"POST {_MODEL}/infer"),
-    _infer(f"POST {_VERSION}/infer"),
-    _generate(f"POST {_MODEL}/generate"),
-    _generate(f"POST {_VERSION}/generate"),
-    _generate_stream(f"POST {_MODEL}/generate_stream"),
-    _generate_stream(f"POST {_VERSION}/generate_stream"),
+    _row("GET /v2", "server_metadata", _asks(ServerMetadata()), response.encode_server_metadata),
+    _row("GET /v2/", "server_metadata", _asks(ServerMetadata()), response.encode_server_metadata),
+    _row("GET /v2/health/live", "live", _asks(ServerLive()), response.encode_live),
+    _row("GET /v2/health/ready", "ready", _asks(ServerReady()), response.encode_ready),
+    _row("GET /v2/models", "model_list", _asks(ModelList()), response.encode_model_list),
+    *_of_model(_MODEL),
+    *_of_model(_VERSION),
     _row("POST /v2/repository/index", "repository_index", repository.decode_index, repository.encode_index),
-    _row(f"POST {_STORED}/load", "load", repository.decode_load, repository.encode_done, admin=True),
-    _row(f"POST {_STORED}/unload", "unload", repository.decode_unload, repository.encode_done, admin=True),
-    _row(f"GET {_MODEL}/config", "config", model_config.decode_config, model_config.encode_config),
-    _row(f"GET {_VERSION}/config", "config", model_config.decode_config, model_config.encode_config),
-    _statistics("GET /v2/models/stats", statistics.decode_all_statistics),
-    _statistics(f"GET {_MODEL}/stats", statistics.decode_statistics),
-    _statistics(f"GET {_VERSION}/stats", statistics.decode_statistics),
-    _trace("GET /v2/trace/setting", settings.decode_trace),
-    _trace("POST /v2/trace/setting", settings.decode_trace_update, admin=True),
-    _trace(f"GET {_MODEL}/trace/setting", settings.decode_trace),
-    _trace(f"POST {_MODEL}/trace/setting", settings.decode_trace_update, admin=True),
-    _row("GET /v2/logging", "logging", settings.decode_logging, settings.encode_logging),
-    _row("POST /v2/logging", "logging", settings.decode_logging_update, settings.encode_logging, admin=True),
-    _row(f"GET {_MEMORY}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
-    _row(f"GET {_REGION}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status),
+    _row(f"POST {_STORED}/load", "load", repository.decode_load, response.encode_done, admin=True),
+    _row(f"POST {_STORED}/unload", "unload", repository.decode_unload, response.encode_done, admin=True),
     _row(
-        f"POST {_REGION}/register",
-        "memory_register",
-        shared_memory.decode_register,
-        shared_memory.encode_done,
-        admin=True,
+        "GET /v2/models/stats",
+        "statistics",
+        _asks(ModelStatistics()),
+        statistics.encode_statistics,
+        statistics.encode_statistics_error,
+    ),
+    *_of_trace("/v2/trace/setting"),
+    *_of_trace(f"{_MODEL}/trace/setting"),
+    _row("GET /v2/logging", "logging", _asks(LogSettings()), settings.encode_logging),
+    _row("POST /v2/logging", "logging", settings.decode_logging_update, settings.encode_logging, admin=True),
+    *(
+        _row(f"GET {place}/status", "memory_status", shared_memory.decode_status, shared_memory.encode_status)
+        for place in (_MEMORY, _REGION)
     ),
     *(
-        _row(
-            f"POST {place}/unregister",
-            "memory_unregister",
-            shared_memory.decode_unregister,
-            shared_memory.encode_done,
-            admin=True,
+        _row(f"POST {place}", label, decode, response.encode_done, admin=True)
+        for place, label, decode in (
+            (f"{_REGION}/register", "memory_register", shared_memory.decode_register),
+            (f"{_MEMORY}/unregister", "memory_unregister", shared_memory.decode_unregister),
+            (f"{_REGION}/unregister", "memory_unregister", shared_memory.decode_unregister),
         )
-        for place in (_MEMORY, _REGION)
     ),
 )
 
@@ -145,18 +153,12 @@ _REPOSITORY_PATH: Final = re.compile(r"/v2/repository(?:/([^/]+))?/(?:index|mode
 _MEMORY_PATH: Final = re.compile(r"/v2/(system|cuda)sharedmemory(?:/region/([^/]+))?/([a-z]+)")
 
 
-def _refuse(kind: type[RouteNotFound]) -> Endpoint:
-    def decode(call: Call, resolve: Resolve) -> NoReturn:
-        raise kind(call.method, call.raw_target)
-
-    def encode(answer: Any, question: Any) -> Reply:
-        raise AssertionError("nothing was asked")
-
-    return Endpoint("", "unknown", decode, encode, encode_error)
+def _refusing(kind: type[RouteNotFound]) -> Match:
+    return Match(refusing("", lambda call: kind(call.method, call.raw_target), encode_error))
 
 
-_NOT_FOUND: Final = Match(_refuse(RouteNotFound))
-_NOT_ALLOWED: Final = Match(_refuse(MethodNotAllowed))
+_NOT_FOUND: Final = _refusing(RouteNotFound)
+_NOT_ALLOWED: Final = _refusing(MethodNotAllowed)
 
 
 # Never stale: the addresses are constants, and models are resolved later.

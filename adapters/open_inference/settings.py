@@ -13,8 +13,9 @@ from typing import Any, Final
 import orjson
 
 from tensorgate.adapters.json import body as json_body
-from tensorgate.adapters.json.body import ARRAY, OBJECT
+from tensorgate.adapters.json.body import OBJECT
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS, encode_error
+from tensorgate.adapters.open_inference.parameters import WRONG_TYPE, array, text
 from tensorgate.adapters.open_inference.request import max_depth
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.dialect import Resolve
@@ -24,11 +25,9 @@ from tensorgate.gateway.contract.questions import LogSettings, TraceSettings
 _NUMBERS: Final = ("trace_rate", "trace_count", "log_frequency")
 _MAX_LEVELS: Final = 16
 _LOG_TYPES: Final[Mapping[str, tuple[type[Any], str]]] = {
-    "log_info": (bool, "attempt to access JSON non-boolean as boolean"),
-    "log_warning": (bool, "attempt to access JSON non-boolean as boolean"),
-    "log_error": (bool, "attempt to access JSON non-boolean as boolean"),
-    "log_verbose_level": (int, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
-    "log_format": (str, "attempt to access JSON non-string as string"),
+    **dict.fromkeys(("log_info", "log_warning", "log_error"), (bool, WRONG_TYPE["boolean"])),
+    "log_verbose_level": (int, WRONG_TYPE["unsigned"]),
+    "log_format": (str, WRONG_TYPE["string"]),
 }
 """Setting -> its type, and what is said of another."""
 
@@ -58,24 +57,16 @@ def decode_trace_update(call: Call, resolve: Resolve) -> TraceSettings:
         changes["trace_level"] = _levels(members["trace_level"])
     for key in _NUMBERS:
         if key in members:
-            changes[key] = None if members[key] is None else (_text(members[key]),)
+            changes[key] = None if members[key] is None else (text(members[key], ""),)
     return TraceSettings(call.args.get("model", ""), changes)
 
 
 def _levels(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, ARRAY):
-        raise InvalidArgument("attempt to access JSON non-array as array")
-    if len(value) > _MAX_LEVELS:
+    if len(array(value, "")) > _MAX_LEVELS:
         raise InvalidArgument(f"Unable to parse 'trace_level': more than {_MAX_LEVELS} levels")
-    return tuple([_text(level) for level in value])
-
-
-def _text(value: Any) -> str:
-    if type(value) is str:
-        return value
-    raise InvalidArgument("attempt to access JSON non-string as string")
+    return tuple([text(level, "") for level in value])
 
 
 def encode_trace(settings: Mapping[str, tuple[str, ...]], question: TraceSettings) -> Reply:
@@ -92,10 +83,6 @@ def encode_trace_error(error: GatewayError, call: Call) -> Reply:
 
 
 # ------------------------------------------------------------------------------------------------------------- logging
-
-
-def decode_logging(call: Call, resolve: Resolve) -> LogSettings:
-    return LogSettings()
 
 
 def decode_logging_update(call: Call, resolve: Resolve) -> LogSettings:

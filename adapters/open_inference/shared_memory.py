@@ -21,7 +21,6 @@ from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.memory import Memory
 from tensorgate.gateway.contract.questions import MemoryKind, Region, RegionStatus, RegisterRegion, UnregisterRegion
-from tensorgate.gateway.contract.tensor import Array
 
 _MAX_DEPTH: Final = 100
 _REQUEST: Final = "Shared memory register request"
@@ -83,14 +82,6 @@ def plain_region(region: Region, kind: MemoryKind) -> dict[str, Any]:
     return {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}
 
 
-def encode_done(answer: None, question: Any) -> Reply:
-    return Reply(b"", 200, JSON_HEADERS)
-
-
 def destination(memory: Memory) -> Destination:
     """Where an output goes, BYTES in their raw form."""
-    return Destination(memory, _serialized)
-
-
-def _serialized(array: Array) -> bytes:
-    return bytes(raw_of(array))
+    return Destination(memory, lambda array: bytes(raw_of(array)))

@@ -21,10 +21,6 @@ def decode_statistics(call: Call, resolve: Resolve) -> ModelStatistics:
     return ModelStatistics(ref_of(call))
 
 
-def decode_all_statistics(call: Call, resolve: Resolve) -> ModelStatistics:
-    return ModelStatistics()
-
-
 def encode_statistics(statistics: tuple[Statistics, ...], question: ModelStatistics) -> Reply:
     return Reply(orjson.dumps({"model_stats": [plain_statistics(each) for each in statistics]}), 200, JSON_HEADERS)
 

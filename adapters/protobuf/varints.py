@@ -12,18 +12,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from tensorgate.adapters._native import helper
 from tensorgate.gateway.contract.call import Buffer
-from tensorgate.gateway.contract.shortcuts import require
 
-try:
-    require("native_varints")
-    from tensorgate.adapters._native import _varints
-except ImportError:  # built where there is a compiler
-    _native_encode = None
-    _native_decode = None
-else:
-    _native_encode = _varints.encode
-    _native_decode = _varints.decode
+_native_encode = helper("native_varints", "_varints", "encode")
+_native_decode = helper("native_varints", "_varints", "decode")
 
 Kind: TypeAlias = Literal["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"]
 Integers: TypeAlias = np.ndarray[Any, Any]

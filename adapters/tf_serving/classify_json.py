@@ -7,6 +7,7 @@ features. So a wrong body of an unknown model is a wrong body.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
@@ -21,7 +22,7 @@ from tensorgate.adapters.tf_serving.classify_regress import (
 )
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
 from tensorgate.adapters.tf_serving.example_json import JsonExamples, read_example
-from tensorgate.adapters.tf_serving.json_text import number_rows, number_texts, quote, show
+from tensorgate.adapters.tf_serving.json_text import number_rows, quote, show
 from tensorgate.adapters.tf_serving.model_spec import resolve_model
 from tensorgate.adapters.tf_serving.request_body import plain_body, read_object
 from tensorgate.gateway.contract.call import Call, Reply
@@ -74,7 +75,8 @@ def encode_classify(response: InferResponse, request: InferRequest) -> Reply:
     if not columns:
         rows = ["[]"] * found.shape[0]
     else:
-        pairs = map(str.__add__, _openings(found), _scores(found))
+        scores = ["0.0"] * math.prod(found.shape) if found.scores is None else number_rows(found.scores, 1)
+        pairs = map(str.__add__, _openings(found), scores)
         rows = [f"[{'], '.join(row)}]]" for row in zip(*[pairs] * columns, strict=True)]
     text = '{\n    "results": [' + ", ".join(rows) + "\n    ]\n}"
     return Reply(text.encode("utf-8", "surrogateescape"), headers=JSON_HEADERS)
@@ -91,12 +93,8 @@ def _openings(found: Classified) -> Iterable[str]:
     return [openings[label] for label in labels]
 
 
-def _scores(found: Classified) -> Iterable[str]:
-    rows, columns = found.shape
-    return ["0.0"] * (rows * columns) if found.scores is None else number_texts(found.scores)
-
-
 def encode_regress(response: InferResponse, request: InferRequest) -> Reply:
     """One number per Example. Raises EncodingFailed."""
-    [numbers] = number_rows(regressed(response, request.wire).reshape(1, -1), ", ")
+    values = regressed(response, request.wire)
+    [numbers] = number_rows(values, values.size, ", ")
     return Reply(f'{{\n    "results": [{numbers}]\n}}'.encode(), headers=JSON_HEADERS)

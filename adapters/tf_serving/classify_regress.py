@@ -15,9 +15,10 @@ from google.protobuf import text_format
 
 from tensorgate.adapters.tf_serving.data_types import BY_DTYPE
 from tensorgate.adapters.tf_serving.example_tensors import Examples, model_inputs
+from tensorgate.adapters.tf_serving.model_spec import requests_of
 from tensorgate.adapters.tf_serving.signature_def import signature_def
-from tensorgate.adapters.tf_serving.tensors import Tensor
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
+from tensorgate.adapters.tf_serving.tensors import Tensor, output_of
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
 from tensorgate.gateway.contract.tensor import BYTES, DEFAULT_SIGNATURE, DTYPES, Signature
 
@@ -104,11 +105,11 @@ def infer_request(
     """
     looked_at = (CLASSES, SCORES, OUTPUTS)
     specs = [signature.outputs[name] for signature in signatures for name in looked_at if name in signature.outputs]
-    wanted = dict.fromkeys([spec.name for spec in specs])
+    wanted = [spec.name for spec in specs]
     return InferRequest(
         view,
         model_inputs(signatures[0], examples),
-        outputs=() if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted]),
+        outputs=() if {*wanted} == view.outputs.keys() else requests_of(wanted),
         signature=signatures[0].name,
         deadline=deadline,
         wire=ExamplesForm(signatures[0], len(examples)),
@@ -135,7 +136,7 @@ def classified(response: InferResponse, asked: ExamplesForm) -> Classified:
 
 def _matrix(response: InferResponse, asked: ExamplesForm, name: str, dtype: Any) -> Tensor:
     """An output [Examples, classes] of that dtype."""
-    tensor = _given(response, asked, name)
+    tensor = output_of(response, asked.signature.outputs[name].name)
     if tensor.ndim != 2:
         raise EncodingFailed(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(tensor)}")
     if tensor.dtype != dtype:
@@ -147,7 +148,7 @@ def _matrix(response: InferResponse, asked: ExamplesForm, name: str, dtype: Any)
 
 def regressed(response: InferResponse, asked: ExamplesForm) -> Tensor:
     """The value of every Example, float32 [Examples]. Raises EncodingFailed for outputs that are no such thing."""
-    tensor = _given(response, asked, OUTPUTS)
+    tensor = output_of(response, asked.signature.outputs[OUTPUTS].name)
     if tensor.ndim != 1 and (tensor.ndim != 2 or tensor.shape[1] != 1):
         raise EncodingFailed(
             f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(tensor)}"
@@ -157,14 +158,6 @@ def regressed(response: InferResponse, asked: ExamplesForm) -> Tensor:
     if tensor.dtype != _FLOAT:
         raise EncodingFailed(f"Expected output Tensor of DT_FLOAT.  Got: {BY_DTYPE[tensor.dtype].name}")
     return tensor.reshape(-1)
-
-
-def _given(response: InferResponse, asked: ExamplesForm, name: str) -> Tensor:
-    output = asked.signature.outputs[name].name
-    tensor: Tensor | None = response.outputs.get(output)
-    if tensor is None:
-        raise EncodingFailed(f"The model gave no output {output}")
-    return tensor
 
 
 def _shape(tensor: Tensor) -> str:

@@ -19,7 +19,7 @@ import pybase64
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.tf_serving.data_types import BY_NUMBER, DATA_TYPES, TYPE_NAMES
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON
-from tensorgate.adapters.upstream import broken, http_failure, whole
+from tensorgate.adapters.upstream import broken, http_failure, json_object, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed, ModelFailed, SignatureNotFound
@@ -79,7 +79,7 @@ class TfsHttpClient:
         if self._model.signature:
             document["signature_name"] = self._model.signature
         finite = all(array.dtype.kind != "f" or np.isfinite(array).all() for array in tensors.values())
-        body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY) if finite else _slowly(document)
+        body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY) if finite else _with_tokens(document)
         return Ask(f"{self._path}:predict", (body,), headers=_HEADERS)
 
     def decode(self, reply: Reply, description: Description) -> InferResponse:
@@ -93,8 +93,7 @@ class TfsHttpClient:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise broken("answer to predict") from None
 
-    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return self.decode(reply, description)
+    decode_part = decode
 
 
 def _spec(name: str, item: Any) -> TensorSpec:
@@ -118,24 +117,14 @@ def _plain(name: str, array: Array) -> Any:
     return np.ascontiguousarray(array) if array.shape else array.item()
 
 
-def _slowly(document: Any) -> bytes:
+def _with_tokens(document: Any) -> bytes:
     return json.dumps(document, default=lambda array: array.tolist()).encode()
 
 
 def _parsed(reply: Reply) -> Any:
     if reply.http_status != 200:
         raise http_failure(reply)
-    body = whole(reply)
-    try:
-        answer = orjson.loads(body)
-    except ValueError:
-        try:
-            answer = json.loads(bytes(body).decode("utf-8", "surrogateescape"))
-        except (ValueError, RecursionError):
-            raise broken("JSON") from None
-    if not isinstance(answer, dict):
-        raise broken("answer")
-    return answer
+    return json_object(whole(reply), "answer", is_text=False)
 
 
 def _array(value: Any, spec: TensorSpec) -> Array:

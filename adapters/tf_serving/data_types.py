@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
 
 from tensorgate.adapters.protobuf.messages import enum, message
 from tensorgate.gateway.contract.tensor import DTYPES
 
 DATA_TYPES: Final = enum("tensorflow.DataType")
+_NO_NUMBERS: Final = (FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_MESSAGE)
 _FIELDS: Final = message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name
 
 
@@ -50,16 +52,17 @@ _ALL: Final = (
 BY_NUMBER: Final[Mapping[int, WireType]] = {each.number: each for each in _ALL}
 BY_DTYPE: Final[Mapping[np.dtype[Any], WireType]] = {each.dtype: each for each in _ALL}
 
+FIELD_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    **{each.field_name: each.dtype for each in reversed(_ALL)},
+    "half_val": DTYPES["INT32"],
+}
+"""A typed field -> the dtype of its values, which narrower ones share."""
 CONTENT: Final = _FIELDS["tensor_content"].number
 STRINGS: Final = _FIELDS["string_val"].number
 WIDTHS: Final[Mapping[int, int]] = {
-    _FIELDS[name].number: width
-    for names, width in (
-        (("float_val", "scomplex_val"), 4),
-        (("double_val", "dcomplex_val"), 8),
-        (("int_val", "int64_val", "bool_val", "half_val", "uint32_val", "uint64_val"), 0),
-    )
-    for name in names
+    field.number: {FieldDescriptor.TYPE_FLOAT: 4, FieldDescriptor.TYPE_DOUBLE: 8}.get(field.type, 0)
+    for field in _FIELDS.values()
+    if field.name.endswith("_val") and field.cpp_type not in _NO_NUMBERS
 }
 """A field of numbers -> bytes of each, 0 where they are varints."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Final
 
+from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Failure, Words, nearest, table
 from tensorgate.adapters.tf_serving.json_text import quote, utf8
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply
@@ -37,19 +38,6 @@ HTTP_STATUSES: Final = {
     Code.UNAUTHENTICATED: 401,
 }
 """Canonical code -> HTTP status. Source: TensorFlow Serving's REST server."""
-
-
-class TfsFailure(NamedTuple):
-    """What one kind of failure is called; `words` is a format of the error, {0}, or makes the text; `http_status` only
-    where the code's own does not do.
-    """
-
-    code: Code
-    words: str | Callable[[Any], str]
-    http_status: int | None = None
-
-    def text(self, error: GatewayError) -> str:
-        return self.words.format(error) if isinstance(self.words, str) else self.words(error)
 
 
 def _parse_error(error: MalformedJson) -> str:
@@ -98,116 +86,110 @@ def _output_rows(error: errors.OutputRows) -> str:
     )
 
 
-_MALFORMED: Final = TfsFailure(Code.INVALID_ARGUMENT, "Malformed request: {0.method} {0.path}")
-_WRONG_TENSORS: Final = TfsFailure(Code.INVALID_ARGUMENT, "{0.text}")
-_NO_MEMORY: Final = TfsFailure(Code.UNIMPLEMENTED, "This protocol has no shared memory")
+_MALFORMED: Final = "Malformed request: {0.method} {0.path}"
 
-ANSWERS: Final[dict[type[GatewayError], TfsFailure]] = {
-    errors.InvalidArgument: TfsFailure(Code.INVALID_ARGUMENT, "{0.text}"),
-    errors.Unsupported: TfsFailure(Code.UNIMPLEMENTED, "{0.text}"),
-    errors.NotFound: TfsFailure(Code.NOT_FOUND, "{0.text}"),
-    errors.MalformedJson: TfsFailure(Code.INVALID_ARGUMENT, _parse_error),
-    errors.BodyTooLarge: TfsFailure(
-        Code.RESOURCE_EXHAUSTED, "Request body is larger than {0.limit} bytes", http_status=413
-    ),
-    errors.RouteNotFound: _MALFORMED,
-    errors.MethodNotAllowed: _MALFORMED,
-    errors.ModelNotFound: TfsFailure(Code.NOT_FOUND, _servable_not_found),
-    errors.LabelNotFound: TfsFailure(Code.INVALID_ARGUMENT, "Unrecognized servable version label: {0.label}"),
-    errors.SignatureNotFound: TfsFailure(
-        Code.FAILED_PRECONDITION, 'Serving signature name: "{0.signature}" not found in signature def'
-    ),
-    errors.ModelDecoupled: TfsFailure(
-        Code.UNIMPLEMENTED, "Model {0.model} streams its answers, which this protocol cannot carry"
-    ),
-    errors.NotOneAnswer: TfsFailure(
-        Code.UNIMPLEMENTED, "Model {0.model} gave no answer or several, and this protocol carries one"
-    ),
-    errors.AdminRequired: TfsFailure(Code.PERMISSION_DENIED, "This API is restricted, expecting header '{0.header}'"),
-    errors.Unauthenticated: TfsFailure(
-        Code.UNAUTHENTICATED, lambda e: "The credentials are not valid" if e.given else "Credentials are required"
-    ),
-    errors.Forbidden: TfsFailure(
-        Code.PERMISSION_DENIED,
-        lambda e: f"Use of model {e.model} is not allowed" if e.model else "Administration is not allowed",
-    ),
-    errors.CrossOriginRefused: TfsFailure(
-        Code.PERMISSION_DENIED, "This changes the server, which is not for pages of {0.origin}"
-    ),
-    errors.RateLimited: TfsFailure(Code.RESOURCE_EXHAUSTED, "Too many {0.what}, retry after {0.retry_after} s"),
-    errors.ModelControlOff: TfsFailure(
-        Code.FAILED_PRECONDITION,
-        "Models are not loaded and unloaded by callers here: the configuration needs"
-        " model_control: {{mode: explicit, model_roots: [...]}}, or mode poll",
-    ),
-    errors.ModelNotStored: TfsFailure(Code.NOT_FOUND, "Could not find base path of model {0.model}"),
-    errors.LoadRefused: TfsFailure(Code.INVALID_ARGUMENT, "Model {0.model} cannot be loaded: {0.reason}"),
-    errors.LoadFailed: TfsFailure(Code.ABORTED, _load_failed),
-    errors.PlatformRefused: TfsFailure(Code.INVALID_ARGUMENT, _platform_refused),
-    errors.LabelRefused: TfsFailure(
-        Code.FAILED_PRECONDITION,
-        "Request to assign label to version {0.version} of model {0.model},"
-        " which is not currently available for inference",
-    ),
-    errors.ReloadFailed: TfsFailure(Code.UNKNOWN, _reload_failed),
-    errors.UnknownOutput: _WRONG_TENSORS,
-    errors.InputCount: _WRONG_TENSORS,
-    errors.UnknownInput: _WRONG_TENSORS,
-    errors.BatchMissing: _WRONG_TENSORS,
-    errors.BatchMismatch: _WRONG_TENSORS,
-    errors.BatchTooLarge: TfsFailure(
-        Code.INVALID_ARGUMENT, "Task size {0.rows} is larger than maximum input batch size {0.limit}"
-    ),
-    errors.DtypeMismatch: _WRONG_TENSORS,
-    errors.ShapeMismatch: _WRONG_TENSORS,
-    errors.SequenceIdMissing: TfsFailure(
-        Code.INVALID_ARGUMENT,
-        "Model {0.model} takes requests of sequences only, and this protocol cannot name a sequence",
-    ),
-    errors.SequenceNotStarted: _WRONG_TENSORS,
-    errors.SequenceBatch: _WRONG_TENSORS,
-    errors.SequenceIdMismatch: _WRONG_TENSORS,
-    errors.ClassesUnsupported: _WRONG_TENSORS,
-    errors.ClassesTooMany: _WRONG_TENSORS,
-    errors.SharedMemoryDisabled: _NO_MEMORY,
-    errors.RegionNotFound: _NO_MEMORY,
-    errors.RegionExists: _NO_MEMORY,
-    errors.RegionUnreachable: _NO_MEMORY,
-    errors.RegionInvalid: _NO_MEMORY,
-    errors.RegionKeyReserved: _NO_MEMORY,
-    errors.RegionLimit: _NO_MEMORY,
-    errors.CudaMemoryUnavailable: _NO_MEMORY,
-    errors.RegionRange: _NO_MEMORY,
-    errors.OutputTooLarge: _NO_MEMORY,
-    errors.QueueFull: TfsFailure(
-        Code.UNAVAILABLE,
-        "The batch scheduling queue to which this task was submitted is full;"
-        " currently {0.limit} requests wait for model {0.model}",
-    ),
-    errors.QueueTimeout: TfsFailure(Code.DEADLINE_EXCEEDED, "Run() timeout exceeded while waiting in batching queue"),
-    errors.DeadlineExceeded: TfsFailure(Code.DEADLINE_EXCEEDED, "Timed out waiting for notification"),
-    errors.ModelUnavailable: TfsFailure(Code.UNAVAILABLE, "Model {0.model} is being unloaded"),
-    errors.OutOfMemory: TfsFailure(Code.RESOURCE_EXHAUSTED, "OOM when running model {0.model}"),
-    errors.DeviceLost: TfsFailure(Code.UNAVAILABLE, "Model {0.model} has lost its device, the server restarts"),
-    errors.ModelFailed: TfsFailure(Code.INTERNAL, "{0.text}"),
-    errors.OutputRows: TfsFailure(Code.FAILED_PRECONDITION, _output_rows),
-    errors.Unknown: TfsFailure(Code.UNKNOWN, "{0.text}"),
-    errors.Unavailable: TfsFailure(Code.UNAVAILABLE, "{0.text}"),
-    errors.Exhausted: TfsFailure(Code.RESOURCE_EXHAUSTED, "{0.text}"),
-    errors.TimedOut: TfsFailure(Code.DEADLINE_EXCEEDED, "{0.text}"),
-    errors.PreconditionFailed: TfsFailure(Code.FAILED_PRECONDITION, "{0.text}"),
-    errors.AlreadyExists: TfsFailure(Code.ALREADY_EXISTS, "{0.text}"),
-    errors.Cancelled: TfsFailure(Code.CANCELLED, "{0.text}"),
-    errors.EncodingFailed: TfsFailure(Code.INVALID_ARGUMENT, "{0.text}"),
-    errors.Internal: TfsFailure(Code.INTERNAL, "Internal error"),
+_WORDS: Final[Mapping[Code, Mapping[type[GatewayError], Words]]] = {
+    Code.INVALID_ARGUMENT: {
+        errors.InvalidArgument: OWN_TEXT,
+        errors.MalformedJson: _parse_error,
+        errors.RouteNotFound: _MALFORMED,
+        errors.MethodNotAllowed: _MALFORMED,
+        errors.LabelNotFound: "Unrecognized servable version label: {0.label}",
+        errors.LoadRefused: "Model {0.model} cannot be loaded: {0.reason}",
+        errors.PlatformRefused: _platform_refused,
+        errors.UnknownOutput: OWN_TEXT,
+        errors.InputCount: OWN_TEXT,
+        errors.UnknownInput: OWN_TEXT,
+        errors.BatchMissing: OWN_TEXT,
+        errors.BatchMismatch: OWN_TEXT,
+        errors.BatchTooLarge: "Task size {0.rows} is larger than maximum input batch size {0.limit}",
+        errors.DtypeMismatch: OWN_TEXT,
+        errors.ShapeMismatch: OWN_TEXT,
+        errors.SequenceIdMissing: (
+            "Model {0.model} takes requests of sequences only, and this protocol cannot name a sequence"
+        ),
+        errors.SequenceNotStarted: OWN_TEXT,
+        errors.SequenceBatch: OWN_TEXT,
+        errors.SequenceIdMismatch: OWN_TEXT,
+        errors.ClassesUnsupported: OWN_TEXT,
+        errors.ClassesTooMany: OWN_TEXT,
+        errors.EncodingFailed: OWN_TEXT,
+    },
+    Code.UNIMPLEMENTED: {
+        errors.Unsupported: OWN_TEXT,
+        errors.ModelDecoupled: "Model {0.model} streams its answers, which this protocol cannot carry",
+        errors.NotOneAnswer: "Model {0.model} gave no answer or several, and this protocol carries one",
+        **dict.fromkeys(MEMORY_KINDS, "This protocol has no shared memory"),
+    },
+    Code.NOT_FOUND: {
+        errors.NotFound: OWN_TEXT,
+        errors.ModelNotFound: _servable_not_found,
+        errors.ModelNotStored: "Could not find base path of model {0.model}",
+    },
+    Code.FAILED_PRECONDITION: {
+        errors.SignatureNotFound: 'Serving signature name: "{0.signature}" not found in signature def',
+        errors.ModelControlOff: (
+            "Models are not loaded and unloaded by callers here: the configuration needs model_control: {{mode: "
+            "explicit, model_roots: [...]}}, or mode poll"
+        ),
+        errors.LabelRefused: (
+            "Request to assign label to version {0.version} of model {0.model}, which is not currently available "
+            "for inference"
+        ),
+        errors.OutputRows: _output_rows,
+        errors.PreconditionFailed: OWN_TEXT,
+    },
+    Code.PERMISSION_DENIED: {
+        errors.AdminRequired: "This API is restricted, expecting header '{0.header}'",
+        errors.Forbidden: lambda e: (
+            f"Use of model {e.model} is not allowed" if e.model else "Administration is not allowed"
+        ),
+        errors.CrossOriginRefused: "This changes the server, which is not for pages of {0.origin}",
+    },
+    Code.UNAUTHENTICATED: {
+        errors.Unauthenticated: lambda e: "The credentials are not valid" if e.given else "Credentials are required",
+    },
+    Code.RESOURCE_EXHAUSTED: {
+        errors.RateLimited: "Too many {0.what}, retry after {0.retry_after} s",
+        errors.OutOfMemory: "OOM when running model {0.model}",
+        errors.Exhausted: OWN_TEXT,
+    },
+    Code.ABORTED: {errors.LoadFailed: _load_failed},
+    Code.UNKNOWN: {
+        errors.ReloadFailed: _reload_failed,
+        errors.Unknown: OWN_TEXT,
+    },
+    Code.UNAVAILABLE: {
+        errors.QueueFull: (
+            "The batch scheduling queue to which this task was submitted is full; currently {0.limit} requests "
+            "wait for model {0.model}"
+        ),
+        errors.ModelUnavailable: "Model {0.model} is being unloaded",
+        errors.DeviceLost: "Model {0.model} has lost its device, the server restarts",
+        errors.Unavailable: OWN_TEXT,
+    },
+    Code.DEADLINE_EXCEEDED: {
+        errors.QueueTimeout: "Run() timeout exceeded while waiting in batching queue",
+        errors.DeadlineExceeded: "Timed out waiting for notification",
+        errors.TimedOut: OWN_TEXT,
+    },
+    Code.INTERNAL: {
+        errors.ModelFailed: OWN_TEXT,
+        errors.Internal: "Internal error",
+    },
+    Code.ALREADY_EXISTS: {errors.AlreadyExists: OWN_TEXT},
+    Code.CANCELLED: {errors.Cancelled: OWN_TEXT},
 }
+ANSWERS: Final = table(
+    {(HTTP_STATUSES[code], code): words for code, words in _WORDS.items()}
+    | {(413, Code.RESOURCE_EXHAUSTED): {errors.BodyTooLarge: "Request body is larger than {0.limit} bytes"}}
+)
 """Kind -> answer, over both transports."""
 
 
-def answer_of(error: GatewayError) -> TfsFailure:
+def answer_of(error: GatewayError) -> Failure:
     """The answer to a kind, or to the nearest kind that it is a special case of."""
-    kinds = (ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS)
-    return next(kinds, ANSWERS[errors.Internal])
+    return nearest(error, ANSWERS)
 
 
 def encode_error(error: GatewayError, call: Call) -> Reply:
@@ -223,17 +205,17 @@ def encode_status_error(error: GatewayError, call: Call) -> Reply:
     return encode_error(error, call)
 
 
-def _error_reply(answer: TfsFailure, text: str) -> Reply:
-    status = answer.http_status or HTTP_STATUSES[answer.code]
+def _error_reply(answer: Failure, text: str) -> Reply:
+    status = answer.http_status
     body = utf8(f'{{\n    "error": {quote(text)}\n}}')
     headers = _RETRY_HEADERS if status == 503 else JSON_HEADERS
-    return Reply(body, status, headers, answer.code, text)
+    return Reply(body, status, headers, answer.grpc_code, text)
 
 
 def encode_empty_error(error: GatewayError, call: Call) -> Reply:
     """The status alone: on HEAD, and for a version beyond int64 (a quirk of the original's)."""
     answer = answer_of(error)
-    return Reply(b"", answer.http_status or HTTP_STATUSES[answer.code], JSON_HEADERS, answer.code)
+    return Reply(b"", answer.http_status, JSON_HEADERS, answer.grpc_code)
 
 
 def encode_preflight_error(error: GatewayError, call: Call) -> Reply:
@@ -243,8 +225,8 @@ def encode_preflight_error(error: GatewayError, call: Call) -> Reply:
 
 def encode_html_error(error: GatewayError, call: Call) -> Reply:
     """A page of HTML: for what never reaches the API, an illegal target, a path outside or a method that HTTP lacks."""
-    status = 404 if isinstance(error, errors.RouteNotFound) else HTTP_STATUSES[answer_of(error).code]
-    return replace(html_page(status), grpc_code=answer_of(error).code)
+    status = 404 if isinstance(error, errors.RouteNotFound) else HTTP_STATUSES[answer_of(error).grpc_code]
+    return replace(html_page(status), grpc_code=answer_of(error).grpc_code)
 
 
 def html_page(status: int) -> Reply:
@@ -262,7 +244,7 @@ _MAX_DETAIL_BYTES: Final = 1024
 def encode_grpc_error(error: GatewayError, call: Call) -> Reply:
     """The status of a call that failed."""
     answer = answer_of(error)
-    return failed(answer.code, answer.text(error))
+    return failed(answer.grpc_code, answer.text(error))
 
 
 def encode_grpc_predict_error(error: GatewayError, call: Call) -> Reply:

@@ -90,8 +90,6 @@ def _read_many(name: str, array: Any) -> Value:
     if types == {int}:
         with suppress(OutOfRange):
             return numbers(array, DTYPES["INT64"])
-    if types == {str}:
-        return [utf8(text) for text in array]
     return _read_mixed(name, array)
 
 

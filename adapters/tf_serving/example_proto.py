@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import MAX_ELEMENTS, MAX_HEAD_BYTES, cut_out, fields, parse, too_large
@@ -31,16 +32,9 @@ from tensorgate.adapters.tf_serving.example_tensors import (
 from tensorgate.adapters.tf_serving.tensors import Tensor
 from tensorgate.gateway.contract.call import Buffer, MustOffload
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import Signature, Tensors
 
-try:
-    require("native_examples")
-    from tensorgate.adapters._native import _examples
-except ImportError:  # built where there is a compiler
-    _native_read = None
-else:
-    _native_read = _examples.read
+_native_read = helper("native_examples", "_examples", "read")
 
 SMALL_BYTES: Final = 64 << 10
 """Of Examples; more are read in a thread: each feature costs a microsecond."""
@@ -176,15 +170,6 @@ def _feature(feature: Any) -> Feature | None:
     kind = _KINDS[field]
     values = getattr(feature, field).value
     return Feature(kind, values[:] if kind == "bytes" or len(values) < _FEW else np.array(values))
-
-
-def inputs_of(signature: Signature, inputs: Tensors, *, in_thread: bool) -> Tensors:
-    """Predict's inputs by the caller's names -> by the model's. Where the signature has features they are a tensor of
-    serialized Examples, which is parsed. Raises InvalidArgument, MustOffload.
-    """
-    if signature.features is None:
-        return {signature.inputs[name].name: tensor for name, tensor in inputs.items()}
-    return example_inputs(signature, inputs["inputs"], in_thread=in_thread)
 
 
 def example_inputs(signature: Signature, serialized: Tensor, *, in_thread: bool) -> Tensors:

@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from tensorgate.adapters._native import helper
 from tensorgate.adapters.json.body import ARRAY, OBJECT, members
-from tensorgate.gateway.contract.shortcuts import require
 from tensorgate.gateway.contract.tensor import DTYPES
 
-try:
-    require("native_numbers")
-    from tensorgate.adapters._native import _numbers
-except ImportError:  # built where there is a compiler
-    _format_rows = None
-else:
-    _format_rows = _numbers.format_rows
+_format_rows: Final[Callable[..., list[str]] | None] = helper("native_numbers", "_numbers", "format_rows")
 
 INDENT: Final = "    "
 
@@ -161,30 +155,25 @@ def _plain(digits: str, point: int) -> str:
 # -------------------------------------------------------------------------------------------------------------- numbers
 
 
-def number_texts(array: Array) -> list[str]:
-    """Every element of a bool, integer, float32 or float64 array as TensorFlow Serving writes it, in row-major order.
+def number_rows(array: Array, columns: int, between: str = "") -> list[str]:
+    """The elements of a bool, integer, float32 or float64 array as TensorFlow Serving writes them, in row-major order:
+    those of each row, of so many columns, joined by `between`.
 
     0.1 -> '0.1', 1e6 -> '1e+06', float32 1/3 -> '0.333333343', 1 -> '1.0', infinity -> 'Infinity'.
     """
+    kind = array.dtype.kind
+    if kind == "f" and _format_rows is not None:
+        return _format_rows(np.ascontiguousarray(array), _KINDS[array.dtype], columns, between)
     flat = array.reshape(-1)
-    if flat.dtype.kind == "b":
-        return [_TRUTH[value] for value in flat.tolist()]
-    if flat.dtype.kind in "iu":
-        return [*map(str, flat.tolist())]
-    if _format_rows is not None:
-        return _format_rows(np.ascontiguousarray(flat), _KINDS[flat.dtype], 1, "")
-    return _floats(flat)
-
-
-def number_rows(array: Array, between: str) -> list[str]:
-    """`number_texts` of a two-dimensional array [rows, columns > 0], those of a row joined by `between`."""
-    if _format_rows is not None and array.dtype.kind == "f":
-        return _format_rows(np.ascontiguousarray(array), _KINDS[array.dtype], array.shape[1], between)
-    if array.dtype.kind in "iu":
-        rows = [repr(row)[1:-1] for row in array.tolist()]
+    if kind in "iu" and columns > 1:
+        rows = [repr(row)[1:-1] for row in flat.reshape(-1, columns).tolist()]
         return rows if between == ", " else [row.replace(", ", between) for row in rows]
-    texts = number_texts(array)
-    columns = array.shape[1]
+    if kind == "f":
+        texts = _floats(flat)
+    else:
+        texts = [_TRUTH[value] for value in flat.tolist()] if kind == "b" else [*map(str, flat.tolist())]
+    if columns == 1:
+        return texts
     return [between.join(texts[at : at + columns]) for at in range(0, len(texts), columns)]
 
 

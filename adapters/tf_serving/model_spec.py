@@ -6,6 +6,7 @@ Source: the field table of ModelSpec; the texts are TensorFlow Serving's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -74,7 +75,11 @@ def effective_spec(name: str, version: int, signature: str = "") -> bytes:
 def model_ref(call: Call) -> ModelRef:
     """The address as the routes took it apart: a model, and a version or a label or neither."""
     version = call.args.get("version")
-    return ModelRef(call.args["model"], None if version is None else int(version), call.args.get("label"))
+    return _ref(call.args["model"], None if version is None else int(version), call.args.get("label"))
+
+
+_ref: Final = lru_cache(maxsize=1024)(ModelRef)
+"""Never stale: a name, which is resolved each time. None is longer than a request line."""
 
 
 def resolve_model(call: Call, resolve: Resolve) -> ModelView:
@@ -105,5 +110,10 @@ def signature_of(view: ModelView, name: str) -> Signature:
 
 def outputs_of(view: ModelView, signature: Signature) -> tuple[OutputRequest, ...]:
     """The signature's outputs by the model's names; nothing, which means all, where it shows all of them."""
-    wanted = dict.fromkeys([spec.name for spec in signature.outputs.values()])
-    return () if wanted.keys() == view.outputs.keys() else tuple([OutputRequest(name) for name in wanted])
+    wanted = [spec.name for spec in signature.outputs.values()]
+    return () if {*wanted} == view.outputs.keys() else requests_of(wanted)
+
+
+def requests_of(names: Iterable[str]) -> tuple[OutputRequest, ...]:
+    """Each output once, by the model's names."""
+    return tuple([OutputRequest(name) for name in dict.fromkeys(names)])

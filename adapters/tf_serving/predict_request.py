@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
 from tensorgate.adapters.json.body import ARRAY, length, members
 from tensorgate.adapters.json.cuts import Envelope, lone_array
-from tensorgate.adapters.tf_serving.example_proto import inputs_of
+from tensorgate.adapters.tf_serving.example_proto import example_inputs
 from tensorgate.adapters.tf_serving.json_text import show
 from tensorgate.adapters.tf_serving.model_spec import outputs_of, resolve_model, signature_of
-from tensorgate.adapters.tf_serving.request_body import max_depth, plain_body, read_object
+from tensorgate.adapters.tf_serving.request_body import MAX_DEPTH, plain_body, read_object
 from tensorgate.adapters.tf_serving.tensors import (
     MAX_RANK,
     READ_AS_THEY_ARE,
@@ -61,8 +60,7 @@ _SEVERAL_COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PredictForm:
+class PredictForm(NamedTuple):
     """What the encoder needs to answer in kind: whose names to use, and the row or the columnar format."""
 
     signature: Signature
@@ -74,7 +72,7 @@ def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
     what the contract says.
     """
     call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
-    body = plain_body(call)
+    body = plain_body(call) if "content-encoding" in call.headers else call.body
     request = _lone_tensor(call, resolve, body)
     if request is not None:
         return request
@@ -94,13 +92,14 @@ def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | N
         signature = signature_of(view, opened.text or DEFAULT_SIGNATURE)
     except GatewayError:
         return None
-    dtypes = _dtypes(signature)
-    name, dtype = next(iter(dtypes.items()), ("", BYTES))
-    if len(dtypes) != 1 or not (dtype in READ_AS_THEY_ARE or dtype == BYTES):
+    if len(signature.inputs) != 1:
         return None
-    if dtype == BYTES:
+    [(name, spec)] = signature.inputs.items()
+    if spec.dtype == BYTES:
         call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
-    tensor = lone_array(body, opened, dtype, max_depth(call))
+    elif spec.dtype not in READ_AS_THEY_ARE:
+        return None
+    tensor = lone_array(body, opened, spec.dtype, call.max_json_depth or MAX_DEPTH)
     return None if tensor is None else _request(call, view, signature, {name: tensor}, opened.key == _ROWS)
 
 
@@ -111,24 +110,24 @@ def _document(call: Call, resolve: Resolve, body: bytes) -> InferRequest:
         _refuse(root, "not formatted correctly. 'signature_name' key must be a string value.")
     view = resolve_model(call, resolve)
     signature = signature_of(view, signature_name or DEFAULT_SIGNATURE)
-    inputs, rows = _inputs(root, body, _dtypes(signature))
+    inputs, rows = _inputs(root, body, {name: spec.dtype for name, spec in signature.inputs.items()})
     return _request(call, view, signature, inputs, rows)
 
 
 def _request(call: Call, view: ModelView, signature: Signature, inputs: Tensors, rows: bool) -> InferRequest:
     """`inputs` by the caller's names."""
+    if signature.features is None:
+        inputs = {signature.inputs[name].name: tensor for name, tensor in inputs.items()}
+    else:
+        inputs = example_inputs(signature, inputs["inputs"], in_thread=call.in_thread)
     return InferRequest(
         view,
-        inputs_of(signature, inputs, in_thread=call.in_thread),
+        inputs,
         outputs=outputs_of(view, signature),
         signature=signature.name,
         deadline=call.deadline,
         wire=PredictForm(signature, rows),
     )
-
-
-def _dtypes(signature: Signature) -> dict[str, np.dtype[Any]]:
-    return {name: spec.dtype for name, spec in signature.inputs.items()}
 
 
 def _inputs(root: Any, body: bytes, dtypes: dict[str, np.dtype[Any]]) -> tuple[Tensors, bool]:

@@ -15,9 +15,9 @@ import pybase64
 from tensorgate.adapters.json.texts import json_strings
 from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.errors import JSON_HEADERS
-from tensorgate.adapters.tf_serving.json_text import INDENT, number_rows, number_texts, quote
+from tensorgate.adapters.tf_serving.json_text import INDENT, number_rows, quote
 from tensorgate.adapters.tf_serving.predict_request import PredictForm
-from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
+from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor, output_of
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed
@@ -37,10 +37,10 @@ _COLUMN_OF_TEXTS: Final = (b'{\n    "outputs": [\n        ', b",\n        ", b"\
 def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
     """Outputs under the caller's names -> JSON. Raises EncodingFailed for what this format cannot carry."""
     asked: PredictForm = request.wire
-    outputs = {name: _given(response, spec.name) for name, spec in asked.signature.outputs.items()}
+    outputs = {name: output_of(response, spec.name) for name, spec in asked.signature.outputs.items()}
     rows = _count_rows(outputs) if asked.rows else None
     _refuse_without_json(outputs)
-    parts = _lone_texts(outputs, in_rows=rows is not None)
+    parts = _lone_texts(outputs, in_rows=rows is not None) if len(outputs) == 1 else None
     if parts is not None:
         is_small = sum(map(len, parts)) < _JOINED_BYTES
         return Reply(b"".join(parts) if is_small else parts, headers=JSON_HEADERS)
@@ -50,22 +50,12 @@ def encode_predict(response: InferResponse, request: InferRequest) -> Reply:
 
 def _lone_texts(outputs: dict[str, Tensor], *, in_rows: bool) -> list[bytes] | None:
     """A vector of strings that is the only output, in parts; None for all else, and without the compiled helper."""
-    if len(outputs) != 1:
-        return None
-    [(name, tensor)] = outputs.items()
+    name, tensor = next(iter(outputs.items()))
     if tensor.dtype != BYTES or tensor.ndim != 1 or not tensor.size or name.endswith(_BASE64_SUFFIX):
         return None
     opening, between, closing = _ROWS_OF_TEXTS if in_rows else _COLUMN_OF_TEXTS
     parts = json_strings(tensor, between, upper=True, utf8=False)
     return None if parts is None else [opening, *parts, closing]
-
-
-def _given(response: InferResponse, output: str) -> Tensor:
-    """A model may leave an output out; in this format every output of the signature has its place."""
-    tensor: Tensor | None = response.outputs.get(output)
-    if tensor is None:
-        raise EncodingFailed(f"The model gave no output {output}")
-    return tensor
 
 
 def _refuse_without_json(outputs: dict[str, Tensor]) -> None:
@@ -168,14 +158,14 @@ def _lines(name: str, tensor: Tensor, between: str, level: int) -> list[str]:
     if not columns or not count:
         return [""] * count
     if tensor.dtype != BYTES:
-        return number_rows(tensor.reshape(count, columns), between)
+        return number_rows(tensor, columns, between)
     return _join(_leaf_texts(name, tensor, level), columns, count, "", between, "")
 
 
 def _leaf_texts(name: str, tensor: Tensor, level: int) -> list[str]:
     """The text of every element, in row-major order; an element stands `level` deep."""
     if tensor.dtype != BYTES:
-        return number_texts(tensor)
+        return number_rows(tensor, 1)
     if name.endswith(_BASE64_SUFFIX):
         return [_base64_object(value, level) for value in tensor.reshape(-1)]
     return [quote(value.decode("utf-8", "surrogateescape")) for value in tensor.reshape(-1)]

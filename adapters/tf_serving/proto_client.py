@@ -126,8 +126,7 @@ class TfsGrpcClient:
         except (Unusual, InvalidArgument):
             raise broken("PredictResponse") from None
 
-    def decode_part(self, reply: Reply, description: Description) -> InferResponse:
-        return self.decode(reply, description)
+    decode_part = decode
 
 
 def _received(body: Buffer) -> Call:

@@ -13,12 +13,18 @@ from typing import Any, Final, NamedTuple
 from tensorgate.adapters.protobuf.wire_format import MAX_HEAD_BYTES, parse, too_large
 from tensorgate.adapters.tf_serving.data_types import BY_DTYPE, type_name
 from tensorgate.adapters.tf_serving.example_proto import example_inputs
-from tensorgate.adapters.tf_serving.model_spec import outputs_of, resolve_request, signature_name, signature_of
+from tensorgate.adapters.tf_serving.model_spec import (
+    outputs_of,
+    requests_of,
+    resolve_request,
+    signature_name,
+    signature_of,
+)
 from tensorgate.adapters.tf_serving.proto_tensors import Given, TensorReader
 from tensorgate.adapters.tf_serving.proto_wire import KIND, TensorCut, Unusual, split
 from tensorgate.adapters.tf_serving.signature_def import feed_name
 from tensorgate.gateway.contract.call import Buffer, Call
-from tensorgate.gateway.contract.canonical import InferRequest, OutputRequest
+from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.shortcuts import is_taken
@@ -67,7 +73,7 @@ def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, Tens
     return InferRequest(
         view,
         inputs,
-        outputs=outputs_of(view, signature) if not outputs else _requests(outputs),
+        outputs=requests_of(outputs.values()) if outputs else outputs_of(view, signature),
         signature=signature.name,
         deadline=call.deadline,
         wire=ProtoPredictForm(signature.name, outputs or {name: spec.name for name, spec in signature.outputs.items()}),
@@ -162,7 +168,3 @@ def _outputs(names: list[str], signature: Signature) -> dict[str, str]:
             raise InvalidArgument(f"duplicate output tensor alias: {name}")
         outputs[name] = signature.outputs[name].name
     return outputs
-
-
-def _requests(outputs: Mapping[str, str]) -> tuple[OutputRequest, ...]:
-    return tuple([OutputRequest(name) for name in dict.fromkeys(outputs.values())])

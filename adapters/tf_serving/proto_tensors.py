@@ -22,6 +22,7 @@ from tensorgate.adapters.tf_serving.data_types import (
     BY_DTYPE,
     BY_NUMBER,
     CONTENT,
+    FIELD_DTYPES,
     FOREIGN_BYTES,
     STRINGS,
     WIDTHS,
@@ -180,23 +181,11 @@ def _values(message: Any, cut: TensorCut, wire: WireType) -> Tensor:
         return array_of(cut.strings or single[:])
     runs = [run for field, run in cut.numbers if field == wire.field and len(run)]
     if not runs:
-        return _narrow(np.array(single[:], _FIELD_DTYPES[wire.field_name]), wire)
+        return _narrow(np.array(single[:], FIELD_DTYPES[wire.field_name]), wire)
     if single:
         raise Unusual
     arrays = [_run(run, wire) for run in runs]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-_FIELD_DTYPES: Final = {
-    "float_val": np.float32,
-    "double_val": np.float64,
-    "int_val": np.int32,
-    "int64_val": np.int64,
-    "bool_val": np.bool_,
-    "half_val": np.int32,
-    "uint32_val": np.uint32,
-    "uint64_val": np.uint64,
-}
 
 
 def _narrow(values: Tensor, wire: WireType) -> Tensor:

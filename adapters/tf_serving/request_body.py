@@ -12,7 +12,8 @@ from tensorgate.adapters.tf_serving.json_text import show
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.errors import BodyTooLarge, InvalidArgument, MalformedJson
 
-_MAX_DEPTH: Final = 1000
+MAX_DEPTH: Final = 1000
+"""How deep a body may nest to be read whole; without a limit of the gateway's, it may nest deeper."""
 _MAX_INFLATED_BYTES: Final = 100 << 20
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -20,11 +21,6 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 def plain_body(call: Call) -> Buffer:
     """The body, inflated if need be; empty if that fails. Raises BodyTooLarge."""
     return _inflated(call) if "gzip" in call.headers.get("content-encoding", "") else call.body
-
-
-def max_depth(call: Call) -> int:
-    """How deep the body may nest to be read whole; without a limit of the gateway's, it may nest deeper."""
-    return call.max_json_depth or _MAX_DEPTH
 
 
 def read_object(call: Call, body: bytes) -> Any:
@@ -39,7 +35,7 @@ def read_object(call: Call, body: bytes) -> Any:
 
 def _read(call: Call, body: bytes) -> Any:
     try:
-        return read_document(body, max_depth(call))
+        return read_document(body, call.max_json_depth or MAX_DEPTH)
     except MalformedJson as error:
         if not error.reason.startswith(TOO_DEEP) or call.max_json_depth is not None:
             raise
@@ -48,7 +44,7 @@ def _read(call: Call, body: bytes) -> Any:
             raise
     text, places = found
     try:
-        return read_document(text, _MAX_DEPTH)
+        return read_document(text, MAX_DEPTH)
     except MalformedJson as error:
         offset = error.offset
         if offset is not None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import unquote
 
+from tensorgate.adapters.failures import refusing
 from tensorgate.adapters.tf_serving.classify_json import decoder, encode_classify, encode_regress
 from tensorgate.adapters.tf_serving.errors import (
     EMPTY_HEADERS,
@@ -48,32 +49,12 @@ _METHODS: Final = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "O
 _MAX_VERSION: Final = 2**63 - 1
 
 
-def _encode_nothing(answer: Any, question: Any) -> Reply:
-    return Reply(b"")
-
-
 def _encode_preflight(answer: Any, question: Any) -> Reply:
     return Reply(b"", headers=EMPTY_HEADERS)
 
 
-def _malformed(call: Call, resolve: Resolve) -> NoReturn:
-    raise RouteNotFound(call.method, call.raw_target)
-
-
-def _without_model(call: Call, resolve: Resolve) -> NoReturn:
-    raise InvalidArgument("Missing model name in request.")
-
-
-def _version_too_large(call: Call, resolve: Resolve) -> NoReturn:
-    raise InvalidArgument("")
-
-
-def _illegal(call: Call, resolve: Resolve) -> NoReturn:
-    raise InvalidArgument("Bad Request")
-
-
-def _unknown_method(call: Call, resolve: Resolve) -> NoReturn:
-    raise Unsupported(f"HTTP method {call.method}")
+def _malformed(call: Call) -> GatewayError:
+    return RouteNotFound(call.method, call.raw_target)
 
 
 def _preflight(call: Call, resolve: Resolve) -> ServerLive:
@@ -97,13 +78,15 @@ _REGRESS: Final = Endpoint(
 _VERBS: Final = {"predict": _PREDICT, "classify": _CLASSIFY, "regress": _REGRESS}
 _PREFLIGHT: Final = Endpoint("OPTIONS /v1/", "preflight", _preflight, _encode_preflight, encode_preflight_error)
 
-_UNKNOWN: Final = Match(Endpoint("/v1/", "unknown", _malformed, _encode_nothing, encode_error))
-_NO_MODEL: Final = Match(Endpoint("GET /v1/models", "unknown", _without_model, _encode_nothing, encode_error))
-_HEAD: Final = Match(Endpoint("HEAD /v1/", "unknown", _malformed, _encode_nothing, encode_empty_error))
-_TOO_LARGE: Final = Match(Endpoint(_ADDRESS, "unknown", _version_too_large, _encode_nothing, encode_empty_error))
-_OUTSIDE: Final = Match(Endpoint("/v1", "unknown", _malformed, _encode_nothing, encode_html_error))
-_ILLEGAL: Final = Match(Endpoint("*", "unknown", _illegal, _encode_nothing, encode_html_error))
-_NO_METHOD: Final = Match(Endpoint("/v1/", "unknown", _unknown_method, _encode_nothing, encode_html_error))
+_UNKNOWN: Final = Match(refusing("/v1/", _malformed, encode_error))
+_NO_MODEL: Final = Match(
+    refusing("GET /v1/models", lambda call: InvalidArgument("Missing model name in request."), encode_error)
+)
+_HEAD: Final = Match(refusing("HEAD /v1/", _malformed, encode_empty_error))
+_TOO_LARGE: Final = Match(refusing(_ADDRESS, lambda call: InvalidArgument(""), encode_empty_error))
+_OUTSIDE: Final = Match(refusing("/v1", _malformed, encode_html_error))
+_ILLEGAL: Final = Match(refusing("*", lambda call: InvalidArgument("Bad Request"), encode_html_error))
+_NO_METHOD: Final = Match(refusing("/v1/", lambda call: Unsupported(f"HTTP method {call.method}"), encode_html_error))
 
 
 # Never stale: the addresses are constants, and models are resolved later.

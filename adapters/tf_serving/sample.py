@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import pybase64
 
-from tensorgate.adapters.tf_serving.json_text import number_texts
+from tensorgate.adapters.tf_serving.json_text import number_rows
 from tensorgate.adapters.tf_serving.tensors import WITHOUT_JSON, Tensor
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import SampleRequest
@@ -49,7 +49,7 @@ def _nested(tensor: Tensor) -> Any:
     if tensor.dtype == BYTES:
         leaves: list[Any] = [_string(value) for value in tensor.reshape(-1)]
     elif tensor.dtype.kind == "f":
-        leaves = [float(text) for text in number_texts(tensor)]
+        leaves = [float(text) for text in number_rows(tensor, 1)]
     else:
         return tensor.tolist()
     flat = np.empty(len(leaves), np.object_)

@@ -20,7 +20,8 @@ from tensorgate.adapters.json.body import ARRAY, OBJECT, Ragged, WrongLeaf, as_d
 from tensorgate.adapters.json.texts import array_of
 from tensorgate.adapters.tf_serving.data_types import TYPE_NAMES
 from tensorgate.adapters.tf_serving.json_text import show, utf8
-from tensorgate.gateway.contract.errors import InvalidArgument, Unsupported
+from tensorgate.gateway.contract.canonical import InferResponse
+from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, Unsupported
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES
 
 Tensor: TypeAlias = np.ndarray[Any, Any]
@@ -40,6 +41,14 @@ READ_AS_THEY_ARE: Final = frozenset(
 """Dtypes whose values are the numbers that JSON says, each within its range or refused."""
 
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
+
+
+def output_of(response: InferResponse, name: str) -> Tensor:
+    """A model may leave an output out; here every output of the signature has its place. Raises EncodingFailed."""
+    tensor: Tensor | None = response.outputs.get(name)
+    if tensor is None:
+        raise EncodingFailed(f"The model gave no output {name}")
+    return tensor
 
 
 class RankTooLarge(InvalidArgument):
@@ -128,11 +137,8 @@ def make_tensor(leaves: list[Any], shape: Shape, dtype: np.dtype[Any]) -> Tensor
     if dtype == BYTES:
         return array_of(leaves).reshape(shape)
     with np.errstate(over="ignore"):  # a float32 beyond its range is infinite
-        return np.array(leaves, _wide(dtype)).astype(dtype, copy=False).reshape(shape)
-
-
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return DTYPES["FP64"] if dtype.kind == "f" else _LITERALS.get(dtype, dtype)
+        wide = DTYPES["FP64"] if dtype.kind == "f" else _LITERALS.get(dtype, dtype)
+        return np.array(leaves, wide).astype(dtype, copy=False).reshape(shape)
 
 
 # ---------------------------------------------------------------------------------------------- one leaf of each dtype

@@ -216,12 +216,6 @@ def plain_names() -> tuple[str, ...]:
     return tuple(name for name in SHORTCUTS if name in _PLAIN)
 
 
-def require(name: str) -> None:
-    """In front of the import of an optional helper: raises ImportError where its shortcut is not to be taken."""
-    if not is_taken(name):
-        raise ImportError(f"{VARIABLE} turns {name} off")
-
-
 def check_variable() -> None:
     """Raises ValueError if the variable names what is in no row."""
     named(os.environ.get(VARIABLE, ""))

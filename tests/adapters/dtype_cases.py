@@ -21,6 +21,7 @@ from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.json import cuts as json_cuts
 from tensorgate.adapters.json import texts
 from tensorgate.adapters.open_inference import proto_client as v2_proto_client
+from tensorgate.adapters.open_inference import proto_message as v2_proto_message
 from tensorgate.adapters.open_inference import proto_request as v2_proto_request
 from tensorgate.adapters.open_inference import request as v2_request
 from tensorgate.adapters.protobuf import varints
@@ -338,14 +339,14 @@ WAYS_OUT = ("as it runs", "plain")
 """Those that differ where something is written."""
 NEVER = 1 << 62
 PLAIN: dict[str, list[tuple[Any, str, Any]]] = {
-    "v2_json_templates": [(v2_request, "_HAS_TEMPLATES", False)],
-    "v2_binary_heads": [(v2_request, "_HAS_HEADS", False)],
-    "v2_grpc_templates": [(v2_proto_request, "_HAS_TEMPLATES", False)],
+    "v2_json_templates": [(v2_request, "_json_templates", None)],
+    "v2_binary_heads": [(v2_request, "_binary_heads", None)],
+    "v2_grpc_templates": [(v2_proto_request, "_unary", None), (v2_proto_request, "_streamed", None)],
     "lone_arrays": [(json_cuts, "_IS_TAKEN", False)],
     "array_cuts": [(json_cuts, "_long_arrays", None), (json_cuts, "_long_texts", None)],
     "stacked_columns": [(tf_predict_request, "_STACKS", False)],
     "message_cuts": [
-        (v2_proto_request, "WALKED_BYTES", NEVER),
+        (v2_proto_message, "WALKED_BYTES", NEVER),
         (v2_proto_client, "_LARGE_BYTES", NEVER),
         (tf_proto_request, "_WALKED_BYTES", NEVER),
         (tf_proto_client, "_SMALL_BYTES", NEVER),

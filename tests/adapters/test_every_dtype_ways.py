@@ -27,6 +27,7 @@ from tensorgate.adapters.grps import message as grps_messages
 from tensorgate.adapters.grps import proto_message as grps_proto
 from tensorgate.adapters.grps import request as grps_request
 from tensorgate.adapters.json import cuts as json_cuts
+from tensorgate.adapters.open_inference import document as v2_document
 from tensorgate.adapters.open_inference import proto_request as v2_proto_request
 from tensorgate.adapters.open_inference import request as v2_request
 from tensorgate.adapters.open_inference.raw import V2ReplyForm
@@ -127,8 +128,8 @@ def test_messages_of_one_form_are_read_by_what_the_first_has_taught(
     take(way, monkeypatch)
     model = make(datatype)
     learns = way == "as it runs"
-    documents = Count(monkeypatch, v2_request, "_infer_request")
-    messages = Count(monkeypatch, v2_proto_request, "_request")
+    documents = Count(monkeypatch, v2_request, "infer_request")
+    messages = Count(monkeypatch, v2_proto_request, "infer_request")
     numeric = datatype not in ("BOOL", "BYTES", "BF16")
     for count in (1, 1023, 1024):
         keys = [Key(datatype, count, "small", turn) for turn in (0, 1)]
@@ -211,7 +212,7 @@ def test_long_arrays_are_cut_out_of_documents(
 ) -> None:
     """Once: what is not as it seemed at first is read a second time, whole."""
     model = make(datatype)
-    documents = Count(monkeypatch, v2_request, "_read_request")
+    documents = Count(monkeypatch, v2_document, "_read_request")
     cuts = Count(monkeypatch, json_cuts.Cuts, "numbers")
     key = Key(datatype, 60_000, "usual" if datatype == "FP64" else "text")  # exponents of three digits are not cut
     body = v2_json(key)

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
-from serving import Gateway, demo_config, running
+from attacks import Bystanders
+from serving import HOST, Gateway, demo_config, running
 
 Serve = Callable[[str], Gateway]
 
@@ -49,3 +52,30 @@ def stop_all(gateways: list[Gateway]) -> None:
         status = gateway.stop()
         assert status == 0, f"exit status {status}; the gateway said:\n{gateway.said}"
         assert "Traceback" not in gateway.said_itself, gateway.said
+
+
+# ------------------------------------------------------------------------------------------------------------- attacks
+
+
+@pytest.fixture(scope="module")
+def bystanders(gateway: Gateway, request: pytest.FixtureRequest) -> Iterator[Bystanders]:
+    """Who sends good requests to the gateway of a module of attacks."""
+    bystanders = getattr(request.module, "BYSTANDERS", Bystanders)(gateway)
+    yield bystanders
+    bystanders.end()
+
+
+@pytest.fixture
+def undisturbed(gateway: Gateway, bystanders: Bystanders) -> Iterator[None]:
+    """An attack happens among bystanders, and the server outlives it."""
+    yield
+    bystanders.check()
+    assert gateway.process.poll() is None
+
+
+@pytest.fixture(scope="module")
+def channel(gateway: Gateway) -> Iterator[Any]:
+    """For messages of any size."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(f"{HOST}:{gateway.grpc_port}", options) as channel:
+        yield channel

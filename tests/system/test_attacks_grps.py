@@ -1,15 +1,13 @@
 """The same attacks on grps over gRPC: every method, and tensors that claim what they do not hold."""
 
 import random
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
-import yaml
-from serving import HOST, Gateway, demo_config, running
-from test_attacks import SECRETS, Bystanders
+from attacks import SECRETS, attacked
+from serving import Gateway, demo_config
 
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
@@ -33,39 +31,16 @@ GOOD = GrpsMessage(
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    config = yaml.safe_load(demo_config())
-    config["listen"]["grpc"] = [{"bind": f"{HOST}:0"}]
-    file = tmp_path_factory.mktemp("attacked") / "demo.yaml"
-    file.write_text(yaml.safe_dump(config, sort_keys=False))
-    with running(file) as gateway:
+    with attacked(tmp_path_factory, demo_config()) as gateway:
         yield gateway
-        assert gateway.stop() == 0, gateway.said
-        assert "Traceback" not in gateway.said_itself, gateway.said
-
-
-@pytest.fixture(scope="module")
-def bystanders(gateway: Gateway) -> Iterator[Bystanders]:
-    bystanders = Bystanders(gateway)
-    yield bystanders
-    bystanders.end()
-
-
-@pytest.fixture(scope="module")
-def channel(gateway: Gateway) -> Iterator[Any]:
-    (port,) = re.findall(r"grpc://[^:]+:(\d+)", gateway.said)
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
-    with grpc.insecure_channel(f"{HOST}:{port}", options) as channel:
-        yield channel
 
 
 @pytest.fixture(autouse=True)
-def undisturbed(gateway: Gateway, bystanders: Bystanders, channel: Any) -> Iterator[None]:
-    """Every attack happens among bystanders over HTTP, and a good call on the same channel comes after it."""
+def answered_after(undisturbed: None, channel: Any) -> Iterator[None]:
+    """A good call on the same channel comes after every attack."""
     yield
-    bystanders.check()
     answer = ask(channel, "Predict", GOOD)
     assert list(answer.gtensors.tensors[0].flat_float32) == [2.5, 3.0]
-    assert gateway.process.poll() is None
 
 
 def head(number: int, size: int) -> bytes:

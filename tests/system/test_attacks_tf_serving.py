@@ -11,16 +11,17 @@ from typing import Any
 
 import grpc
 import pytest
-from serving import HOST, JSON, Gateway, demo_config, running
-from test_attacks import (
+from attacks import (
     LIMIT_BYTES,
     SECRETS,
     Body,
     Bystanders,
+    attacked,
     check_refusal,
     closing_connection,
     read_answer,
 )
+from serving import HOST, JSON, Gateway, demo_config
 from waiting import wait_until
 
 from tensorgate.adapters.protobuf.messages import message
@@ -80,17 +81,16 @@ class Callers(Bystanders):
         self._channel.close()
 
 
+BYSTANDERS = Callers
+pytestmark = pytest.mark.usefixtures("undisturbed")
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """The demo with small limits."""
     limits = {"max_body_bytes": LIMIT_BYTES, "max_binary_bytes": MESSAGE_BYTES}
-    file = tmp_path_factory.mktemp("attacked") / "demo.yaml"
-    file.write_text(demo_config({"slow": SLOW}, limits=limits))
-    (file.parent / "slow.py").write_text(SLOW_MODEL)
-    with running(file) as gateway:
+    with attacked(tmp_path_factory, demo_config({"slow": SLOW}, limits=limits), slow=SLOW_MODEL) as gateway:
         yield gateway
-        assert gateway.stop() == 0, gateway.said
-        assert "Traceback" not in gateway.said_itself, gateway.said
 
 
 SLOW_TENSOR = [{"name": "x", "datatype": "INT32", "shape": [1]}]
@@ -106,27 +106,6 @@ class Slow:
         time.sleep(int(inputs["x"][0]) / 1000)
         return dict(inputs)
 """
-
-
-@pytest.fixture(scope="module")
-def bystanders(gateway: Gateway) -> Iterator[Bystanders]:
-    bystanders = Callers(gateway)
-    yield bystanders
-    bystanders.end()
-
-
-@pytest.fixture(autouse=True)
-def undisturbed(gateway: Gateway, bystanders: Bystanders) -> Iterator[None]:
-    yield
-    bystanders.check()
-    assert gateway.process.poll() is None
-
-
-@pytest.fixture(scope="module")
-def channel(gateway: Gateway) -> Iterator[Any]:
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
-    with grpc.insecure_channel(f"{HOST}:{gateway.grpc_port}", options) as channel:
-        yield channel
 
 
 def outcome(channel: Any, method: str, body: bytes, timeout: float = PATIENT_S) -> tuple[str, str]:

@@ -13,9 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
-import yaml
-from serving import HOST, Gateway, demo_config, running
-from test_attacks import LIMIT_BYTES, SECRETS, WITHIN_S, Body, Bystanders, closing_connection, read_answer
+from attacks import LIMIT_BYTES, SECRETS, WITHIN_S, Body, attacked, closing_connection, read_answer
+from serving import Gateway, demo_config
 from waiting import wait_until
 
 from tensorgate.adapters.protobuf.messages import message
@@ -29,40 +28,16 @@ METHODS = (
 )
 
 
+pytestmark = pytest.mark.usefixtures("undisturbed")
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """The demo with everything allowed that callers may change."""
     control = {"mode": "explicit", "load": ["*"], "allow_uploads": True}
-    text = demo_config(limits={"max_body_bytes": LIMIT_BYTES}, model_control=control, shared_memory={"system": True})
-    config = yaml.safe_load(text)
-    config["listen"]["grpc"] = [{"bind": f"{HOST}:0"}]
-    file = tmp_path_factory.mktemp("attacked") / "demo.yaml"
-    file.write_text(yaml.safe_dump(config, sort_keys=False))
-    with running(file) as gateway:
+    limits, memory = {"max_body_bytes": LIMIT_BYTES}, {"system": True}
+    with attacked(tmp_path_factory, demo_config(limits=limits, model_control=control, shared_memory=memory)) as gateway:
         yield gateway
-        assert gateway.stop() == 0, gateway.said
-        assert "Traceback" not in gateway.said_itself, gateway.said
-
-
-@pytest.fixture(scope="module")
-def bystanders(gateway: Gateway) -> Iterator[Bystanders]:
-    bystanders = Bystanders(gateway)
-    yield bystanders
-    bystanders.end()
-
-
-@pytest.fixture(autouse=True)
-def undisturbed(gateway: Gateway, bystanders: Bystanders) -> Iterator[None]:
-    yield
-    bystanders.check()
-    assert gateway.process.poll() is None
-
-
-@pytest.fixture
-def channel(gateway: Gateway) -> Iterator[Any]:
-    (port,) = re.findall(r"grpc://[^:]+:(\d+)", gateway.said)
-    with grpc.insecure_channel(f"{HOST}:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        yield channel
 
 
 # ---------------------------------------------------------------------------------------------------------------- HTTP

@@ -11,12 +11,14 @@ from tensorgate.adapters.importers.common.source import (
     Note,
     Source,
     is_version,
+    own_notes,
     parse_text,
     printable,
     read_text,
+    versions_of,
 )
 
 __all__ = [
     "NEEDS_TENSORFLOW", "NO_BOUND", "Imported", "ImportedServer", "Note", "Source", "document", "flow", "is_version",
-    "one_line", "parse_text", "printable", "read_text",
+    "one_line", "own_notes", "parse_text", "printable", "read_text", "versions_of",
 ]  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -59,6 +59,11 @@ class Source:
         place = self.places.of(key)
         where = f"{self.file}:{place.line}:{place.column}" if place else self.file
         return ValueError(f"{where}: {key.replace('[0]', '')}: {printable(text)}")
+
+
+def own_notes(notes: Iterable[Note], prefix: str) -> list[Note]:
+    """The notes of one model by line, their keys without the way to it."""
+    return sorted((replace(note, key=note.key.removeprefix(prefix)) for note in notes), key=lambda note: note.line)
 
 
 def read_text(place: Path, file: str) -> str:
@@ -144,6 +149,22 @@ def printable(text: str) -> str:
 NO_BOUND: Final = 65536
 """How many requests may wait where the other server sets no bound."""
 NEEDS_TENSORFLOW: Final = "needs TensorFlow here: pip install 'tensorgate[tensorflow]'"
+
+
+def versions_of(policy: Any, minimum: int, refuse: Callable[[str], ValueError]) -> Any:
+    """A version policy, of Triton or of TensorFlow Serving -> latest, all, a list, or {latest: n}; versions begin from
+    the `minimum`. Raises what `refuse` makes of the name of a wrong field.
+    """
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "specific":
+        wanted = sorted(set(policy.specific.versions))
+        if not wanted or wanted[0] < minimum:
+            raise refuse(choice)
+        return wanted
+    count = policy.latest.num_versions if choice == "latest" else 1
+    if count < minimum:
+        raise refuse("latest")
+    return "all" if choice == "all" else "latest" if count < 2 else {"latest": count}
 
 
 def is_version(entry: Path) -> bool:

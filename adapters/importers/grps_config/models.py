@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import NO_BOUND, Imported, printable
+from tensorgate.adapters.importers.common import NO_BOUND, Imported, own_notes, printable
 from tensorgate.adapters.importers.grps_config.model_location import find
 from tensorgate.adapters.importers.grps_config.tree import Item
 
@@ -66,9 +66,7 @@ def _model(item: Item, name: str, ours: str, folder: Path) -> Imported:
         wrong = str(item.member("inferer_path").wrong((error.strerror or str(error)).lower()))
     notes = item.file.notes[before:]
     del item.file.notes[before:]
-    prefix = f"{item.key}."
-    own_notes = [replace(note, key=note.key.removeprefix(prefix)) for note in sorted(notes, key=lambda each: each.line)]
-    return Imported(printable(ours), entry, () if wrong else own_notes, wrong)
+    return Imported(printable(ours), entry, () if wrong else own_notes(notes, f"{item.key}."), wrong)
 
 
 def _entry(item: Item, folder: Path) -> dict[str, Any]:

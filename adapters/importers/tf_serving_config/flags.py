@@ -27,18 +27,6 @@ class Flag:
     becomes: str
 
 
-def _mapped(default: Value, key: str) -> Flag:
-    return Flag(default, "mapped", key)
-
-
-def _ignored(default: Value, reason: str) -> Flag:
-    return Flag(default, "ignored", reason)
-
-
-def _refused(default: Value, reason: str) -> Flag:
-    return Flag(default, "refused", reason)
-
-
 _LOADS: Final = "versions are loaded one after the other, beside those that serve"
 _RETRIES: Final = "a version that fails to load is tried again when its files change"
 _LITE: Final = "TensorFlow Lite models are not run"
@@ -46,65 +34,80 @@ _LITE_REMEDY: Final = f"{_LITE}; serve the SavedModel, or convert it to ONNX: py
 _XLA: Final = "a SavedModel says itself what is compiled; ONNX Runtime compiles nothing"
 _TUNNEL: Final = "the ports speak plain text; let a proxy in front (nginx, Envoy) speak TLS and lead to them"
 
+_FLAGS: Final[Mapping[Fate, Mapping[str, tuple[Value, str]]]] = {
+    "mapped": {
+        "port": (8500, "listen.grpc; 0: none"),
+        "rest_api_port": (0, "listen.http; 0, or left out beside --port: none"),
+        "rest_api_timeout_in_ms": (30000, "tf_serving.timeout_ms"),
+        "rest_api_enable_cors_support": (False, "tf_serving.cors"),
+        "model_name": ("default", "the name of the only model"),
+        "model_base_path": ("", "the path of the only model"),
+        "model_config_file": ("", "models; `tensorgate import tf-serving FILE` is the same"),
+        "file_system_poll_wait_seconds": (1, "model_control: {mode: poll, poll_seconds: N}; 0: mode none"),
+        "enable_batching": (False, "max_batch_size, max_queue_delay_us and max_queue_size of every model"),
+        "batching_parameters_file": ("", "the values of those; needs --enable_batching"),
+        "monitoring_config_file": ("", "metrics.tf_serving_path"),
+        "tensorflow_session_parallelism": (0, "intra_op_threads and inter_op_threads of every model"),
+        "tensorflow_intra_op_parallelism": (0, "intra_op_threads of every model"),
+        "tensorflow_inter_op_parallelism": (0, "inter_op_threads of every model"),
+        "saved_model_tags": ("serve", "tags of SavedModels"),
+        "enable_serialization_as_tensor_content": (False, "tf_serving.tensor_content"),
+    },
+    "ignored": {
+        "rest_api_num_threads": (0, "one event loop serves all connections"),
+        "model_config_file_poll_wait_seconds": (
+            0,
+            "the gateway's own file is read when it starts; import again and restart it",
+        ),
+        "allow_version_labels_for_unavailable_models": (
+            False,
+            "a label may always name a version that is not loaded yet",
+        ),
+        "num_load_threads": (0, _LOADS),
+        "num_unload_threads": (0, "a version leaves when its last request is answered"),
+        "max_num_load_retries": (5, _RETRIES),
+        "load_retry_interval_micros": (60_000_000, _RETRIES),
+        "per_process_gpu_memory_fraction": (0.0, "memory of the device is taken when it is needed"),
+        "grpc_channel_arguments": ("", "the gateway sets its own; limits.max_binary_bytes bounds messages"),
+        "grpc_max_threads": (0, "one event loop serves all connections"),
+        "enable_grpc_healthcheck_service": (False, "grpc.health.v1 is always served"),
+        "enable_model_warmup": (True, "a model is warmed up with ones, in the shapes that it declares"),
+        "num_request_iterations_for_warmup": (0, "a model is warmed up once"),
+        "enable_signature_method_name_check": (
+            False,
+            "the shape of a signature says whether it classifies or regresses",
+        ),
+        "enable_profiler": (True, "there is no TensorFlow profiler; tracing.file writes the times of requests"),
+        "flush_filesystem_caches": (True, "caches of files are the operating system's business"),
+        "remove_unused_fields_from_bundle_metagraph": (True, "nothing of the kind is kept in memory"),
+        "num_tflite_pools": (0, _LITE),
+        "num_tflite_interpreters_per_pool": (1, _LITE),
+        "mixed_precision": ("", "a model runs in the precision in which it was saved"),
+        "thread_pool_factory_config_file": ("", "the backends have thread pools of their own"),
+        "skip_initialize_tpu": (False, "there are no TPUs here"),
+        "xla_cpu_compilation_enabled": (False, _XLA),
+        "xla_gpu_compilation_enabled": (False, _XLA),
+        "version": (False, "`pip show tensorgate` tells the version"),
+    },
+    "refused": {
+        "grpc_socket_path": ("", "there are no unix sockets; let clients on this machine call 127.0.0.1:PORT"),
+        "enable_per_model_batching_parameters": (
+            False,
+            "one set of parameters is taken for all; write a model's own max_batch_size beside it",
+        ),
+        "ssl_config_file": ("", _TUNNEL),
+        "platform_config_file": ("", "platforms are backends here: tensorflow, onnx, python"),
+        "tensorflow_session_config_file": (
+            "",
+            "sessions have no settings of their own here; write a model's threads and device beside it",
+        ),
+        "prefer_tflite_model": (False, _LITE_REMEDY),
+        "use_alts_credentials": (False, _TUNNEL),
+    },
+}
+"""What becomes of a flag -> flag -> its default, and a key of the YAML or the reason."""
 FLAGS: Final[Mapping[str, Flag]] = {
-    "port": _mapped(8500, "listen.grpc; 0: none"),
-    "grpc_socket_path": _refused("", "there are no unix sockets; let clients on this machine call 127.0.0.1:PORT"),
-    "rest_api_port": _mapped(0, "listen.http; 0, or left out beside --port: none"),
-    "rest_api_num_threads": _ignored(0, "one event loop serves all connections"),
-    "rest_api_timeout_in_ms": _mapped(30000, "tf_serving.timeout_ms"),
-    "rest_api_enable_cors_support": _mapped(False, "tf_serving.cors"),
-    "model_name": _mapped("default", "the name of the only model"),
-    "model_base_path": _mapped("", "the path of the only model"),
-    "model_config_file": _mapped("", "models; `tensorgate import tf-serving FILE` is the same"),
-    "model_config_file_poll_wait_seconds": _ignored(
-        0, "the gateway's own file is read when it starts; import again and restart it"
-    ),
-    "file_system_poll_wait_seconds": _mapped(1, "model_control: {mode: poll, poll_seconds: N}; 0: mode none"),
-    "allow_version_labels_for_unavailable_models": _ignored(
-        False, "a label may always name a version that is not loaded yet"
-    ),
-    "num_load_threads": _ignored(0, _LOADS),
-    "num_unload_threads": _ignored(0, "a version leaves when its last request is answered"),
-    "max_num_load_retries": _ignored(5, _RETRIES),
-    "load_retry_interval_micros": _ignored(60_000_000, _RETRIES),
-    "enable_batching": _mapped(False, "max_batch_size, max_queue_delay_us and max_queue_size of every model"),
-    "batching_parameters_file": _mapped("", "the values of those; needs --enable_batching"),
-    "enable_per_model_batching_parameters": _refused(
-        False, "one set of parameters is taken for all; write a model's own max_batch_size beside it"
-    ),
-    "monitoring_config_file": _mapped("", "metrics.tf_serving_path"),
-    "ssl_config_file": _refused("", _TUNNEL),
-    "platform_config_file": _refused("", "platforms are backends here: tensorflow, onnx, python"),
-    "tensorflow_session_config_file": _refused(
-        "", "sessions have no settings of their own here; write a model's threads and device beside it"
-    ),
-    "tensorflow_session_parallelism": _mapped(0, "intra_op_threads and inter_op_threads of every model"),
-    "tensorflow_intra_op_parallelism": _mapped(0, "intra_op_threads of every model"),
-    "tensorflow_inter_op_parallelism": _mapped(0, "inter_op_threads of every model"),
-    "per_process_gpu_memory_fraction": _ignored(0.0, "memory of the device is taken when it is needed"),
-    "saved_model_tags": _mapped("serve", "tags of SavedModels"),
-    "grpc_channel_arguments": _ignored("", "the gateway sets its own; limits.max_binary_bytes bounds messages"),
-    "grpc_max_threads": _ignored(0, "one event loop serves all connections"),
-    "enable_grpc_healthcheck_service": _ignored(False, "grpc.health.v1 is always served"),
-    "enable_model_warmup": _ignored(True, "a model is warmed up with ones, in the shapes that it declares"),
-    "num_request_iterations_for_warmup": _ignored(0, "a model is warmed up once"),
-    "enable_signature_method_name_check": _ignored(
-        False, "the shape of a signature says whether it classifies or regresses"
-    ),
-    "enable_serialization_as_tensor_content": _mapped(False, "tf_serving.tensor_content"),
-    "enable_profiler": _ignored(True, "there is no TensorFlow profiler; tracing.file writes the times of requests"),
-    "flush_filesystem_caches": _ignored(True, "caches of files are the operating system's business"),
-    "remove_unused_fields_from_bundle_metagraph": _ignored(True, "nothing of the kind is kept in memory"),
-    "prefer_tflite_model": _refused(False, _LITE_REMEDY),
-    "num_tflite_pools": _ignored(0, _LITE),
-    "num_tflite_interpreters_per_pool": _ignored(1, _LITE),
-    "use_alts_credentials": _refused(False, _TUNNEL),
-    "mixed_precision": _ignored("", "a model runs in the precision in which it was saved"),
-    "thread_pool_factory_config_file": _ignored("", "the backends have thread pools of their own"),
-    "skip_initialize_tpu": _ignored(False, "there are no TPUs here"),
-    "xla_cpu_compilation_enabled": _ignored(False, _XLA),
-    "xla_gpu_compilation_enabled": _ignored(False, _XLA),
-    "version": _ignored(False, "`pip show tensorgate` tells the version"),
+    name: Flag(default, fate, becomes) for fate, rows in _FLAGS.items() for name, (default, becomes) in rows.items()
 }
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import Imported, Source, flow, parse_text, printable
+from tensorgate.adapters.importers.common import Imported, Source, flow, own_notes, parse_text, printable, versions_of
 from tensorgate.adapters.importers.common.key_locations import read_key_locations
 from tensorgate.adapters.importers.tf_serving_config.model_location import ServableLocation, find
 
@@ -55,8 +54,9 @@ def _model(source: Source, index: int, taken: set[str], extras: Extras) -> Impor
     prefix = f"{key}.".replace("[0]", "")
     own = [note for note in source.notes if note.key.startswith(prefix)]
     source.notes = [note for note in source.notes if not note.key.startswith(prefix)]
-    notes = [replace(note, key=note.key.removeprefix(prefix)) for note in sorted(own, key=lambda note: note.line)]
-    return Imported(printable(model.name) or f"model {index + 1}", entry, () if wrong else notes, wrong)
+    return Imported(
+        printable(model.name) or f"model {index + 1}", entry, () if wrong else own_notes(own, prefix), wrong
+    )
 
 
 def _check(source: Source, key: str, model: Any, taken: set[str]) -> None:
@@ -110,17 +110,10 @@ def _note_place(source: Source, key: str, place: ServableLocation) -> None:
 
 def _versions(source: Source, key: str, policy: Any) -> Any:
     """latest, all, a list, or {latest: n}. Raises ValueError."""
-    choice = policy.WhichOneof("policy_choice")
-    if choice is None:
-        return "latest"
-    versions: Any = "all"
-    if choice == "latest":  # of 0, the original makes 1
-        versions = "latest" if policy.latest.num_versions < 2 else {"latest": policy.latest.num_versions}
-    elif choice == "specific":
-        versions = sorted(set(policy.specific.versions))
-        if not versions or versions[0] < 0:
-            text = "expected versions, each at least 0, as in specific { versions: 1 }"
-            raise source.wrong(f"{key}.model_version_policy.specific", text)
+    text = "expected versions, each at least 0, as in specific { versions: 1 }"
+    versions = versions_of(policy, 0, lambda field: source.wrong(f"{key}.model_version_policy.{field}", text))
+    if policy.WhichOneof("policy_choice") is None:
+        return versions
     source.note(f"{key}.model_version_policy", f"-> versions: {flow(versions)}", fate="mapped")
     return versions
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tensorgate.adapters.importers.common import Source
+from tensorgate.adapters.importers.common import Source, versions_of
 from tensorgate.adapters.instance_groups import together
 from tensorgate.adapters.protobuf.messages import enum
 
@@ -17,20 +17,10 @@ _OPEN: Final = ("auto", "all", "cuda:*")
 
 def versions(source: Source) -> Any:
     """latest, all, a list, or {latest: n}. Raises ValueError."""
-    policy = source.config.version_policy
-    choice = policy.WhichOneof("policy_choice")
-    if choice == "all":
-        return "all"
-    if choice == "specific":
-        wanted = sorted(set(policy.specific.versions))
-        if not wanted or wanted[0] < 1:
-            raise source.wrong("version_policy.specific", "versions must be given, each at least 1")
-        return wanted
-    if choice == "latest":
-        if policy.latest.num_versions < 1:
-            raise source.wrong("version_policy.latest", "num_versions must be at least 1")
-        return "latest" if policy.latest.num_versions == 1 else {"latest": policy.latest.num_versions}
-    return "latest"
+    wrong = {"specific": "versions must be given, each at least 1", "latest": "num_versions must be at least 1"}
+    return versions_of(
+        source.config.version_policy, 1, lambda field: source.wrong(f"version_policy.{field}", wrong[field])
+    )
 
 
 def placement(source: Source, usual: str = "all") -> dict[str, Any]:

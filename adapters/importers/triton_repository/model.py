@@ -22,9 +22,10 @@ from tensorgate.adapters.importers.triton_repository.instances import placement,
 from tensorgate.adapters.importers.triton_repository.kind import Kind, kind_of
 from tensorgate.adapters.importers.triton_repository.scheduling import scheduling, steps
 from tensorgate.adapters.importers.triton_repository.tensors import class_labels, inside, reshapes, tensors
-from tensorgate.adapters.importers.triton_repository.text import Reading, plain
+from tensorgate.adapters.importers.triton_repository.text import Reading
 from tensorgate.adapters.importers.triton_repository.warmup import warmup
 from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.plain import plain
 
 _RAGGED: Final = (
     "Triton joins ragged inputs end to end and tells the model by further tensors where each request begins; here "

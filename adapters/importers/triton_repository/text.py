@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf import json_format
-from google.protobuf.descriptor import FieldDescriptor
 
 from tensorgate.adapters.importers import common as migration
 from tensorgate.adapters.importers.common import Note, Source
@@ -42,41 +41,3 @@ def parse_json(text: str) -> Source:
     except (json_format.ParseError, ValueError, RecursionError) as error:
         raise ValueError(f"configuration: {shorter(str(error))}") from None
     return Source(config, "configuration")
-
-
-# ------------------------------------------------------------------------------------------------------------ JSON data
-
-
-def plain(message: Any, *, defaults: bool) -> dict[str, Any]:
-    """What is set, and with `defaults` also what is not, but for messages and members of a oneof."""
-    data: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if _is_map(field):
-            entry = field.message_type.fields_by_name["value"]
-            found: Any = {str(key): _one(entry, value[key], defaults) for key in sorted(value)}
-        elif field.is_repeated:
-            found = [_one(field, each, defaults) for each in value]
-        elif field.has_presence:
-            if message.HasField(field.name):
-                data[field.name] = _one(field, value, defaults)
-            continue
-        else:
-            found = _one(field, value, defaults)
-        if defaults or value:
-            data[field.name] = found
-    return data
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    kind = field.message_type
-    return kind is not None and bool(kind.GetOptions().map_entry)
-
-
-def _one(field: FieldDescriptor, value: Any, defaults: bool) -> Any:
-    if field.message_type is not None:
-        return plain(value, defaults=defaults)
-    if field.enum_type is not None:
-        named = field.enum_type.values_by_number.get(value)
-        return named.name if named else value
-    return value

@@ -393,7 +393,7 @@ def test_threads_read_side_by_side() -> None:
 def _without_helper(array: Any, columns: int, between: str) -> list[str]:
     with pytest.MonkeyPatch.context() as without:
         without.setattr(json_text, "_format_rows", None)
-        return json_text.number_rows(array.reshape(-1, columns), between)
+        return json_text.number_rows(array, columns, between)
 
 
 def _floats(rng: np.random.Generator, dtype: Any) -> list[np.ndarray[Any, Any]]:
@@ -460,7 +460,9 @@ def test_rows_are_joined(array: Any, between: str) -> None:
 
     got = _numbers.format_rows(array, KIND_OF[array.dtype.type], array.shape[1], between)
     assert got == [between.join(row) for row in (_without_helper(line, 1, "") for line in array)]
-    assert json_text.number_rows(array[:, ::-1], ", ") == _without_helper(array[:, ::-1], array.shape[1], ", ")
+    assert json_text.number_rows(array[:, ::-1], array.shape[1], ", ") == _without_helper(
+        array[:, ::-1], array.shape[1], ", "
+    )
 
 
 @needs_helper

@@ -51,7 +51,7 @@ def refusal(ask: Callable[..., InferRequest]) -> Callable[..., tuple[int, str]]:
         with pytest.raises(GatewayError) as caught:
             ask(view, body, query, content)
         row = row_of(caught.value)
-        return row.code, row.text(caught.value)
+        return row.http_status, row.text(caught.value)
 
     return run
 
@@ -512,7 +512,7 @@ def test_content_type_and_emptiness(
     with pytest.raises(GatewayError) as caught:
         match.endpoint.decode(Call(body, "POST", PREDICT, headers, "http", match.args), make_resolve())
     row = row_of(caught.value)
-    assert (row.code, row.text(caught.value)) == want
+    assert (row.http_status, row.text(caught.value)) == want
 
 
 def test_streaming_and_return_ndarray_exclude_each_other(refusal: Any, make_model: Any) -> None:

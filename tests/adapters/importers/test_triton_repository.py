@@ -16,8 +16,9 @@ from tensorgate.adapters.importers.common.key_locations import read_key_location
 from tensorgate.adapters.importers.common.source import MAX_BYTES
 from tensorgate.adapters.importers.triton_repository import Reading, model_folders, read_model
 from tensorgate.adapters.importers.triton_repository.ignored import HONOURED, IGNORED
-from tensorgate.adapters.importers.triton_repository.text import parse_text, plain
+from tensorgate.adapters.importers.triton_repository.text import parse_text
 from tensorgate.adapters.protobuf.messages import message
+from tensorgate.adapters.protobuf.plain import plain
 
 Write = Callable[..., Path]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions, proto_request
+from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions, proto_message
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply
@@ -168,7 +168,7 @@ def test_what_a_model_says_beside_its_tensors(resolve: Resolve) -> None:
 def test_large_messages_are_not_copied(resolve: Resolve) -> None:
     array = np.arange(2000, dtype=np.float32).reshape(-1, 2)
     body = one("fp32", array.tobytes(), array.shape).SerializeToString()
-    assert len(body) > proto_request.WALKED_BYTES
+    assert len(body) > proto_message.WALKED_BYTES
     request = ask(resolve, body)
     got = request.inputs["x"]
     assert np.shares_memory(got, np.frombuffer(body, np.uint8))
@@ -249,7 +249,7 @@ def test_the_same_tensor_comes_in_every_way(datatype: str, data: st.DataObject) 
     binary = orjson.dumps({"inputs": tensors})
     ways = [
         of_grpc(one("m", array.tobytes(), array.shape, datatype)),
-        of_grpc(one("m", array.tobytes(), array.shape, datatype, id="i" * proto_request.WALKED_BYTES)),
+        of_grpc(one("m", array.tobytes(), array.shape, datatype, id="i" * proto_message.WALKED_BYTES)),
         of_grpc(one("m", None, array.shape, datatype, **typed)),
         of_http(json, {}),
         of_http(binary + array.tobytes(), {"inference-header-content-length": str(len(binary))}),

@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tensorgate.adapters.open_inference.proto_request import split
+from tensorgate.adapters.open_inference.proto_message import split
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import (
     MAX_ELEMENTS,

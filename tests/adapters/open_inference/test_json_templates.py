@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tensorgate.adapters.open_inference import json_templates, proto_request, request
-from tensorgate.adapters.open_inference.json_templates import BinaryHeads, JsonTemplates
-from tensorgate.adapters.open_inference.request import _infer_request
+from tensorgate.adapters.open_inference import document as v2_document
+from tensorgate.adapters.open_inference import proto_message, request
+from tensorgate.adapters.open_inference.document import infer_request
+from tensorgate.adapters.open_inference.request import BinaryHeads, JsonTemplates
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import ModelRef, ModelView
-from tensorgate.gateway.contract.errors import GatewayError
+from tensorgate.gateway.contract.errors import GatewayError, UnknownOutput
 
 LAYOUTS = [
     '{"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":%s}]}',
@@ -56,7 +57,7 @@ def model(make: Callable[..., ModelView]) -> ModelView:
 def long_way(view: ModelView, body: bytes) -> Any:
     call = Call(body, "POST", "/v2/models/m/infer", {}, "http", {"model": "m"})
     try:
-        return _infer_request(call, view, body, memoryview(b""))
+        return infer_request(call, view, body, memoryview(b""), 100)
     except GatewayError as error:
         return error
 
@@ -80,7 +81,7 @@ def test_a_template_reads_what_the_long_way_reads_or_nothing(make_model: Callabl
                 if found is not None:
                     want = long_way(view, other)
                     assert not isinstance(want, GatewayError), (learned, data)
-                    np.testing.assert_array_equal(found[1], want.inputs["x"])
+                    np.testing.assert_array_equal(found[1]["x"], want.inputs["x"])
                     assert (found[0].outputs, found[0].wire) == (want.outputs, want.wire)
 
 
@@ -92,14 +93,14 @@ def test_the_usual_request_is_learned_at_once(make_model: Callable[..., ModelVie
     templates.learn(long_way(view, first), None, 100, first)
     found = templates.read(view, None, 100, second)
     assert found is not None
-    assert found[1].tolist() == [[5, 6], [7, 8]]
-    assert found[1].dtype == np.float32
+    assert found[1]["x"].tolist() == [[5, 6], [7, 8]]
+    assert found[1]["x"].dtype == np.float32
     assert templates.read(view, "gzip", 100, second) is None
     assert templates.read(view, None, 99, second) is None
     assert templates.read(only_x(make_model), None, 100, second) is None
 
 
-@pytest.mark.parametrize("mark", json_templates._MARKS)
+@pytest.mark.parametrize("mark", request._MARKS)
 def test_numbers_that_look_like_a_mark_are_numbers(make_model: Callable[..., ModelView], mark: float) -> None:
     view = only_x(make_model)
     layout = '{"more":{"data":[%s]},"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[[%s,%s]]}]}'
@@ -143,15 +144,16 @@ def test_templates_are_bounded(make_model: Callable[..., ModelView]) -> None:
     assert 0 < sum(map(len, templates._by_text.values())) <= 256
 
 
-def test_nothing_of_a_callers_long_names_is_kept() -> None:
-    remembered = (request._remembered_ref, request._remembered_wanted, proto_request._remembered_ref)
+def test_nothing_of_a_callers_own_names_is_kept(make_model: Callable[..., ModelView]) -> None:
+    remembered = (request._remembered_ref, proto_message._remembered_ref, v2_document._output_request)
     before = [cache.cache_info().currsize for cache in remembered]
     for length in (300, 100_000):
         name = "n" * length
-        assert request.model_ref(name, None) == proto_request.version_ref(name, "") == ModelRef(name)
-        assert request.model_ref(name, "2") == proto_request.version_ref(name, "2") == ModelRef(name, 2)
+        assert request.model_ref(name, None) == proto_message.version_ref(name, "") == ModelRef(name)
+        assert request.model_ref(name, "2") == proto_message.version_ref(name, "2") == ModelRef(name, 2)
         assert request.model_ref("m", "0" * length + "2") == ModelRef("m", 2)
-        assert request._usual(name, True, 3) == request._usual(name, True, 3)
+        body = LAYOUTS[1].replace('"y"', f'"{name}"') % "[1,2,3,4]"
+        assert isinstance(long_way(only_x(make_model), body.encode()), UnknownOutput)
     assert [cache.cache_info().currsize for cache in remembered] == before
 
 
@@ -173,7 +175,7 @@ def test_garbage_between_the_brackets_is_left_to_the_long_way(
     if found is not None:
         want = long_way(view, other)
         assert not isinstance(want, GatewayError)
-        np.testing.assert_array_equal(found[1], want.inputs["x"])
+        np.testing.assert_array_equal(found[1]["x"], want.inputs["x"])
 
 
 # ------------------------------------------------------------------------------------------------ heads of binary data
@@ -203,7 +205,7 @@ def by_head(heads: BinaryHeads, view: ModelView, document: Any, tail: bytes) -> 
     """Read the long way and learned, then what the head alone makes of the same."""
     head = json.dumps(document).encode()
     call = Call(head + tail, "POST", "/v2/models/m/infer", {}, "http", {"model": "m"})
-    request = _infer_request(call, view, head, memoryview(tail))
+    request = infer_request(call, view, head, memoryview(tail), 100)
     heads.learn(request, None, 100, head, memoryview(tail))
     return request, heads.read(view, None, 100, head, memoryview(tail))
 
@@ -258,6 +260,6 @@ def test_what_is_no_template_is_not_read_as_one_document(
     learned = (layout % "[1,2,3,4]").encode()
     templates.learn(long_way(view, learned), None, 100, learned)
     assert templates.read(view, None, 100, learned) is not None
-    monkeypatch.setattr(json_templates, "_numbers_of_document", None)
+    monkeypatch.setattr(request, "_numbers_of_document", None)
     two = '[1,2,3,4]},{"name":"z","datatype":"FP32","shape":[1],"data":[5]'
     assert templates.read(view, None, 100, (layout % two).encode()) is None

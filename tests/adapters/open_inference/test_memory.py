@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tensorgate.adapters.open_inference import KIND, OpenInferenceOptions
-from tensorgate.adapters.open_inference.request import _templates
+from tensorgate.adapters.open_inference.request import _json_templates
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
@@ -341,9 +341,9 @@ def test_outputs_have_destinations(resolve: Resolve) -> None:
 
 
 def test_templates_keep_no_memory(resolve: Resolve) -> None:
-    _templates._by_text.clear()
+    _json_templates._by_text.clear()
     infer(resolve, Buffers(r=bytes(8)), "FP32", [1], None, [wanted("y", **at("r", 4))], [1.0])
-    assert not _templates._by_text
+    assert not _json_templates._by_text
 
 
 BOTH = "Output can't set both 'shared_memory_region' and"

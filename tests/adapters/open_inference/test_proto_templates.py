@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorgate.adapters.open_inference import proto_request
-from tensorgate.adapters.open_inference.proto_templates import ProtoTemplates
+from tensorgate.adapters.open_inference.proto_message import infer_request
+from tensorgate.adapters.open_inference.proto_request import ProtoTemplates
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
@@ -71,7 +72,7 @@ def test_the_second_message_is_read_by_the_first_s_template(stream: bool, view: 
     assert by_template(SECOND, view, stream=stream) is None
     decode(call_of(FIRST), lambda ref: view)
     short = by_template(SECOND, view, stream=stream)
-    long = proto_request._request(call_of(SECOND), lambda ref: view, stream=stream)
+    long = infer_request(call_of(SECOND), lambda ref: view, stream=stream)[0]
     assert said(short) == said(long)
     assert np.shares_memory(short.inputs["a"], np.frombuffer(SECOND, np.uint8)), "a view, not a copy"
     call = call_of(SECOND)
@@ -187,4 +188,4 @@ def test_whatever_is_damaged_is_read_as_if_there_were_no_templates(data: st.Data
             return type(error), str(error)
 
     short = outcome(proto_request.decode_infer)
-    assert short == outcome(lambda call, resolve: proto_request._request(call, resolve, stream=False))
+    assert short == outcome(lambda call, resolve: infer_request(call, resolve, stream=False)[0])

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from tensorgate.adapters.json.body import read
 from tensorgate.adapters.tf_serving import json_text
-from tensorgate.adapters.tf_serving.json_text import number_rows, number_texts, quote, show
+from tensorgate.adapters.tf_serving.json_text import number_rows, quote, show
 
 
 @pytest.fixture(params=["compiled, where it can be", "NumPy"], scope="module", autouse=True)
@@ -70,12 +70,12 @@ WHOLE: list[tuple[str, list[Any], list[str]]] = [
 @pytest.mark.parametrize("times", [1, 500])
 def test_floats(dtype: Any, table: list[tuple[float, str]], times: int) -> None:
     values = [value for value, _ in table] * times
-    assert number_texts(np.array(values, dtype)) == [text for _, text in table] * times
+    assert number_rows(np.array(values, dtype), 1) == [text for _, text in table] * times
 
 
 @pytest.mark.parametrize(("dtype", "values", "texts"), WHOLE)
 def test_whole_numbers(dtype: str, values: list[Any], texts: list[str]) -> None:
-    assert number_texts(np.array(values, dtype)) == texts
+    assert number_rows(np.array(values, dtype), 1) == texts
 
 
 def definition(value: Any) -> str:
@@ -90,7 +90,7 @@ def definition(value: Any) -> str:
 
 
 def assert_texts(array: np.ndarray[Any, Any]) -> None:
-    texts = number_texts(array)
+    texts = number_rows(array, 1)
     assert texts == [definition(value) for value in array.reshape(-1)]
     np.testing.assert_array_equal(np.array(texts, array.dtype), array.reshape(-1))
 
@@ -122,7 +122,7 @@ def test_rows(dtype: Any, shape: tuple[int, int], between: str) -> None:
     array = (np.random.default_rng(1).normal(0, 50, shape) ** 2).astype(dtype)
     if array.dtype.kind == "f":
         array.flat[::5] = np.resize([math.nan, -math.inf, 1e-45, 0.0, -0.0, 1.5], array.flat[::5].size)
-    assert number_rows(array, between) == [between.join(number_texts(row)) for row in array]
+    assert number_rows(array, array.shape[1], between) == [between.join(number_rows(row, 1)) for row in array]
 
 
 # ---------------------------------------------------------------------------------------------------- values in errors

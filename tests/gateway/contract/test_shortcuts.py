@@ -19,7 +19,7 @@ def asked() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for top in ("gateway", "adapters", "backends"):
         for file in (ROOT / top).rglob("*.py"):
-            for name in re.findall(r'\b(?:is_taken|require)\("(\w+)"\)', file.read_text()):
+            for name in re.findall(r'\b(?:is_taken|helper)\("(\w+)"', file.read_text()):
                 module = file.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
                 found.setdefault(name, set()).add(module.removesuffix(".__init__"))
     return found

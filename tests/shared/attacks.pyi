@@ -1,0 +1,2 @@
+from tests.system.attacks import *
+from tests.system.attacks import ROOT as ROOT
