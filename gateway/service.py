@@ -229,7 +229,7 @@ class Service:
 
     async def _decode(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         """Read what is asked: at once, unless that would keep the loop from others."""
-        if len(call.body) < LARGE_BODY_BYTES:
+        if len(call.body) < LARGE_BODY_BYTES and "content-encoding" not in call.headers:
             try:
                 return endpoint.decode(call, resolve)
             except MustOffload:

@@ -19,8 +19,8 @@ from tensorgate.adapters.grps.proto_message import read_message, status
 from tensorgate.adapters.grps.request import of_message
 from tensorgate.adapters.grps.response import ReplyForm, filled, given, is_lone, single, utf8
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
-from tensorgate.gateway.contract.dialect import Endpoint, Resolve, is_long_as_bytes
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, is_long_as_bytes
+from tensorgate.gateway.contract.dialect import Endpoint, Resolve
 from tensorgate.gateway.contract.errors import Code, GatewayError
 from tensorgate.gateway.contract.questions import ModelConfiguration, ServerLive, ServerMetadata, ServerReady, SetOnline
 

@@ -35,7 +35,7 @@ from tensorgate.adapters.json.body import (
     rectangle,
 )
 from tensorgate.adapters.json.cuts import Envelope, lone_array
-from tensorgate.gateway.contract.call import Call
+from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, UnknownInput
@@ -74,7 +74,8 @@ def content_type(call: Call) -> str | None:
 
 
 def _decode_json(call: Call, resolve: Resolve, stream: bool) -> InferRequest:
-    call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
+    if len(call.body) > INLINE_DECODE_MAX_TENSOR_BYTES and not call.in_thread:
+        raise MustOffload
     opened = _ENVELOPE.open(call.body)
     array = None if opened is None else lone_array(call.body, opened, _FLOAT32, _max_depth(call))
     if opened is None or array is None:
@@ -99,8 +100,8 @@ def _document(call: Call) -> tuple[dict[str, Any], bytes, Sequence[Array]]:
     """The members of the body's object, the text that they were read from, and the arrays that were cut out of it."""
     if len(call.body) >= MIN_BYTES:
         body, arrays = cut(call.body)
-        if len(body) > INLINE_DECODE_MAX_JSON_BYTES:
-            call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
+        if len(body) > INLINE_DECODE_MAX_JSON_BYTES and not call.in_thread:
+            raise MustOffload
         if arrays:
             with contextlib.suppress(GatewayError):  # which says where it is wrong, in a text that nobody has sent
                 return json_object(body, call), body, arrays

@@ -24,7 +24,7 @@ from tensorgate.adapters.open_inference.inputs import Declared, Inputs
 from tensorgate.adapters.open_inference.parameters import custom_parameter, text
 from tensorgate.adapters.open_inference.request import max_depth, ref_of
 from tensorgate.adapters.open_inference.response import dumps, json_text
-from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.call import Call, MustOffload, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, Resolve
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
@@ -50,7 +50,8 @@ def decode_generate(call: Call, resolve: Resolve, *, stream: bool = False) -> In
     Raises ModelNotFound, MalformedJson, InvalidArgument and its kinds, Unsupported, BodyTooLarge.
     """
     view = resolve(ref_of(call))
-    call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
+    if len(call.body) > INLINE_DECODE_MAX_JSON_BYTES and not call.in_thread:
+        raise MustOffload
     document = json_body.read(bytes(plain_body(call, call.max_body_bytes)), max_depth(call))
     if not isinstance(document, OBJECT):
         raise InvalidArgument("attempt to get members for non-object")

@@ -11,7 +11,8 @@ from tensorgate.adapters.open_inference import proto_request, proto_response
 from tensorgate.adapters.open_inference.errors import encode_error
 from tensorgate.adapters.open_inference.settings import encode_trace_error
 from tensorgate.adapters.open_inference.statistics import encode_statistics_error
-from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint, is_long_as_bytes
+from tensorgate.gateway.contract.canonical import is_long_as_bytes
+from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint
 from tensorgate.gateway.contract.questions import ServerLive, ServerMetadata, ServerReady
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"

@@ -29,7 +29,7 @@ from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.open_inference.compression import plain_body
 from tensorgate.adapters.open_inference.document import infer_request, raw_request
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH, numbers_of
-from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.call import Buffer, Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
 from tensorgate.gateway.contract.errors import BodyTooLarge, InvalidArgument, MalformedJson, ModelDecoupled
@@ -97,19 +97,18 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     header = call.headers.get(_HEADER_LENGTH)
     is_coded = "content-encoding" in call.headers
     if header is None:
-        call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
+        if len(call.body) > INLINE_DECODE_MAX_TENSOR_BYTES and not call.in_thread:
+            raise MustOffload
         body = plain_body(call, call.max_body_bytes) if is_coded else call.body
         return _request(call, view, _json_templates, body, _EMPTY)
-    if is_coded:
-        call.check_inline(0)
     message = memoryview(plain_body(call, call.max_binary_bytes) if is_coded else call.body)
     size = _header_length(header, len(message))
     if not size:
         return raw_request(call, view, message)
     if size > call.max_body_bytes:
         raise BodyTooLarge(call.max_body_bytes)
-    if size > INLINE_DECODE_MAX_JSON_BYTES:
-        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
+    if size > INLINE_DECODE_MAX_JSON_BYTES and not call.in_thread:
+        raise MustOffload
     return _request(call, view, _binary_heads, message[:size], message[size:])
 
 
@@ -124,8 +123,8 @@ def _request(
         template, arrays = known
         call.notes["id"] = ""
         return InferRequest(view, arrays, "", template.outputs, deadline=call.deadline, wire=template.wire)
-    if not tail:
-        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
+    if not tail and len(text) > INLINE_DECODE_MAX_JSON_BYTES and not call.in_thread:
+        raise MustOffload
     whole = text if type(text) is bytes else bytes(text)
     request = infer_request(call, view, whole, tail, depth)
     if templates is not None:

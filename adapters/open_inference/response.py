@@ -21,8 +21,13 @@ from tensorgate.adapters.open_inference.compression import deflated
 from tensorgate.adapters.open_inference.errors import JSON_HEADERS
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH, PLAIN, V2ReplyForm, raw_of
 from tensorgate.gateway.contract.call import Buffer, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
-from tensorgate.gateway.contract.dialect import is_long_as_bytes, is_long_as_text
+from tensorgate.gateway.contract.canonical import (
+    InferRequest,
+    InferResponse,
+    ModelView,
+    is_long_as_bytes,
+    is_long_as_text,
+)
 from tensorgate.gateway.contract.errors import EncodingFailed
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelReady, ServerDescription
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, TensorSpec, datatype_of

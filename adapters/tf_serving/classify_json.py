@@ -25,7 +25,7 @@ from tensorgate.adapters.tf_serving.example_json import JsonExamples, read_examp
 from tensorgate.adapters.tf_serving.json_text import number_rows, quote, show
 from tensorgate.adapters.tf_serving.model_spec import resolve_model
 from tensorgate.adapters.tf_serving.request_body import plain_body, read_object
-from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.call import Call, MustOffload, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, Decode, Resolve
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -38,7 +38,8 @@ def decoder(verb: Verb) -> Decode:
     """The decode of a verb."""
 
     def decode(call: Call, resolve: Resolve) -> InferRequest:
-        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
+        if len(call.body) > INLINE_DECODE_MAX_JSON_BYTES and not call.in_thread:
+            raise MustOffload
         name, examples = _read(read_object(call, bytes(plain_body(call))))
         view = resolve_model(call, resolve)
         return infer_request(view, [signature_for(view, name, verb)], examples, call.deadline)

@@ -33,7 +33,7 @@ from tensorgate.adapters.tf_serving.tensors import (
     read_tensor,
     walk,
 )
-from tensorgate.gateway.contract.call import Buffer, Call
+from tensorgate.gateway.contract.call import Buffer, Call, MustOffload
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
 from tensorgate.gateway.contract.dialect import INLINE_DECODE_MAX_JSON_BYTES, INLINE_DECODE_MAX_TENSOR_BYTES, Resolve
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument, Unsupported
@@ -71,12 +71,14 @@ def decode_predict(call: Call, resolve: Resolve) -> InferRequest:
     """JSON body -> request, with inputs by the model's names and of the dtypes it declares. Raises MustOffload beside
     what the contract says.
     """
-    call.check_inline(INLINE_DECODE_MAX_TENSOR_BYTES)
+    if len(call.body) > INLINE_DECODE_MAX_TENSOR_BYTES and not call.in_thread:
+        raise MustOffload
     body = plain_body(call) if "content-encoding" in call.headers else call.body
     request = _lone_tensor(call, resolve, body)
     if request is not None:
         return request
-    call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
+    if len(body) > INLINE_DECODE_MAX_JSON_BYTES and not call.in_thread:
+        raise MustOffload
     return _document(call, resolve, bytes(body))
 
 
@@ -96,7 +98,8 @@ def _lone_tensor(call: Call, resolve: Resolve, body: Buffer) -> InferRequest | N
         return None
     [(name, spec)] = signature.inputs.items()
     if spec.dtype == BYTES:
-        call.check_inline(INLINE_DECODE_MAX_JSON_BYTES)
+        if len(body) > INLINE_DECODE_MAX_JSON_BYTES and not call.in_thread:
+            raise MustOffload
     elif spec.dtype not in READ_AS_THEY_ARE:
         return None
     tensor = lone_array(body, opened, spec.dtype, call.max_json_depth or MAX_DEPTH)

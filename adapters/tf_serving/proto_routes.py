@@ -13,7 +13,8 @@ from tensorgate.adapters.tf_serving.errors import encode_grpc_error, encode_grpc
 from tensorgate.adapters.tf_serving.proto_control import decode_reload, encode_reload
 from tensorgate.adapters.tf_serving.proto_request import decode_predict
 from tensorgate.adapters.tf_serving.proto_response import predict_encoder
-from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint, is_long_as_bytes
+from tensorgate.gateway.contract.canonical import is_long_as_bytes
+from tensorgate.gateway.contract.dialect import Decode, Encode, Endpoint
 
 _PREDICTION: Final = "/tensorflow.serving.PredictionService/"
 PREDICT: Final = _PREDICTION + "Predict"

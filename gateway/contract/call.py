@@ -15,7 +15,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class MustOffload(Exception):
-    """Raised by a decode on the event loop that has much to read. The service calls it again in a thread."""
+    """Raised by a decode on the event loop that has much to read. The service calls it again in a thread, where it
+    calls decodes of compressed bodies in the first place: nobody knows yet how large those are.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,6 @@ class Call:
     def on_end(self, step: Callable[[], None]) -> None:
         """Take a step when the call is over."""
         self.end_steps += (step,)
-
-    def check_inline(self, max_bytes: int) -> None:
-        """Refuse the event loop to a decode that takes as long as the body has bytes: for more than `max_bytes`, and
-        for a compressed body, whose size nobody knows yet. Raises MustOffload.
-        """
-        if not self.in_thread and (len(self.body) > max_bytes or "content-encoding" in self.headers):
-            raise MustOffload
 
 
 @dataclass(slots=True, eq=False)

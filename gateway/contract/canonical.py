@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, dataclass_transform
+from typing import Any, Final, Protocol, TypeVar, dataclass_transform
 
-from tensorgate.gateway.contract.tensor import NOTHING, Array, ParameterValue, Signature, Tensors, TensorSpec
+from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, ParameterValue, Signature, Tensors, TensorSpec
 
 
 class Answers(Protocol):
@@ -262,3 +262,28 @@ class InferResponse:
     """False while a decoupled model may still say more."""
     classes: Mapping[str, TopK] = NOTHING
     """The outputs whose best classes were asked for: an output is there or in `outputs`."""
+
+
+INLINE_ENCODE_MAX_NUMBERS: Final = 1 << 13
+INLINE_ENCODE_MAX_TEXTS: Final = 1 << 9
+_INLINE_ENCODE_MAX_TEXT_BYTES: Final = 1 << 14
+
+
+def is_long_as_text(answer: InferResponse, request: InferRequest) -> bool:
+    """Whether encoding an answer would hold up the event loop, where every number is written as text."""
+    for array in answer.outputs.values():
+        if array.size > INLINE_ENCODE_MAX_NUMBERS:
+            return True
+    return is_long_as_bytes(answer, request)
+
+
+def is_long_as_bytes(answer: InferResponse, request: InferRequest) -> bool:
+    """The same where numbers are copied as bytes: only texts, and classes, are written one by one."""
+    if answer.classes and sum([best.values.size for best in answer.classes.values()]) > INLINE_ENCODE_MAX_TEXTS:
+        return True
+    for array in answer.outputs.values():
+        if array.dtype == BYTES and (
+            array.size > INLINE_ENCODE_MAX_TEXTS or sum(map(len, array.reshape(-1))) > _INLINE_ENCODE_MAX_TEXT_BYTES
+        ):
+            return True
+    return False

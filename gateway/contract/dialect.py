@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from tensorgate.gateway.contract.call import EMPTY, Call, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView, is_long_as_text
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.metrics import DialectMetrics
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.questions import Question
-from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array
+from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import MakeClient
 
 Resolve: TypeAlias = Callable[[ModelRef], ModelView]
@@ -47,29 +47,6 @@ hop to a thread and back."""
 
 INLINE_DECODE_MAX_JSON_BYTES: Final = 32 << 10
 """The largest body of any other JSON that may be read on the event loop."""
-
-INLINE_ENCODE_MAX_NUMBERS: Final = 1 << 13
-
-INLINE_ENCODE_MAX_TEXTS: Final = 1 << 9
-
-_INLINE_ENCODE_MAX_TEXT_BYTES: Final = 1 << 14
-
-
-def is_long_as_text(answer: InferResponse, request: InferRequest) -> bool:
-    """IsLong of replies that write every number as text."""
-    many = any(array.size > INLINE_ENCODE_MAX_NUMBERS for array in answer.outputs.values())
-    return many or is_long_as_bytes(answer, request)
-
-
-def is_long_as_bytes(answer: InferResponse, request: InferRequest) -> bool:
-    """IsLong of replies that copy numbers as bytes: only texts, and classes, are written one by one."""
-    if answer.classes and sum([best.values.size for best in answer.classes.values()]) > INLINE_ENCODE_MAX_TEXTS:
-        return True
-    return any(array.dtype == BYTES and _are_long(array) for array in answer.outputs.values())
-
-
-def _are_long(texts: Array) -> bool:
-    return texts.size > INLINE_ENCODE_MAX_TEXTS or sum(map(len, texts.reshape(-1))) > _INLINE_ENCODE_MAX_TEXT_BYTES
 
 
 @dataclass(frozen=True, slots=True)

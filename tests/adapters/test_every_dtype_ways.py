@@ -34,8 +34,14 @@ from tensorgate.adapters.open_inference.raw import V2ReplyForm
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.tf_serving import predict_request as tf_request
 from tensorgate.gateway.contract.call import Call, MustOffload
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
-from tensorgate.gateway.contract.dialect import INLINE_ENCODE_MAX_NUMBERS, INLINE_ENCODE_MAX_TEXTS, Resolve
+from tensorgate.gateway.contract.canonical import (
+    INLINE_ENCODE_MAX_NUMBERS,
+    INLINE_ENCODE_MAX_TEXTS,
+    InferRequest,
+    InferResponse,
+    ModelView,
+)
+from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
 from tensorgate.gateway.contract.shortcuts import SHORTCUTS
 from tensorgate.gateway.contract.tensor import bytes_of

@@ -12,8 +12,8 @@ import pytest
 
 from tensorgate.gateway import service as service_module
 from tensorgate.gateway.contract.call import Call, MustOffload, Reply
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK
-from tensorgate.gateway.contract.dialect import INLINE_ENCODE_MAX_TEXTS, Endpoint
+from tensorgate.gateway.contract.canonical import INLINE_ENCODE_MAX_TEXTS, InferRequest, InferResponse, ModelView, TopK
+from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument
 from tensorgate.gateway.contract.questions import InferTogether, ServerDescription, ServerLive
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
@@ -171,6 +171,22 @@ async def test_models_that_stream_are_not_asked_together(make_model: Callable[..
     assert (handle.submitted, replies[0].grpc_code) == (0, Code.UNIMPLEMENTED)
 
 
+@pytest.mark.parametrize(("headers", "in_thread"), [({}, False), ({"content-encoding": "gzip"}, True)])
+async def test_nobody_knows_how_long_compressed_bodies_are(headers: dict[str, str], in_thread: bool) -> None:
+    decoded: list[bool] = []
+
+    def decode(call: Call, resolve: Any) -> Any:
+        decoded.append(call.in_thread)
+        return ServerLive()
+
+    async def send(reply: Reply) -> None:
+        pass
+
+    endpoint = Endpoint("", "live", decode, lambda answer, question: Reply(b""), lambda error, call: Reply(b""))
+    await make_service().handle("v2", endpoint, Call(b"x", "POST", "", headers, "http"), send)
+    assert decoded == [in_thread]
+
+
 @pytest.mark.parametrize(
     ("size", "headers", "trims"),
     [(1, {}, 0), (LARGE_BODY_BYTES - 1, {}, 0), (LARGE_BODY_BYTES, {}, 1), (20, {"content-encoding": "gzip"}, 1)],
@@ -188,7 +204,8 @@ async def test_what_large_bodies_leave_is_given_back_once_they_are_over(
         loop.call_soon_threadsafe(trimmed.set)
 
     def decode(call: Call, resolve: Any) -> Any:
-        call.check_inline(LARGE_BODY_BYTES)
+        if len(call.body) > LARGE_BODY_BYTES and not call.in_thread:
+            raise MustOffload
         return ServerLive()
 
     async def send(reply: Reply) -> None:

@@ -478,10 +478,9 @@ def test_ranges(datatype: str, literal: str, text: str, make_model: MakeModel, m
 
 def test_long_bodies_wait_for_a_thread(view: ModelView, make_resolve: MakeResolve) -> None:
     found = match("POST", "/v1/models/m:classify")
-    for body, headers in ((b" " * 70_000, {}), (b"{}", {"content-encoding": "gzip"})):
-        call = Call(body, "POST", "/v1/models/m:classify", headers, "http", found.args)
-        with pytest.raises(MustOffload):
-            found.endpoint.decode(call, make_resolve(view))
+    call = Call(b" " * 70_000, "POST", "/v1/models/m:classify", {}, "http", found.args)
+    with pytest.raises(MustOffload):
+        found.endpoint.decode(call, make_resolve(view))
 
 
 # -------------------------------------------------------------------------------------------------------------- answers
