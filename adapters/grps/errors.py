@@ -22,10 +22,6 @@ class BadRequest(kind.InvalidArgument):
     """An objection that the contract gives code 400, not the 500 of everything inside the body."""
 
 
-class BadHead(BadRequest):
-    """An objection to the request's head: it is made before any stream starts."""
-
-
 class Undecodable(kind.InvalidArgument):
     """The bytes of a gRPC message are none: the call fails, for there is no message to answer."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -20,9 +20,7 @@ from tensorgate.gateway.contract.tensor import DTYPES
 
 _format_nested: Final[Callable[..., Buffer] | None] = helper("native_numbers", "_numbers", "format_nested")
 
-_Kind: TypeAlias = Literal["f", "d", "w", "b", "B", "h", "i", "q"]
-
-_KINDS: Final[Mapping[np.dtype[Any], _Kind]] = {
+_KINDS: Final[Mapping[np.dtype[Any], str]] = {
     DTYPES["FP32"]: "f",
     DTYPES["FP64"]: "d",
     DTYPES["INT8"]: "b",
@@ -46,7 +44,7 @@ def joined(array: Array, seams: tuple[bytes, ...], *, widened: bool = False) -> 
     as the doubles that equal them.
     """
     if _format_nested is not None:
-        kind: _Kind = "w" if widened else _KINDS[array.dtype]
+        kind = "w" if widened else _KINDS[array.dtype]
         return _format_nested(np.ascontiguousarray(array), kind, array.shape, seams)
     rows = compact((_doubles(array) if widened else array).reshape(-1, array.shape[-1]))[2:-2].split(b"],[")
     texts = [row.replace(b",", seams[0]) for row in rows]

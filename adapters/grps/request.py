@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from tensorgate.adapters.grps.errors import BadHead, BadRequest
+from tensorgate.adapters.grps.errors import BadRequest
 from tensorgate.adapters.grps.fields import known_members, shown
 from tensorgate.adapters.grps.flat import MIN_BYTES, cut
 from tensorgate.adapters.grps.message import MESSAGE, message
@@ -54,10 +54,10 @@ def decode_predict(call: Call, resolve: Resolve, asks: Asks) -> InferRequest:
     """
     content = content_type(call)
     if content not in (JSON_TYPE, BYTES_TYPE):
-        raise BadHead("No content type in headers." if content is None else "Unsupported content type.")
+        raise BadRequest("No content type in headers." if content is None else "Unsupported content type.")
     stream = asks(call)
     if stream and "return_ndarray" in call.args:
-        raise BadHead("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
+        raise BadRequest("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
     call.notes["stream"] = "true" if stream else ""
     if not len(call.body):
         raise BadRequest("The http body is empty.")

@@ -1,9 +1,10 @@
 """Open Inference V2 with Triton's extensions: what its clients send, and what they get to read.
 
-`routes` says which address is which question, `request` turns bodies into canonical requests, `response` answers into
-bodies, `generate` does both for text generation, `errors` has the one table of kinds; `classification` writes the best
-classes of an output, `shared_memory` has the calls that manage regions. For gRPC, `proto_routes`, `proto_request` and
-`proto_response` do the same, `proto_control` for every other question. `client`, `generate_client` and `proto_client`
+`routes` says which address is which question, `request` turns bodies into canonical requests, by templates or by
+`document`, `response` answers into bodies, `generate` does both for text generation, `errors` has the one table of
+kinds; `classification` writes the best classes of an output, `shared_memory` has the calls that manage regions. For
+gRPC, `proto_routes`, `proto_request` with `proto_message`, and `proto_response` do the same, `proto_control` for every
+other question. `client`, `generate_client` and `proto_client`
 are the other side, `metrics` has Triton's names for what the gateway counts. Source: the Open Inference Protocol; where
 it is silent, Triton.
 """

@@ -7,8 +7,7 @@ where it is installed, several times as fast. Source: the protobuf encoding spec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -18,11 +17,9 @@ from tensorgate.gateway.contract.call import Buffer
 _native_encode = helper("native_varints", "_varints", "encode")
 _native_decode = helper("native_varints", "_varints", "decode")
 
-Kind: TypeAlias = Literal["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"]
 Integers: TypeAlias = np.ndarray[Any, Any]
 
-_ALL_KINDS: Final[tuple[Kind, ...]] = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
-_KINDS: Final[Mapping[np.dtype[Any], Kind]] = {np.dtype(kind): kind for kind in _ALL_KINDS}
+_KINDS: Final = {np.dtype(kind): kind for kind in ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")}
 _MAX_BYTES: Final = 10
 _DIGIT: Final = np.uint8(0x7F)
 _CHUNK: Final = 1 << 14

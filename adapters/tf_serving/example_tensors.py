@@ -106,17 +106,21 @@ def model_inputs(signature: Signature, examples: Examples) -> Tensors:
         if spec.dtype != BYTES:
             raise InvalidArgument(f"Expects arg[0] to be {TYPE_NAMES[spec.dtype]} but string is provided")
         return {spec.name: array_of(examples.serialized())}
-    tensors: dict[str, Tensor] = {}
-    vectors = examples.vectors(signature.features.keys())
+    features = signature.features
+    vectors = examples.vectors(features.keys())
     if vectors is not None:
-        for (name, spec), vector in zip(signature.features.items(), vectors, strict=True):
-            tensors[spec.name] = _matrix(name, spec, vector, len(examples))
-        return tensors
-    columns = examples.columns(signature.features.keys())
-    for (name, spec), column in zip(signature.features.items(), columns, strict=True):
-        features = _complete(name, spec, column)
-        if features or not column:
-            tensors[spec.name] = _tensor(name, spec, features)
+        rows = len(examples)
+        return {
+            spec.name: _tensor(name, spec, [each.kind], [each.size], rows, each.flat)
+            for (name, spec), each in zip(features.items(), vectors, strict=True)
+        }
+    tensors: dict[str, Tensor] = {}
+    for (name, spec), column in zip(features.items(), examples.columns(features.keys()), strict=True):
+        found = _complete(name, spec, column)
+        if found or not column:
+            values = [feature.values for feature in found]
+            kinds = [feature.kind for feature in found]
+            tensors[spec.name] = _tensor(name, spec, kinds, [*map(len, values)], len(values), values)
     return tensors
 
 
@@ -131,36 +135,21 @@ def _complete(name: str, spec: TensorSpec, column: Column) -> list[Feature]:
     )
 
 
-def _matrix(name: str, spec: TensorSpec, vectors: ExampleVectors, rows: int) -> Tensor:
-    """One feature of every Example -> [Examples, *shape of a row]."""
-    kind = kind_of(spec.dtype)
-    _check_kind(name, 0, vectors.kind, kind)
-    shape = _row_shape(name, spec, [vectors.size], kind)
-    _check_elements(name, rows * vectors.size)
-    return _cast(name, vectors.flat, spec.dtype, vectors.size).reshape(rows, *shape)
-
-
-def _tensor(name: str, spec: TensorSpec, column: list[Feature]) -> Tensor:
-    """One feature of every Example -> [Examples, *shape of a row]."""
-    kind = kind_of(spec.dtype)
-    for index, feature in enumerate(column):
-        _check_kind(name, index, feature.kind, kind)
-    rows = [feature.values for feature in column]
-    shape = _row_shape(name, spec, [*map(len, rows)], kind)
+def _tensor(name: str, spec: TensorSpec, kinds: list[Kind], sizes: list[int], rows: int, values: Any) -> Tensor:
+    """One feature of every Example -> [Examples, *shape of a row]; `values` are each one's, or an array of all. Kinds
+    and sizes are those of each Example, or the one of all.
+    """
+    expected = kind_of(spec.dtype)
+    for index, kind in enumerate(kinds):
+        if kind != expected:
+            given = f"Data type: {_PARSED[kind]} but expected type: {_PARSED[expected]}"
+            _refuse(name, index, f"Data types don't match. {given}")
+    shape = _row_shape(name, spec, sizes, expected)
     size = math.prod(shape)
-    _check_elements(name, len(rows) * size)
-    return _cast(name, _flat(kind, rows, size), spec.dtype, size).reshape(len(rows), *shape)
-
-
-def _check_kind(name: str, index: int, kind: Kind, expected: Kind) -> None:
-    if kind != expected:
-        given = f"Data type: {_PARSED[kind]} but expected type: {_PARSED[expected]}"
-        _refuse(name, index, f"Data types don't match. {given}")
-
-
-def _check_elements(name: str, count: int) -> None:
-    if count > _MAX_ELEMENTS:
+    if rows * size > _MAX_ELEMENTS:
         raise InvalidArgument(f"Feature: {name} has more than {_MAX_ELEMENTS} values in all Examples")
+    flat = values if isinstance(values, np.ndarray) else _flat(expected, values, size)
+    return _cast(name, flat, spec.dtype, size).reshape(rows, *shape)
 
 
 def _row_shape(name: str, spec: TensorSpec, sizes: list[int], kind: Kind) -> Shape:

@@ -5,8 +5,7 @@
     reading.notes       # what config.pbtxt says and this gateway does not do, key by key
 
 folder.py       reads the folder; the only module here that touches files
-text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lines, as `common` reads it;
-                a message -> JSON data
+text.py         config.pbtxt or JSON -> a ModelConfig message that knows its lines, as `common` reads it
 model.py        the message -> the entry, by way of:
                 kind.py        which backend               tensors.py     inputs, outputs, reshapes, labels
                 scheduling.py  queue, batches, sequences   instances.py   copies and their device, versions

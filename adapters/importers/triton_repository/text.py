@@ -1,6 +1,4 @@
-"""config.pbtxt, or a configuration as JSON -> a ModelConfig message that knows where its keys stand; a message -> JSON
-data.
-"""
+"""config.pbtxt, or a configuration as JSON -> a ModelConfig message that knows where its keys stand."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tensorgate.adapters.grps.errors import TABLE, BadHead, BadRequest, encode_error, encode_predict_error, row_of
+from tensorgate.adapters.grps.errors import TABLE, BadRequest, encode_error, encode_predict_error, row_of
 from tensorgate.gateway.contract import errors as kind
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.errors import Code, GatewayError
@@ -180,7 +180,7 @@ def test_in_a_stream_it_is_one_more_document(error: GatewayError, code: int, grp
 
 
 def test_the_head_is_judged_before_a_stream_starts() -> None:
-    error = BadHead("Unsupported content type.")
+    error = BadRequest("Unsupported content type.")
     assert same(encode_predict_error(error, CALL), encode_error(error, CALL))
     assert encode_predict_error(error, CALL).http_status == 400
     assert encode_predict_error(error, CALL, always_200=True).http_status == 200
