@@ -12,7 +12,8 @@ Integers that F holds, and moves alone, are exact. Steps become one only where t
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Final
@@ -20,10 +21,10 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.backends.ops import affine_cuda
-from tensorgate.backends.ops.checks import here, one, present
+from tensorgate.backends.ops.checks import here
+from tensorgate.backends.ops.tensor_op import TensorOp
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import Op
-from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.tensor import DTYPES, Array, TensorSpec
 
 DType = np.dtype[Any]
 _FP32: Final = np.dtype(np.float32)
@@ -96,14 +97,6 @@ def arithmetic(source: DType, dtype: DType, rank: int, scale: Array, shift: Arra
     return Affine(
         dtype, None, _FP64 if wide else _FP32, scale, shift, axis + rank * (axis < 0) if len(scale) > 1 else 0
     )
-
-
-def float_spec(op: str, name: str, specs: Mapping[str, TensorSpec], to: DType | None) -> TensorSpec:
-    """The specification of a tensor whose result is floating. Raises ValueError for others."""
-    spec = one(op, name, specs)
-    if spec.dtype.kind not in "fiu" or (to is None and spec.dtype.kind != "f"):
-        raise ValueError(f"{op}: '{name}' is {spec.datatype}; cast it to FP32 first, or for integers say to: FP32 here")
-    return spec
 
 
 class Pass:
@@ -186,20 +179,39 @@ def blocks(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[slice, ...]]
             yield (*(slice(each, each + 1) for each in front), slice(start, start + step), *rest)
 
 
-class AffineOp(Op):
+class AffineOp(TensorOp):
     """Base of operators that are an Affine on one tensor."""
 
-    def __init__(self, tensor: str) -> None:
-        self.tensor = tensor
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
         self._passes: dict[tuple[DType, int], Pass] = {}
 
+    @abstractmethod
     def affine(self, dtype: DType, rank: int) -> Affine:
         """What it does to a tensor of this dtype and number of axes, of which its `specs` has approved."""
-        raise NotImplementedError
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = present(self, self.tensor, tensors)
+    def compute(self, array: Array, xp: Any) -> Array:
         key = (array.dtype, array.ndim)
         if key not in self._passes:
             self._passes[key] = Pass(self.tensor, self.affine(*key))
-        return {**tensors, self.tensor: self._passes[key](array, xp)}
+        return self._passes[key](array, xp)
+
+
+class Linear(AffineOp):
+    """x * scale + shift, floating afterwards: one multiplication and one addition per element, on the same device; in
+    float32, or in float64 where the tensor is FP64 or of more than 16-bit integers, rounded to the datatype at the end.
+    """
+
+    def __init__(self, options: Any, scale: Array, shift: Array, along: int = 0) -> None:
+        super().__init__(options)
+        self._scale, self._shift, self._along = scale, shift, along
+        self._to = None if options.to is None else DTYPES[options.to]
+
+    def after(self, spec: TensorSpec) -> TensorSpec:
+        if spec.dtype.kind not in "fiu" or (self._to is None and spec.dtype.kind != "f"):
+            way_out = "cast it to FP32 first, or for integers say to: FP32 here"
+            raise ValueError(f"{self._op}: '{spec.name}' is {spec.datatype}; {way_out}")
+        return replace(spec, dtype=self._to or spec.dtype)
+
+    def affine(self, dtype: DType, rank: int) -> Affine:
+        return arithmetic(dtype, self._to or dtype, rank, self._scale, self._shift, self._along)

@@ -28,13 +28,6 @@ def one(op: str, name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:
     return specs[name]
 
 
-def present(op: Op, name: str, tensors: Tensors) -> Array:
-    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out."""
-    if name not in tensors:
-        raise InvalidArgument(f"{name_of(op)} needs '{name}', which is missing")
-    return tensors[name]
-
-
 def name_of(op: Op) -> str:
     """What an op is called in YAML: CenterCrop is center_crop."""
     return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", type(op).__name__).lower()
@@ -56,9 +49,7 @@ def here(xp: Any) -> Hashable:
 
 
 def given(op: str, name: str, tensors: Tensors) -> Array:
-    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out, and of rows that
-    have no common shape.
-    """
+    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out."""
     array = tensors.get(name)
     if array is None:
         raise InvalidArgument(f"{op} needs '{name}', which is missing")
