@@ -16,12 +16,7 @@ class LogLevel(IntEnum):
     VERBOSE = 3
 
 
-_LEVELS: Final = {
-    LogLevel.INFO: logging.INFO,
-    LogLevel.WARNING: logging.WARNING,
-    LogLevel.ERROR: logging.ERROR,
-    LogLevel.VERBOSE: logging.DEBUG,
-}
+_LEVELS: Final = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
 
 
 class Logger:
