@@ -29,7 +29,6 @@ from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSourc
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import (
-    GatewayError,
     InvalidArgument,
     ModelFailed,
     ModelNotFound,
@@ -168,7 +167,9 @@ class EnsembleBackend(Backend):
             finally:
                 answers.abandon()
         except (InvalidArgument, ModelFailed) as error:
-            raise _kind_of(error)(f"in ensemble '{self._name}', {error}") from error
+            # The kinds of both have their own facts, their parents carry a text.
+            kind = InvalidArgument if isinstance(error, InvalidArgument) else ModelFailed
+            raise kind(f"in ensemble '{self._name}', {error}") from error
 
     def _request(self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], call: _Call) -> InferRequest:
         request = call.request
@@ -257,11 +258,6 @@ async def _on_host(answer: Tensors) -> Tensors:
         return answer
     fetched = await asyncio.to_thread(lambda: {name: array.get() for name, array in away.items()})
     return {**answer, **fetched}
-
-
-def _kind_of(error: GatewayError) -> type[InvalidArgument] | type[ModelFailed]:
-    """What the caller is told: the kinds of both have their own facts, their parents carry a text."""
-    return InvalidArgument if isinstance(error, InvalidArgument) else ModelFailed
 
 
 async def _together(runs: Sequence[Coroutine[Any, Any, Mapping[str, Array]]]) -> list[Mapping[str, Array]]:

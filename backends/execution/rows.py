@@ -18,7 +18,7 @@ Outcome = InferResponse | GatewayError
 """What becomes of a request: what cannot be done for one is no concern of the others in the batch."""
 
 
-class Rows(Sequence[Outcome]):
+class Rows(Sequence[InferResponse]):
     """Everybody's own rows of every output, as views made when they are asked for: by then the thread that computed
     them has begun the next batch. [sum(sizes), *rest] -> [sizes[i], *rest]
     """
@@ -30,7 +30,7 @@ class Rows(Sequence[Outcome]):
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def __iter__(self) -> Iterator[Outcome]:
+    def __iter__(self) -> Iterator[InferResponse]:
         named, end = [*self._outputs.items()], 0
         if len(named) == 1:  # the usual case, in half the time
             ((only, whole),) = named
@@ -67,6 +67,12 @@ def sizes_of(requests: Sequence[InferRequest]) -> list[int]:
     """The rows of requests that share a batch: all inputs of such a request have as many."""
     name = next(iter(requests[0].inputs))
     return [request.inputs[name].shape[0] for request in requests]
+
+
+def last_deadline(requests: Sequence[InferRequest]) -> float | None:
+    """The last moment at which anybody could want the answer; None if one of them waits for ever."""
+    deadlines = [request.deadline for request in requests if request.deadline is not None]
+    return max(deadlines) if len(deadlines) == len(requests) else None
 
 
 def join_rows(requests: Sequence[InferRequest]) -> Tensors:

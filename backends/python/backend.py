@@ -39,6 +39,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgate.backends.execution.device import Device, open_device
+from tensorgate.backends.execution.rows import last_deadline
 from tensorgate.backends.python.user_class import load_class
 from tensorgate.gateway.contract.backend import Backend, BackendKind, Described, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
@@ -116,12 +117,7 @@ class ModelRequest:
     @property
     def deadline(self) -> float | None:
         """In seconds of time.monotonic(), the last of all callers'; None if one of them set none."""
-        latest = 0.0
-        for request in self._requests:
-            if request.deadline is None:
-                return None
-            latest = max(latest, request.deadline)
-        return latest
+        return last_deadline(self._requests)
 
     @property
     def cancelled(self) -> bool:

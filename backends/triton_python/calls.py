@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tensorgate.backends.execution.instances import check_free_instance
+from tensorgate.backends.execution.rows import last_deadline
 from tensorgate.backends.triton_python.errors import TritonModelException, triton_error
 from tensorgate.backends.triton_python.exchange import Run
 from tensorgate.backends.triton_python.response import InferenceResponse
@@ -146,8 +147,7 @@ def _deadline(parent: Run | None) -> float | None:
         return None
     if parent.abandoned:
         raise Cancelled("nobody waits for the answer any more")
-    deadlines = [request.deadline for request in parent.requests]
-    return None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None)
+    return last_deadline(parent.requests)
 
 
 def _callers(view: ModelView, parent: Run | None) -> tuple[ModelView, ...]:
