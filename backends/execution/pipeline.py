@@ -37,6 +37,7 @@ from tensorgate.backends.execution.rows import (
     asked_for,
     check_rows,
     join_rows,
+    places_of,
     sizes_of,
     split_rows,
     wanted_whole,
@@ -118,7 +119,7 @@ def load(
         is_ready=first.is_ready,
         pure=first.inline,
         traffic=lambda: sum([each.read() for each in transferred], Traffic()),
-        devices=tuple(each.device for each in executors),
+        devices=tuple(cast("Device", backend.device).name for backend in backends) * first.in_flight,
         instances=len(backends),
         ragged=padder.axes if padder else NOTHING,
         parts=first.parts,
@@ -177,11 +178,6 @@ class Pipeline(Executor):
         self.decoupled = backend.decoupled
         self.merges = backend.merges and not backend.decoupled
         self.device_lock_key: object | None = None if self._device.xp is np else self._device
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self._device.name
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         if self._padder is not None:
@@ -252,7 +248,10 @@ class Pipeline(Executor):
                     if not self.decoupled:
                         return
             finally:
-                self._end(steps)
+                close = getattr(steps, "close", None)
+                if close is not None:  # a generator that is left before its end may have to clean up, on its device
+                    with transfer.computing():
+                        close()
                 self._padded = None
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
@@ -354,11 +353,9 @@ class Pipeline(Executor):
 
     def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
-        placed, start = [], 0
-        for request, outcome in zip(requests, outcomes, strict=True):
-            rows: slice | EllipsisType = ...
-            if len(requests) > 1:
-                rows = slice(start, start := start + cast("int", common_rows(request.inputs)))
+        placed = []
+        places: Sequence[slice | EllipsisType] = places_of(requests) if len(requests) > 1 else [...]
+        for request, rows, outcome in zip(requests, places, outcomes, strict=True):
             if request.into and isinstance(outcome, InferResponse) and not request.cancellation.cut:
                 outcome = place_outputs(tensors, request, rows, outcome, self._device)
             placed.append(outcome)
@@ -368,13 +365,6 @@ class Pipeline(Executor):
         """The best classes of an output, found where it is."""
         xp = np if isinstance(array, np.ndarray) else self._device.xp
         return best_classes(name, array, k, self._max_batch_size > 0, xp)
-
-    def _end(self, steps: Iterator[Tensors] | None) -> None:
-        """A generator that is left before its end may still have to clean up, on its device and alone."""
-        close = getattr(steps, "close", None)
-        if close is not None:
-            with self._transfer.computing():
-                close()
 
 
 class RequestPipeline(Pipeline):

@@ -139,8 +139,3 @@ def holds(dtype: np.dtype[Any], value: float) -> bool:
         return value in (0, 1)
     limits = np.iinfo(dtype)
     return value == int(value) and int(limits.min) <= value <= int(limits.max)
-
-
-def on_host(array: Array) -> Array:
-    """A NumPy array, copied from the device if it was there."""
-    return array if isinstance(array, np.ndarray) else array.get()

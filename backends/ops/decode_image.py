@@ -6,6 +6,7 @@ model is on a GPU and it is installed. Images of different sizes make a ragged b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -15,7 +16,7 @@ from pydantic import Field
 from tensorgate.backends.ops import image_files
 from tensorgate.backends.ops.checks import here
 from tensorgate.backends.ops.image_files import Header, Mode
-from tensorgate.backends.ops.images import is_ragged, joined, spread
+from tensorgate.backends.ops.images import T, is_ragged, joined, spread
 from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import OpKind
@@ -84,7 +85,8 @@ class DecodeImage(TensorOp):
         files = array.reshape(-1).tolist()
         if not files:
             return xp.zeros((0, 0, 0, 3 if self._options.mode == "RGB" else 1), np.uint8)
-        headers = [self._header(row, data) for row, data in enumerate(files)]
+        limits = self._options.formats, self._options.max_pixels
+        headers = [self._of_row(row, image_files.read_header, data, *limits) for row, data in enumerate(files)]
         pixels = sum(header.pixels for header in headers)
         if pixels > self._options.max_batch_pixels:
             raise InvalidArgument(
@@ -106,18 +108,15 @@ class DecodeImage(TensorOp):
             images[row] = xp.asarray(image)
         return joined(images, xp)
 
-    def _header(self, row: int, data: Any) -> Header:
+    def _of_row(self, row: int, read: Callable[..., T], *arguments: Any) -> T:
+        """What is read of an image's file. Raises InvalidArgument that names the row."""
         try:
-            return image_files.read_header(data, self._options.formats, self._options.max_pixels)
+            return read(*arguments)
         except ValueError as error:
             raise InvalidArgument(f"'{self._input}': image {row} {error}") from None
 
     def _pixels(self, row: int, header: Header) -> Array:
-        try:
-            pixels = image_files.decode(header, self._options.mode)
-        except ValueError as error:
-            raise InvalidArgument(f"'{self._input}': image {row} {error}") from None
-        return self._upright(pixels, header, np)
+        return self._upright(self._of_row(row, image_files.decode, header, self._options.mode), header, np)
 
     def _upright(self, pixels: Array, header: Header, xp: Any) -> Array:
         if not self._options.exif_orientation:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.checks import integral, on_host, replaced
+from tensorgate.backends.ops.checks import integral, replaced
 from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
 from tensorgate.backends.ops.tokenize import open_tokenizer
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -49,7 +49,7 @@ class Detokenize(TensorOp):
         return TensorSpec(spec.name, BYTES, (rows,))
 
     def compute(self, array: Array, xp: Any) -> Array:
-        array = on_host(array)
+        array = array if isinstance(array, np.ndarray) else array.get()
         if array.ndim != 2:
             raise InvalidArgument(f"detokenize: '{self._input}' has shape {list(array.shape)}, expected [N, L]")
         outside = array[(array < 0) | (array >= self._end)]

@@ -70,10 +70,7 @@ def _as_few(run: Sequence[AffineOp], spec: TensorSpec) -> Iterable[Op]:
     step: Affine | None = None
     first = spec
     for op in run:
-        if spec.shape is None:
-            own = None
-        else:
-            own = op.affine(spec.dtype, len(spec.shape))
+        own = None if spec.shape is None else op.affine(spec.dtype, len(spec.shape))
         longer = step.then(first.dtype, own) if step is not None and own is not None else None
         if longer is None:
             yield from _of(parts, step)

@@ -72,11 +72,8 @@ class Pad(ImageOp):
             if any(have > want for have, want in zip(old, new, strict=True)):
                 raise ValueError(f"pad: '{self.tensor}' has images of {list(old)}, larger than {list(new)}")
             return new
-        top, bottom, left, right = self._options.borders or (0, 0, 0, 0)
-        return (
-            old[0] + top + bottom if old[0] >= 0 else -1,
-            old[1] + left + right if old[1] >= 0 else -1,
-        )
+        height, width = map(sum, self._borders(old))
+        return old[0] + height if old[0] >= 0 else -1, old[1] + width if old[1] >= 0 else -1
 
     def of_one_size(self, images: Array, xp: Any) -> Array:
         height, width = self._borders(size_in(images.shape, self._layout))

@@ -13,13 +13,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent import futures
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 
 from tensorgate.backends.execution.device import Device
 from tensorgate.backends.execution.rows import Rows, check_rows, join_rows, sizes_of
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.remote.call_scope import CallerLeft, RemoteCancellation, upstream_span
-from tensorgate.backends.remote.connection import HttpConnection, UpstreamConnection
+from tensorgate.backends.remote.connection import HttpConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.options import RemoteOptions, UpstreamAccess, UpstreamOptions, access_of, remote_options
 from tensorgate.backends.remote.pool import Pool, collect
@@ -246,11 +247,8 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
 
 
 async def _open(client: Client, upstream: UpstreamOptions, access: UpstreamAccess, model: str) -> Pool:
-    def connect(address: str) -> UpstreamConnection:
-        if client.transport == "grpc":
-            return GrpcConnection(address, upstream.max_answer_bytes, access)
-        return HttpConnection(address, upstream.max_answer_bytes, access)
-
+    made: type[GrpcConnection | HttpConnection] = GrpcConnection if client.transport == "grpc" else HttpConnection
+    connect = partial(made, max_bytes=upstream.max_answer_bytes, access=access)
     return Pool(client, connect, upstream.addresses, model)
 
 

@@ -134,9 +134,6 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
         self._transport = None
         self._end(str(error) if error else "the server has closed the connection")
 
-    def eof_received(self) -> bool:
-        return False
-
     def close(self) -> None:
         """Calls that are under way end."""
         self._end("closed")
