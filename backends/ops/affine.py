@@ -91,14 +91,6 @@ def _is_safe(step: Affine) -> bool:
     return bool((scale >= 1 / _SAFE).all() and (scale <= _SAFE).all() and (shift <= _SAFE).all())
 
 
-def arithmetic(source: DType, dtype: DType, rank: int, scale: Array, shift: Array, axis: int = 0) -> Affine:
-    """A step that computes. Where float32 does not hold the source, or the result wants more, it is done in float64."""
-    wide = _FP64 in (source, dtype) or not holds(_FP32, source)
-    return Affine(
-        dtype, None, _FP64 if wide else _FP32, scale, shift, axis + rank * (axis < 0) if len(scale) > 1 else 0
-    )
-
-
 class Pass:
     """An Affine that runs: [...] -> the same sizes in its order, on the same device, contiguous."""
 
@@ -184,17 +176,14 @@ class AffineOp(TensorOp):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self._passes: dict[tuple[DType, int], Pass] = {}
+        self._passes = functools.cache(lambda dtype, rank: Pass(self.tensor, self.affine(dtype, rank)))
 
     @abstractmethod
     def affine(self, dtype: DType, rank: int) -> Affine:
         """What it does to a tensor of this dtype and number of axes, of which its `specs` has approved."""
 
     def compute(self, array: Array, xp: Any) -> Array:
-        key = (array.dtype, array.ndim)
-        if key not in self._passes:
-            self._passes[key] = Pass(self.tensor, self.affine(*key))
-        return self._passes[key](array, xp)
+        return self._passes(array.dtype, array.ndim)(array, xp)
 
 
 class Linear(AffineOp):
@@ -214,4 +203,7 @@ class Linear(AffineOp):
         return replace(spec, dtype=self._to or spec.dtype)
 
     def affine(self, dtype: DType, rank: int) -> Affine:
-        return arithmetic(dtype, self._to or dtype, rank, self._scale, self._shift, self._along)
+        to = self._to or dtype
+        wide = _FP64 in (dtype, to) or not holds(_FP32, dtype)
+        axis = self._along + rank * (self._along < 0) if len(self._scale) > 1 else 0
+        return Affine(to, None, _FP64 if wide else _FP32, self._scale, self._shift, axis)

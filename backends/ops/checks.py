@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, TensorSpec
-
-MAX_BYTES: Final = 1 << 30
-"""The largest tensor that an operator makes out of a small one."""
 
 
 def one(op: str, name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:
@@ -95,13 +91,6 @@ def one_axis(specs: Mapping[str, TensorSpec], name: str, axis: int) -> tuple[str
     """A tensor and that axis of it, counted from the front; None where its rank is open."""
     shape = specs[name].shape
     return None if shape is None else (name, axis % len(shape))
-
-
-def bounded(op: str, shape: Sequence[int], itemsize: int) -> None:
-    """Raises InvalidArgument for what is too large to be made."""
-    size = prod(map(int, shape)) * itemsize
-    if size > MAX_BYTES:
-        raise InvalidArgument(f"{op} would make {size:,} bytes, and {MAX_BYTES:,} is the most")
 
 
 def replaced(

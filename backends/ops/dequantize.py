@@ -35,10 +35,7 @@ class Dequantize(TensorOp):
         super().__init__(options)
         self._options = options
         self._dtype = DTYPES[options.datatype]
-        self._scale = PerAxis(options.scale, options.axis, np.float32)
-        self._zeros = {
-            wide: PerAxis(options.zero_point, options.axis, np.int64 if wide else np.int32) for wide in (False, True)
-        }
+        self._scale, self._zero = PerAxis(options.scale, options.axis), PerAxis(options.zero_point, options.axis)
 
     def after(self, spec: TensorSpec) -> TensorSpec:
         if spec.datatype not in ("INT8", "UINT8", "INT16", "UINT16", "INT32"):
@@ -50,9 +47,9 @@ class Dequantize(TensorOp):
         return replace(spec, dtype=self._dtype)
 
     def compute(self, array: Array, xp: Any) -> Array:
-        zeros = self._zeros[array.dtype.itemsize > 2]
-        difference = array - zeros.beside(self._op, self._input, array, xp)
-        result = difference.astype(np.float32) * self._scale.beside(self._op, self._input, array, xp)
+        exact = np.int64 if array.dtype.itemsize > 2 else np.int32
+        difference = array - self._zero.beside(self._op, self._input, array, exact, xp)
+        result = difference.astype(np.float32) * self._scale.beside(self._op, self._input, array, np.float32, xp)
         return result.astype(self._dtype, copy=False)
 
 

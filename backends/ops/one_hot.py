@@ -6,15 +6,17 @@ An index counts from 0 and is never negative. Source: ONNX OneHot, but for negat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.checks import axis_in, bounded, holds, integral, replaced
+from tensorgate.backends.ops.checks import axis_in, holds, integral, replaced
 from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.tensor import DTYPES, Array, TensorSpec
+
+_MAX_BYTES: Final = 1 << 30
 
 
 class OneHotOptions(RenamingOptions):
@@ -64,7 +66,9 @@ class OneHot(TensorOp):
 
     def compute(self, array: Array, xp: Any) -> Array:
         axis = axis_in(self._op, self.tensor, (*array.shape, self._depth), self._new_axis)
-        bounded(self._op, (*array.shape, self._depth), max(self._dtype.itemsize, 1))
+        size = array.size * self._depth * self._dtype.itemsize
+        if size > _MAX_BYTES:
+            raise InvalidArgument(f"one_hot would make {size:,} bytes, and {_MAX_BYTES:,} is the most")
         if self._error and bool(((array < 0) | (array >= self._depth)).any()):  # waits for the device
             raise InvalidArgument(f"one_hot: '{self._input}' has an index that is not 0 to {self._depth - 1}")
         places = xp.arange(self._depth).reshape((-1, *(1,) * (array.ndim - axis)))

@@ -67,20 +67,18 @@ class Quantize(TensorOp):
         check_zeros(self._op, options, self._dtype)
         limits = np.iinfo(self._dtype)
         self._least, self._most = float(limits.min), float(limits.max)
-        self._scales = {kind: PerAxis(options.scale, options.axis, kind) for kind in (np.float32, np.float64)}
-        self._zeros = {kind: PerAxis(options.zero_point, options.axis, kind) for kind in (np.float32, np.float64)}
+        self._scale, self._zero = PerAxis(options.scale, options.axis), PerAxis(options.zero_point, options.axis)
 
     def after(self, spec: TensorSpec) -> TensorSpec:
         floating(self._op, spec)
-        self._scales[np.float32].check(self._op, spec)
+        self._scale.check(self._op, spec)
         return replace(spec, dtype=self._dtype)
 
     def compute(self, array: Array, xp: Any) -> Array:
         array = widened(array)
-        kind = array.dtype.type
-        steps = xp.rint(array / self._scales[kind].beside(self._op, self._input, array, xp))
+        steps = xp.rint(array / self._scale.beside(self._op, self._input, array, array.dtype, xp))
         xp.nan_to_num(steps, copy=False, nan=0.0)
-        steps += self._zeros[kind].beside(self._op, self._input, array, xp)
+        steps += self._zero.beside(self._op, self._input, array, array.dtype, xp)
         return xp.clip(steps, self._least, self._most).astype(self._dtype)
 
 

@@ -107,9 +107,7 @@ class Resize(ImageOp):
             )
         if old == new:
             return images
-        if images.dtype != _UINT8 and images.dtype != np.float16:
-            return self._both_ways(images, new, xp)
-        if self._options.method == "nearest":
+        if self._options.method == "nearest" or images.dtype not in (_UINT8, np.float16):
             return self._both_ways(images, new, xp)
         if images.dtype == np.float16 or not self._options.antialias:
             return self._in_float32(images, new, xp)

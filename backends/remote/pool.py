@@ -62,8 +62,6 @@ class Pool:
         started = time.monotonic()
         for _ in range(2):
             address = self._choose(pin, tried)
-            if address is None:
-                break
             address.busy += 1
             begun = time.monotonic()
             try:
@@ -89,8 +87,6 @@ class Pool:
         started = time.monotonic()
         for _ in range(2):
             address = self._choose(pin, tried)
-            if address is None:
-                break
             address.busy += 1
             begun, result = time.monotonic(), OK
             try:
@@ -111,10 +107,12 @@ class Pool:
                 address.busy -= 1
         raise _nobody()
 
-    def _choose(self, pin: str, tried: Address | None) -> Address | None:
-        """The least loaded of the best; those that are alike take turns."""
+    def _choose(self, pin: str, tried: Address | None) -> Address:
+        """The least loaded of the best; those that are alike take turns. Raises Unavailable if none is left."""
         if len(self.addresses) == 1:
-            return self.addresses[0] if tried is None else None
+            if tried is not None:
+                raise _nobody()
+            return self.addresses[0]
         now = time.monotonic()
         others = [address for address in self.addresses if address is not tried]
         ready = [address for address in others if address.ready]
