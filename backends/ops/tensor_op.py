@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tensorgate.backends.ops.checks import dense, given, one, one_axis, renamed
+from tensorgate.backends.ops.checks import dense, one, one_axis, renamed
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
@@ -56,7 +56,9 @@ class TensorOp(Op):
         return None if self._axis is None else one_axis(specs, self._input, self._axis)
 
     def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = (given if self.takes_objects else dense)(self._op, self._input, tensors)
+        array = tensors.get(self._input)
+        if array is None or (not self.takes_objects and array.dtype.hasobject):
+            array = dense(self._op, self._input, tensors)  # which says what is wrong
         result = self.compute(array, xp)
         if self.tensor == self._input:
             return {**tensors, self.tensor: result}

@@ -197,14 +197,11 @@ class Responses:
         return self
 
     def __next__(self) -> InferenceResponse:
-        if self._only is not None:
-            only, self._only = self._only, None
-            return only
-        if self._answers is None:
-            raise StopIteration
-        response = self._calls._start(self._next(self._answers)).result()
-        if response is None or response.has_error():
-            self._answers = None
+        response, self._only = self._only, None
+        if response is None and self._answers is not None:
+            response = self._calls._start(self._next(self._answers)).result()
+            if response is None or response.has_error():
+                self._answers = None
         if response is None:
             raise StopIteration
         return response
@@ -212,12 +209,9 @@ class Responses:
     async def _next(self, answers: Answers) -> InferenceResponse | None:
         try:
             return _response_of(self._question, await anext(answers))
-        except StopAsyncIteration:
+        except (StopAsyncIteration, GatewayError) as error:
             _release(answers, self._parent)
-            return None
-        except GatewayError as error:
-            _release(answers, self._parent)
-            return InferenceResponse(error=triton_error(error))
+            return InferenceResponse(error=triton_error(error)) if isinstance(error, GatewayError) else None
 
     def cancel(self) -> None:
         answers, self._answers = self._answers, None
