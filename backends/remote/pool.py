@@ -66,13 +66,10 @@ class Pool:
             begun = time.monotonic()
             try:
                 reply = await address.connection.call(ask, _left(seconds, started))
-            except NotReached as error:
+            except (NotReached, ConnectionLost) as error:
                 _doubt(address, error)
                 tried = address
                 continue
-            except ConnectionLost as error:
-                _doubt(address, error)
-                raise _broken() from None
             finally:
                 address.busy -= 1
             unwell = _is_unwell(reply)
@@ -97,12 +94,9 @@ class Pool:
                         yield reply
                 address.counts.ended(result, time.monotonic() - begun)
                 return
-            except NotReached as error:
+            except (NotReached, ConnectionLost) as error:
                 _doubt(address, error)
                 tried = address
-            except ConnectionLost as error:
-                _doubt(address, error)
-                raise _broken() from None
             finally:
                 address.busy -= 1
         raise _nobody()
@@ -169,16 +163,16 @@ def _is_unwell(reply: Reply) -> bool:
 
 
 def _doubt(address: Address, error: Exception) -> None:
-    """A connection broke, or could not be had: others are asked until a probe says that all is well."""
+    """A connection broke, or could not be had: others are asked until a probe says that all is well. Raises
+    Unavailable where nobody knows what the server did before.
+    """
     if address.ready:  # once: what else is on its way there fails for the same reason
         log.warning("upstream %s: %s", address.name, error)
     address.ready = False
     address.doubt.set()
     address.counts.ended("unreachable" if isinstance(error, NotReached) else "broken", 0.0)
-
-
-def _broken() -> Unavailable:
-    return Unavailable("the connection to the upstream server broke")
+    if isinstance(error, ConnectionLost):
+        raise Unavailable("the connection to the upstream server broke") from None
 
 
 def _nobody() -> Unavailable:
