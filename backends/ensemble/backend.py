@@ -29,7 +29,6 @@ from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSourc
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import (
-    GatewayError,
     InvalidArgument,
     ModelFailed,
     ModelNotFound,
@@ -80,9 +79,8 @@ class EnsembleBackend(Backend):
         self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]
     ) -> AsyncIterator[Tensors]:
         (request,) = requests
-        absent = {spec.name for spec in self.inputs} - tensors.keys()
         call = _Call(request, frozenset(outputs))
-        async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, call)) as answers:
+        async with contextlib.aclosing(self._flow(dict(tensors), self._steps, call)) as answers:
             async for answer in answers:
                 yield await _on_host(self._checked(answer, outputs))
 
@@ -102,33 +100,33 @@ class EnsembleBackend(Backend):
         """The models belong to themselves."""
 
     async def _flow(
-        self, known: dict[str, Array], absent: set[str], waiting: Sequence[EnsembleStep], call: _Call
+        self, known: dict[str, Array], waiting: Sequence[EnsembleStep], call: _Call
     ) -> AsyncGenerator[Tensors, None]:
         """Run what is left with what is known; every tensor of the ensemble for each answer.
 
-        Decoupled models go last of those that could start, and what is left runs once for each of their answers.
+        Decoupled models go last of those that could start, and what is left runs once for each of their answers. A
+        step can start once nothing that waits makes what it takes: what is not known then was left out.
         """
         while waiting:
             if call.request.cancellation.cut:
                 return
-            able = [step for step in waiting if all(name in known or name in absent for name in step.inputs.values())]
+            pending = {name for step in waiting for name in step.outputs.values()}
+            able = [step for step in waiting if pending.isdisjoint(step.inputs.values())]
             views = {id(step): self._view(step) for step in able}
             unary = [step for step in able if not views[id(step)].decoupled]
             if not unary:
-                async for answer in self._fork(known, absent, waiting, able[0], views[id(able[0])], call):
+                async for answer in self._fork(known, waiting, able[0], views[id(able[0])], call):
                     yield answer
                 return
             for result in await _together([self._run(step, views[id(step)], known, call) for step in unary]):
                 known |= result
             done = {id(step) for step in unary}
-            absent |= {name for step in unary for name in step.outputs.values()} - known.keys()
             waiting = [step for step in waiting if id(step) not in done]
         yield known
 
     async def _fork(
         self,
         known: Mapping[str, Array],
-        absent: set[str],
         waiting: Sequence[EnsembleStep],
         step: EnsembleStep,
         view: ModelView,
@@ -139,8 +137,7 @@ class EnsembleBackend(Backend):
         rest = [other for other in waiting if other is not step]
         async with contextlib.aclosing(self._answers(step, view, known, call)) as results:
             async for result in results:
-                missing = absent | (set(step.outputs.values()) - result.keys())
-                async with contextlib.aclosing(self._flow({**known, **result}, missing, rest, call)) as answers:
+                async with contextlib.aclosing(self._flow({**known, **result}, rest, call)) as answers:
                     async for answer in answers:
                         yield answer
 
@@ -168,7 +165,9 @@ class EnsembleBackend(Backend):
             finally:
                 answers.abandon()
         except (InvalidArgument, ModelFailed) as error:
-            raise _kind_of(error)(f"in ensemble '{self._name}', {error}") from error
+            # The kinds of both have their own facts, their parents carry a text.
+            kind = InvalidArgument if isinstance(error, InvalidArgument) else ModelFailed
+            raise kind(f"in ensemble '{self._name}', {error}") from error
 
     def _request(self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], call: _Call) -> InferRequest:
         request = call.request
@@ -257,11 +256,6 @@ async def _on_host(answer: Tensors) -> Tensors:
         return answer
     fetched = await asyncio.to_thread(lambda: {name: array.get() for name, array in away.items()})
     return {**answer, **fetched}
-
-
-def _kind_of(error: GatewayError) -> type[InvalidArgument] | type[ModelFailed]:
-    """What the caller is told: the kinds of both have their own facts, their parents carry a text."""
-    return InvalidArgument if isinstance(error, InvalidArgument) else ModelFailed
 
 
 async def _together(runs: Sequence[Coroutine[Any, Any, Mapping[str, Array]]]) -> list[Mapping[str, Array]]:

@@ -112,16 +112,13 @@ class Padder:
         lengths = self._lengths(requests) if self._ragged and takes_whole_outputs(requests[0]) else {}
         transfer = [self._lengthened(request, lengths) for request in requests] if lengths else list(requests)
         rows = all_rows(requests)
-        missing = self._missing(rows) if rows else 0
+        missing = next((size - rows for size in self._sizes if size >= rows), 0) if rows else 0
         if missing:
             transfer.append(_more(transfer, missing))
         elif not lengths:
             return None
         cuts = tuple(cut for cut in self._cuts if cut.input_axis < len(lengths.get(cut.input, ())))
         return Padded(transfer, rows, rows + missing if rows is not None else None, lengths, cuts)
-
-    def _missing(self, rows: int) -> int:
-        return next((size - rows for size in self._sizes if size >= rows), 0)
 
     def _lengths(self, requests: Sequence[InferRequest]) -> dict[str, tuple[int, ...]]:
         """The common shapes of ragged inputs, all rows apart, if any request has another."""

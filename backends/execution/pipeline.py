@@ -37,6 +37,7 @@ from tensorgate.backends.execution.rows import (
     asked_for,
     check_rows,
     join_rows,
+    places_of,
     sizes_of,
     split_rows,
     wanted_whole,
@@ -118,7 +119,7 @@ def load(
         is_ready=first.is_ready,
         pure=first.inline,
         traffic=lambda: sum([each.read() for each in transferred], Traffic()),
-        devices=tuple(each.device for each in executors),
+        devices=tuple(cast("Device", backend.device).name for backend in backends) * first.in_flight,
         instances=len(backends),
         ragged=padder.axes if padder else NOTHING,
         parts=first.parts,
@@ -178,39 +179,34 @@ class Pipeline(Executor):
         self.merges = backend.merges and not backend.decoupled
         self.device_lock_key: object | None = None if self._device.xp is np else self._device
 
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self._device.name
-
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterable[Sequence[Outcome]]:
         if self._padder is not None:
             self._padded = self._padder.pad(requests)
-        if self._bare and self._is_alone(requests) and not asks_for_classes(requests[0]):
-            return (self._run_bare(requests[0], observe),)
+        if self._bare and len(requests) == 1 and self._padded is None:
+            (request,) = requests
+            if request.into is None and not (request.outputs and asks_for_classes(request)):
+                return (self._run_bare(request, observe),)
         if self._joined and len(requests) > 1 and self._padded is None and are_plain(requests):
             return (self._run_together(requests, observe),)
         return self._run(requests, observe)
 
-    def _is_alone(self, requests: Sequence[InferRequest]) -> bool:
-        """A request that nothing has to be done with before or after."""
-        return len(requests) == 1 and self._padded is None and requests[0].into is None
-
     def _run_bare(self, request: InferRequest, observe: Observe) -> Sequence[InferResponse]:
         """The short way: one request to a unary host model without operators. Its arrays pass through as they are."""
-        requests = (request,)
-        wanted = self._wanted(requests)
+        wanted = self._wanted((request,)) if request.outputs else self._outputs
         begun = time.perf_counter()
         try:
-            (raw,) = self._backend.infer(request.inputs, wanted, requests)  # type: ignore[misc]
+            (raw,) = self._backend.infer(request.inputs, wanted, (request,))  # type: ignore[misc]
         except GatewayError:
             raise
         except Exception as error:
             raise failure_of(error, request.view.name) from error
         observe("infer", time.perf_counter() - begun)
-        outputs = asked_for(raw, wanted)
+        outputs = raw if (*raw,) == wanted else asked_for(raw, wanted)
         if self._max_batch_size:
-            check_rows(outputs, common_rows(request.inputs))
+            rows = common_rows(request.inputs)
+            for array in outputs.values():
+                if array.shape[:1] != (rows,):
+                    check_rows(outputs, rows)  # which says what is wrong, if it is
         return (InferResponse(outputs),)
 
     def _run_together(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
@@ -233,14 +229,10 @@ class Pipeline(Executor):
     def _run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         """Memory may run out anywhere, and a device speak of its end when results are fetched."""
         relieve()
-        with device_failures(requests[0].view.name):
-            yield from self._steps(requests, observe)
-
-    def _steps(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[Outcome]]:
         wanted = self._wanted(requests)
         transfer = self._transfer
         steps: Iterator[Tensors] | None = None
-        with transfer.batch(observe):
+        with device_failures(requests[0].view.name), transfer.batch(observe):
             transfer.bring(requests if self._padded is None else self._padded.requests)
             try:
                 while True:
@@ -256,7 +248,10 @@ class Pipeline(Executor):
                     if not self.decoupled:
                         return
             finally:
-                self._end(steps)
+                close = getattr(steps, "close", None)
+                if close is not None:  # a generator that is left before its end may have to clean up, on its device
+                    with transfer.computing():
+                        close()
                 self._padded = None
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
@@ -358,11 +353,9 @@ class Pipeline(Executor):
 
     def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
-        placed, start = [], 0
-        for request, outcome in zip(requests, outcomes, strict=True):
-            rows: slice | EllipsisType = ...
-            if len(requests) > 1:
-                rows = slice(start, start := start + cast("int", common_rows(request.inputs)))
+        placed = []
+        places: Sequence[slice | EllipsisType] = places_of(requests) if len(requests) > 1 else [...]
+        for request, rows, outcome in zip(requests, places, outcomes, strict=True):
             if request.into and isinstance(outcome, InferResponse) and not request.cancellation.cut:
                 outcome = place_outputs(tensors, request, rows, outcome, self._device)
             placed.append(outcome)
@@ -372,13 +365,6 @@ class Pipeline(Executor):
         """The best classes of an output, found where it is."""
         xp = np if isinstance(array, np.ndarray) else self._device.xp
         return best_classes(name, array, k, self._max_batch_size > 0, xp)
-
-    def _end(self, steps: Iterator[Tensors] | None) -> None:
-        """A generator that is left before its end may still have to clean up, on its device and alone."""
-        close = getattr(steps, "close", None)
-        if close is not None:
-            with self._transfer.computing():
-                close()
 
 
 class RequestPipeline(Pipeline):
@@ -398,7 +384,7 @@ class RequestPipeline(Pipeline):
         async with contextlib.aclosing(cast("Any", answers)) as steps:
             async for outcomes in steps:
                 observe("infer", time.perf_counter() - begun)
-                yield self._all_finished(requests, outcomes, observe)
+                yield [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
                 begun = time.perf_counter()
 
     async def _arun_alone(self, request: InferRequest, observe: Observe) -> Outcome:
@@ -406,11 +392,6 @@ class RequestPipeline(Pipeline):
         outcome = await self._alone(request)
         observe("infer", time.perf_counter() - begun)
         return self._finished(request, outcome, observe)
-
-    def _all_finished(
-        self, requests: Sequence[InferRequest], outcomes: Sequence[Outcome], observe: Observe
-    ) -> Sequence[Outcome]:
-        return [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
 
     def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:
         """The outputs that were asked for, in the model's order; such a model may leave some out. Best classes, or

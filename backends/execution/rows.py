@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, cast, overload
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ Outcome = InferResponse | GatewayError
 """What becomes of a request: what cannot be done for one is no concern of the others in the batch."""
 
 
-class Rows(Sequence[Outcome]):
+class Rows(Sequence[InferResponse]):
     """Everybody's own rows of every output, as views made when they are asked for: by then the thread that computed
     them has begun the next batch. [sum(sizes), *rest] -> [sizes[i], *rest]
     """
@@ -30,7 +30,7 @@ class Rows(Sequence[Outcome]):
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def __iter__(self) -> Iterator[Outcome]:
+    def __iter__(self) -> Iterator[InferResponse]:
         named, end = [*self._outputs.items()], 0
         if len(named) == 1:  # the usual case, in half the time
             ((only, whole),) = named
@@ -42,13 +42,7 @@ class Rows(Sequence[Outcome]):
             start, end = end, end + size
             yield InferResponse({name: array[start:end] for name, array in named})
 
-    @overload
-    def __getitem__(self, index: int) -> Outcome: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Outcome]: ...
-
-    def __getitem__(self, index: int | slice) -> Outcome | Sequence[Outcome]:
+    def __getitem__(self, index: Any) -> Any:
         return [*self][index]
 
 
@@ -73,6 +67,18 @@ def sizes_of(requests: Sequence[InferRequest]) -> list[int]:
     """The rows of requests that share a batch: all inputs of such a request have as many."""
     name = next(iter(requests[0].inputs))
     return [request.inputs[name].shape[0] for request in requests]
+
+
+def places_of(requests: Sequence[InferRequest]) -> list[slice]:
+    """Where the rows of each are in the batch that they share."""
+    end = 0
+    return [slice(end, end := end + size) for size in sizes_of(requests)]
+
+
+def last_deadline(requests: Sequence[InferRequest]) -> float | None:
+    """The last moment at which anybody could want the answer; None if one of them waits for ever."""
+    deadlines = [request.deadline for request in requests if request.deadline is not None]
+    return max(deadlines) if len(deadlines) == len(requests) else None
 
 
 def join_rows(requests: Sequence[InferRequest]) -> Tensors:
@@ -115,13 +121,10 @@ def split_rows(
         return [_own(on_device if requests[0].on_device else outputs, classes, requests[0], None)]
     if are_plain(requests):
         return Rows(outputs, sizes_of(requests))
-    outcomes: list[Outcome] = []
-    start = 0
-    for request in requests:
-        end = start + cast("int", common_rows(request.inputs))
-        outcomes.append(_own(on_device if request.on_device else outputs, classes, request, slice(start, end)))
-        start = end
-    return outcomes
+    return [
+        _own(on_device if request.on_device else outputs, classes, request, rows)
+        for request, rows in zip(requests, places_of(requests), strict=True)
+    ]
 
 
 def _own(
@@ -145,24 +148,19 @@ def wanted_whole(requests: Sequence[InferRequest]) -> set[str] | None:
     """The outputs that somebody wants whole and on the host; None: all of them."""
     if not all(request.outputs or request.on_device for request in requests):
         return None
-    return {
-        output.name
-        for request in requests
-        if not request.on_device
-        for output in request.outputs
-        if not output.top_k and output.name not in (request.into or ())
-    }
+    return {name for request in requests if not request.on_device for name in _whole(request)}
+
+
+def _whole(request: InferRequest) -> set[str]:
+    """Of the outputs that it names, those that are to be whole and in memory of ours."""
+    elsewhere = request.into or ()
+    return {output.name for output in request.outputs if not output.top_k and output.name not in elsewhere}
 
 
 def all_rows(requests: Sequence[InferRequest]) -> int | None:
     """The rows of a batch; None for a request that cannot be batched."""
-    total = 0
-    for request in requests:
-        rows = common_rows(request.inputs)
-        if rows is None:
-            return None
-        total += rows
-    return total
+    rows = [common_rows(request.inputs) for request in requests]
+    return None if None in rows else sum(cast("list[int]", rows))
 
 
 def check_rows(outputs: Tensors, total: int | None) -> None:
@@ -177,6 +175,5 @@ def check_rows(outputs: Tensors, total: int | None) -> None:
 def _asked(outputs: Tensors, request: InferRequest) -> Tensors:
     if not request.outputs:
         return outputs
-    elsewhere = request.into or ()
-    names = {output.name for output in request.outputs if not output.top_k and output.name not in elsewhere}
+    names = _whole(request)
     return outputs if len(names) == len(outputs) else {name: array for name, array in outputs.items() if name in names}

@@ -12,7 +12,8 @@ Integers that F holds, and moves alone, are exact. Steps become one only where t
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Final
@@ -20,10 +21,10 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.backends.ops import affine_cuda
-from tensorgate.backends.ops.checks import here, one, present
+from tensorgate.backends.ops.checks import here
+from tensorgate.backends.ops.tensor_op import TensorOp
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import Op
-from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.tensor import DTYPES, Array, TensorSpec
 
 DType = np.dtype[Any]
 _FP32: Final = np.dtype(np.float32)
@@ -88,22 +89,6 @@ def holds(dtype: DType, source: DType) -> bool:
 def _is_safe(step: Affine) -> bool:
     scale, shift = np.abs(step.scale), np.abs(step.shift)
     return bool((scale >= 1 / _SAFE).all() and (scale <= _SAFE).all() and (shift <= _SAFE).all())
-
-
-def arithmetic(source: DType, dtype: DType, rank: int, scale: Array, shift: Array, axis: int = 0) -> Affine:
-    """A step that computes. Where float32 does not hold the source, or the result wants more, it is done in float64."""
-    wide = _FP64 in (source, dtype) or not holds(_FP32, source)
-    return Affine(
-        dtype, None, _FP64 if wide else _FP32, scale, shift, axis + rank * (axis < 0) if len(scale) > 1 else 0
-    )
-
-
-def float_spec(op: str, name: str, specs: Mapping[str, TensorSpec], to: DType | None) -> TensorSpec:
-    """The specification of a tensor whose result is floating. Raises ValueError for others."""
-    spec = one(op, name, specs)
-    if spec.dtype.kind not in "fiu" or (to is None and spec.dtype.kind != "f"):
-        raise ValueError(f"{op}: '{name}' is {spec.datatype}; cast it to FP32 first, or for integers say to: FP32 here")
-    return spec
 
 
 class Pass:
@@ -186,20 +171,39 @@ def blocks(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[slice, ...]]
             yield (*(slice(each, each + 1) for each in front), slice(start, start + step), *rest)
 
 
-class AffineOp(Op):
+class AffineOp(TensorOp):
     """Base of operators that are an Affine on one tensor."""
 
-    def __init__(self, tensor: str) -> None:
-        self.tensor = tensor
-        self._passes: dict[tuple[DType, int], Pass] = {}
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._passes = functools.cache(lambda dtype, rank: Pass(self.tensor, self.affine(dtype, rank)))
 
+    @abstractmethod
     def affine(self, dtype: DType, rank: int) -> Affine:
         """What it does to a tensor of this dtype and number of axes, of which its `specs` has approved."""
-        raise NotImplementedError
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = present(self, self.tensor, tensors)
-        key = (array.dtype, array.ndim)
-        if key not in self._passes:
-            self._passes[key] = Pass(self.tensor, self.affine(*key))
-        return {**tensors, self.tensor: self._passes[key](array, xp)}
+    def compute(self, array: Array, xp: Any) -> Array:
+        return self._passes(array.dtype, array.ndim)(array, xp)
+
+
+class Linear(AffineOp):
+    """x * scale + shift, floating afterwards: one multiplication and one addition per element, on the same device; in
+    float32, or in float64 where the tensor is FP64 or of more than 16-bit integers, rounded to the datatype at the end.
+    """
+
+    def __init__(self, options: Any, scale: Array, shift: Array, along: int = 0) -> None:
+        super().__init__(options)
+        self._scale, self._shift, self._along = scale, shift, along
+        self._to = None if options.to is None else DTYPES[options.to]
+
+    def after(self, spec: TensorSpec) -> TensorSpec:
+        if spec.dtype.kind not in "fiu" or (self._to is None and spec.dtype.kind != "f"):
+            way_out = "cast it to FP32 first, or for integers say to: FP32 here"
+            raise ValueError(f"{self._op}: '{spec.name}' is {spec.datatype}; {way_out}")
+        return replace(spec, dtype=self._to or spec.dtype)
+
+    def affine(self, dtype: DType, rank: int) -> Affine:
+        to = self._to or dtype
+        wide = _FP64 in (dtype, to) or not holds(_FP32, dtype)
+        axis = self._along + rank * (self._along < 0) if len(self._scale) > 1 else 0
+        return Affine(to, None, _FP64 if wide else _FP32, self._scale, self._shift, axis)

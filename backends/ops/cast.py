@@ -5,7 +5,6 @@ Shape kept; numbers only. Values beyond the new range follow NumPy's casting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,20 +12,18 @@ import numpy as np
 from pydantic import Field
 
 from tensorgate.backends.ops.affine import Affine, AffineOp
-from tensorgate.backends.ops.checks import one
+from tensorgate.backends.ops.tensor_op import TensorOptions
 from tensorgate.gateway.contract.operator import OpKind
-from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, TensorSpec
 
 
-class CastOptions(Options):
+class CastOptions(TensorOptions):
     """Another datatype; values beyond its range follow NumPy's casting.
 
     Example: {op: cast, input: image, to: FP32}
     """
 
     op: Literal["cast"]
-    input: str = Field(description="Name of the tensor.")
     to: Literal[
         "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"
     ] = Field(description="Datatype afterwards.")
@@ -36,14 +33,13 @@ class Cast(AffineOp):
     """Any shape, any numeric dtype -> the same shape in `to`, on the same device."""
 
     def __init__(self, options: CastOptions) -> None:
-        super().__init__(options.input)
+        super().__init__(options)
         self._dtype = DTYPES[options.to]
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("cast", self.tensor, specs)
+    def after(self, spec: TensorSpec) -> TensorSpec:
         if spec.dtype == BYTES:
             raise ValueError(f"cast: '{self.tensor}' is BYTES, which is no number")
-        return {**specs, self.tensor: replace(spec, dtype=self._dtype)}
+        return replace(spec, dtype=self._dtype)
 
     def affine(self, dtype: np.dtype[Any], rank: int) -> Affine:
         return Affine(self._dtype)

@@ -5,54 +5,46 @@ Any numbers; dtype kept. Smaller images are first padded with zeros on all sides
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.checks import present
-from tensorgate.backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
+from tensorgate.backends.ops.images import (
+    LAYOUT,
+    ImageOp,
+    Layout,
+    Length,
+    Size,
+    across,
+    size_in,
+)
+from tensorgate.backends.ops.tensor_op import TensorOptions
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import Array
 
-Length = Annotated[int, Field(ge=1, le=65536)]
 
-
-class CenterCropOptions(Options):
+class CenterCropOptions(TensorOptions):
     """The middle of each image, cut out at a size.
 
     Example: {op: center_crop, input: image, size: [224, 224]}
     """
 
     op: Literal["center_crop"]
-    input: str = Field(description="Name of the tensor.")
     size: tuple[Length, Length] = Field(description="[height, width] afterwards.")
     layout: Layout = LAYOUT
 
 
-class CenterCrop(Op):
-    """Images -> images of one size, on the same device; those of different sizes become one array."""
-
-    ragged = "takes"
+class CenterCrop(ImageOp):
+    """Images of different sizes become one array."""
 
     def __init__(self, options: CenterCropOptions) -> None:
-        self.tensor = options.input
+        super().__init__(options)
         self._size = options.size
-        self._layout = options.layout
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = image_spec("center_crop", self.tensor, specs)
-        if spec.shape is None:
-            return specs
-        return {**specs, self.tensor: replace(spec, shape=with_size(spec.shape, self._layout, self._size))}
+    def size_after(self, old: Size) -> Size:
+        return self._size
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        images = present(self, self.tensor, tensors)
-        return {**tensors, self.tensor: each(images, lambda some: self._cropped(some, xp), xp)}
-
-    def _cropped(self, images: Array, xp: Any) -> Array:
+    def of_one_size(self, images: Array, xp: Any) -> Array:
         old = size_in(images.shape, self._layout)
         if any(have < want for have, want in zip(old, self._size, strict=True)):
             images = self._padded(images, old, xp)

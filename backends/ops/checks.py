@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -17,22 +16,12 @@ from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, TensorSpec
 
-MAX_BYTES: Final = 1 << 30
-"""The largest tensor that an operator makes out of a small one."""
-
 
 def one(op: str, name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:
     """The specification of a tensor that an op works on. Raises ValueError naming those that there are."""
     if name not in specs:
         raise ValueError(f"{op}: there is no tensor '{name}' at this point, but {', '.join(specs) or 'none at all'}")
     return specs[name]
-
-
-def present(op: Op, name: str, tensors: Tensors) -> Array:
-    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out."""
-    if name not in tensors:
-        raise InvalidArgument(f"{name_of(op)} needs '{name}', which is missing")
-    return tensors[name]
 
 
 def name_of(op: Op) -> str:
@@ -56,9 +45,7 @@ def here(xp: Any) -> Hashable:
 
 
 def given(op: str, name: str, tensors: Tensors) -> Array:
-    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out, and of rows that
-    have no common shape.
-    """
+    """The tensor that an op works on. Raises InvalidArgument where an optional input was left out."""
     array = tensors.get(name)
     if array is None:
         raise InvalidArgument(f"{op} needs '{name}', which is missing")
@@ -106,13 +93,6 @@ def one_axis(specs: Mapping[str, TensorSpec], name: str, axis: int) -> tuple[str
     return None if shape is None else (name, axis % len(shape))
 
 
-def bounded(op: str, shape: Sequence[int], itemsize: int) -> None:
-    """Raises InvalidArgument for what is too large to be made."""
-    size = prod(map(int, shape)) * itemsize
-    if size > MAX_BYTES:
-        raise InvalidArgument(f"{op} would make {size:,} bytes, and {MAX_BYTES:,} is the most")
-
-
 def replaced(
     op: str, specs: Mapping[str, TensorSpec], old: Sequence[str], new: Sequence[TensorSpec]
 ) -> dict[str, TensorSpec]:
@@ -148,8 +128,3 @@ def holds(dtype: np.dtype[Any], value: float) -> bool:
         return value in (0, 1)
     limits = np.iinfo(dtype)
     return value == int(value) and int(limits.min) <= value <= int(limits.max)
-
-
-def on_host(array: Array) -> Array:
-    """A NumPy array, copied from the device if it was there."""
-    return array if isinstance(array, np.ndarray) else array.get()

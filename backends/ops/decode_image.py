@@ -6,7 +6,7 @@ model is on a GPU and it is installed. Images of different sizes make a ragged b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -14,18 +14,18 @@ import numpy as np
 from pydantic import Field
 
 from tensorgate.backends.ops import image_files
-from tensorgate.backends.ops.checks import here, one, present, renamed
+from tensorgate.backends.ops.checks import here
 from tensorgate.backends.ops.image_files import Header, Mode
-from tensorgate.backends.ops.images import is_ragged, joined, spread
+from tensorgate.backends.ops.images import T, is_ragged, joined, spread
+from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, TensorSpec
 
 _MANY_PIXELS: Final = 1 << 16
 
 
-class DecodeImageOptions(Options):
+class DecodeImageOptions(RenamingOptions):
     """Image files as pixels.
 
     Example: {op: decode_image, input: file, output: image}
@@ -33,7 +33,6 @@ class DecodeImageOptions(Options):
 
     op: Literal["decode_image"]
     input: str = Field(description="Name of the tensor: a file in each element.")
-    output: str | None = Field(None, description="Its name afterwards; the same if not given.")
     mode: Mode = Field("RGB", description="RGB for three channels, GRAY for one; transparency is left out.")
     formats: tuple[Literal["JPEG", "PNG", "WEBP", "BMP", "GIF"], ...] = Field(
         ("JPEG", "PNG"),
@@ -52,16 +51,16 @@ class DecodeImageOptions(Options):
     )
 
 
-class DecodeImage(Op):
+class DecodeImage(TensorOp):
     """BYTES on the host -> pixels on the device. What cannot be read is InvalidArgument, which names its row."""
 
     ragged = "makes"
+    takes_objects = True
     steady = False  # how long it takes is a matter of what is in the files
 
     def __init__(self, options: DecodeImageOptions) -> None:
         """Raises ValueError if what decodes is not installed."""
-        self._input = options.input
-        self.tensor = options.output or options.input
+        super().__init__(options)
         self._options = options
         self._gpu = image_files.GpuDecoder(options.mode)
         image_files.find_pillow()
@@ -71,8 +70,7 @@ class DecodeImage(Op):
                 "say decoder: auto"
             )
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("decode_image", self._input, specs)
+    def after(self, spec: TensorSpec) -> TensorSpec:
         if spec.dtype != BYTES:
             raise ValueError(f"decode_image: '{self._input}' is {spec.datatype}; files of images come as BYTES")
         shape = spec.shape
@@ -80,21 +78,15 @@ class DecodeImage(Op):
             raise ValueError(
                 f"decode_image: '{self._input}' has shape {list(shape)}; it takes [-1] or [-1, 1], a file per row"
             )
-        channels = 3 if self._options.mode == "RGB" else 1
-        decoded = replace(
-            spec, name=self.tensor, dtype=DTYPES["UINT8"], shape=(-1 if shape is None else shape[0], -1, -1, channels)
-        )
-        return renamed("decode_image", specs, self._input, decoded)
+        rows, channels = -1 if shape is None else shape[0], 3 if self._options.mode == "RGB" else 1
+        return replace(spec, dtype=DTYPES["UINT8"], shape=(rows, -1, -1, channels))
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        pixels = self._decoded(present(self, self._input, tensors).reshape(-1).tolist(), xp)
-        rest = {name: array for name, array in tensors.items() if name != self._input}
-        return {**rest, self.tensor: pixels}
-
-    def _decoded(self, files: Sequence[bytes], xp: Any) -> Array:
+    def compute(self, array: Array, xp: Any) -> Array:
+        files = array.reshape(-1).tolist()
         if not files:
             return xp.zeros((0, 0, 0, 3 if self._options.mode == "RGB" else 1), np.uint8)
-        headers = [self._header(row, data) for row, data in enumerate(files)]
+        limits = self._options.formats, self._options.max_pixels
+        headers = [self._of_row(row, image_files.read_header, data, *limits) for row, data in enumerate(files)]
         pixels = sum(header.pixels for header in headers)
         if pixels > self._options.max_batch_pixels:
             raise InvalidArgument(
@@ -116,18 +108,15 @@ class DecodeImage(Op):
             images[row] = xp.asarray(image)
         return joined(images, xp)
 
-    def _header(self, row: int, data: Any) -> Header:
+    def _of_row(self, row: int, read: Callable[..., T], *arguments: Any) -> T:
+        """What is read of an image's file. Raises InvalidArgument that names the row."""
         try:
-            return image_files.read_header(data, self._options.formats, self._options.max_pixels)
+            return read(*arguments)
         except ValueError as error:
             raise InvalidArgument(f"'{self._input}': image {row} {error}") from None
 
     def _pixels(self, row: int, header: Header) -> Array:
-        try:
-            pixels = image_files.decode(header, self._options.mode)
-        except ValueError as error:
-            raise InvalidArgument(f"'{self._input}': image {row} {error}") from None
-        return self._upright(pixels, header, np)
+        return self._upright(self._of_row(row, image_files.decode, header, self._options.mode), header, np)
 
     def _upright(self, pixels: Array, header: Header, xp: Any) -> Array:
         if not self._options.exif_orientation:

@@ -5,18 +5,17 @@ The difference is exact, the product is of FP32. Source: ONNX DequantizeLinear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.checks import dense, one, put, renamed
 from tensorgate.backends.ops.per_axis import PerAxis
 from tensorgate.backends.ops.quantize import LinearOptions, check_zeros
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
+from tensorgate.backends.ops.tensor_op import TensorOp
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import DTYPES, Array, TensorSpec
 
 
 class DequantizeOptions(LinearOptions):
@@ -29,35 +28,29 @@ class DequantizeOptions(LinearOptions):
     datatype: Literal["FP32", "FP16"] = Field("FP32", description="Datatype of the numbers.")
 
 
-class Dequantize(Op):
+class Dequantize(TensorOp):
     """INT8, UINT8, INT16, UINT16 or INT32 of any shape -> FP32 or FP16 of the same shape, on the same device."""
 
     def __init__(self, options: DequantizeOptions) -> None:
+        super().__init__(options)
         self._options = options
-        self._input = options.input
-        self._output = options.output or options.input
         self._dtype = DTYPES[options.datatype]
-        self._scale = PerAxis(options.scale, options.axis, np.float32)
-        self._zeros = {
-            wide: PerAxis(options.zero_point, options.axis, np.int64 if wide else np.int32) for wide in (False, True)
-        }
+        self._scale, self._zero = PerAxis(options.scale, options.axis), PerAxis(options.zero_point, options.axis)
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("dequantize", self._input, specs)
+    def after(self, spec: TensorSpec) -> TensorSpec:
         if spec.datatype not in ("INT8", "UINT8", "INT16", "UINT16", "INT32"):
             raise ValueError(
                 f"dequantize: '{self._input}' is {spec.datatype}, expected INT8, UINT8, INT16, UINT16 or INT32"
             )
-        check_zeros("dequantize", self._options, spec.dtype)
-        self._scale.check("dequantize", spec)
-        return renamed("dequantize", specs, self._input, replace(spec, name=self._output, dtype=self._dtype))
+        check_zeros(self._op, self._options, spec.dtype)
+        self._scale.check(self._op, spec)
+        return replace(spec, dtype=self._dtype)
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = dense("dequantize", self._input, tensors)
-        zeros = self._zeros[array.dtype.itemsize > 2]
-        difference = array - zeros.beside("dequantize", self._input, array, xp)
-        result = difference.astype(np.float32) * self._scale.beside("dequantize", self._input, array, xp)
-        return put(tensors, (self._input,), {self._output: result.astype(self._dtype, copy=False)})
+    def compute(self, array: Array, xp: Any) -> Array:
+        exact = np.int64 if array.dtype.itemsize > 2 else np.int32
+        difference = array - self._zero.beside(self._op, self._input, array, exact, xp)
+        result = difference.astype(np.float32) * self._scale.beside(self._op, self._input, array, np.float32, xp)
+        return result.astype(self._dtype, copy=False)
 
 
 KIND = OpKind(DequantizeOptions, Dequantize)

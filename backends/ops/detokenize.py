@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.checks import dense, integral, on_host, one, put, replaced
+from tensorgate.backends.ops.checks import integral, replaced
+from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
 from tensorgate.backends.ops.tokenize import open_tokenizer
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.files import Existing, FileRef
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import BYTES, Tensors, TensorSpec
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import BYTES, Array, TensorSpec
 
 
-class DetokenizeOptions(Options):
+class DetokenizeOptions(RenamingOptions):
     """The numbers of tokens as texts, by a tokenizer.json.
 
     Example: {op: detokenize, input: output_ids, output: text, file: tokenizer.json}
@@ -25,31 +25,31 @@ class DetokenizeOptions(Options):
 
     op: Literal["detokenize"]
     input: str = Field(description="Name of the tokens' numbers, [N, L].")
-    output: str | None = Field(None, description="Its name afterwards; the same if not given.")
     file: Annotated[FileRef, Existing("file")] = Field(description="A tokenizer.json, relative to this file.")
     skip_special_tokens: bool = Field(True, description="Whether tokens such as [CLS] and [PAD] are left out.")
 
 
-class Detokenize(Op):
+class Detokenize(TensorOp):
     """A number that is no token's is refused, as are negative ones."""
 
     def __init__(self, options: DetokenizeOptions) -> None:
-        self._input = options.input
-        self._output = options.output or options.input
+        super().__init__(options)
         self._skip = options.skip_special_tokens
         self._tokenizer = open_tokenizer(options.file.path)
         self._end = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("detokenize", self._input, specs)
-        integral("detokenize", spec)
+        return replaced(self._op, specs, (self._input,), [self._made(specs)])
+
+    def after(self, spec: TensorSpec) -> TensorSpec:
+        integral(self._op, spec)
         if spec.shape is not None and len(spec.shape) != 2:
             raise ValueError(f"detokenize: '{self._input}' has shape {list(spec.shape)}, expected [N, L]")
         rows = spec.shape[0] if spec.shape else -1
-        return replaced("detokenize", specs, (self._input,), [TensorSpec(self._output, BYTES, (rows,))])
+        return TensorSpec(spec.name, BYTES, (rows,))
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = on_host(dense("detokenize", self._input, tensors))
+    def compute(self, array: Array, xp: Any) -> Array:
+        array = array if isinstance(array, np.ndarray) else array.get()
         if array.ndim != 2:
             raise InvalidArgument(f"detokenize: '{self._input}' has shape {list(array.shape)}, expected [N, L]")
         outside = array[(array < 0) | (array >= self._end)]
@@ -60,7 +60,7 @@ class Detokenize(Op):
         texts = np.empty(len(array), np.object_)
         decoded = self._tokenizer.decode_batch(array.tolist(), skip_special_tokens=self._skip)
         texts[:] = [text.encode() for text in decoded]
-        return put(tensors, (self._input,), {self._output: texts})
+        return texts
 
 
 KIND = OpKind(DetokenizeOptions, Detokenize)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tensorgate.backends.ops.affine import Affine, AffineOp, Pass
-from tensorgate.backends.ops.checks import name_of, present
+from tensorgate.backends.ops.checks import given, name_of
 from tensorgate.backends.ops.images import SameSize
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
@@ -26,6 +26,7 @@ class Fused(Op):
         self.parts = tuple(parts)
         self.tensor = parts[0].tensor
         self.step = step
+        self._first = name_of(parts[0])
         self._run = Pass(self.tensor, step)
 
     def specs(self, specs: Specs) -> Specs:
@@ -34,7 +35,7 @@ class Fused(Op):
         return specs
 
     def __call__(self, tensors: Tensors, xp: object) -> Tensors:
-        return {**tensors, self.tensor: self._run(present(self.parts[0], self.tensor, tensors), xp)}
+        return {**tensors, self.tensor: self._run(given(self._first, self.tensor, tensors), xp)}
 
 
 def fuse(ops: Iterable[Op], specs: Specs) -> tuple[Op, ...]:
@@ -69,10 +70,7 @@ def _as_few(run: Sequence[AffineOp], spec: TensorSpec) -> Iterable[Op]:
     step: Affine | None = None
     first = spec
     for op in run:
-        if spec.shape is None:
-            own = None
-        else:
-            own = op.affine(spec.dtype, len(spec.shape))
+        own = None if spec.shape is None else op.affine(spec.dtype, len(spec.shape))
         longer = step.then(first.dtype, own) if step is not None and own is not None else None
         if longer is None:
             yield from _of(parts, step)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import functools
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.ops.checks import one
+from tensorgate.backends.ops.tensor_op import TensorOp
 from tensorgate.gateway.contract.errors import InvalidArgument
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import BYTES, Array, TensorSpec
@@ -27,6 +29,7 @@ R = TypeVar("R")
 Layout = Literal["NHWC", "NCHW"]
 Size = tuple[int, int]
 """Height, width."""
+Length = Annotated[int, Field(ge=1, le=65536)]
 
 LAYOUT: Any = Field("NHWC", description="Order of its last three axes: channels last (NHWC) or first (NCHW).")
 _AXES: Final[Mapping[Layout, Size]] = {"NHWC": (-3, -2), "NCHW": (-2, -1)}
@@ -77,14 +80,44 @@ def across(layout: Layout, height: T, width: T, other: T, rank: int) -> list[T]:
     return things
 
 
-def image_spec(op: str, name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:
-    """The specification of a tensor of images. Raises ValueError if it cannot be one."""
-    spec = one(op, name, specs)
-    if spec.dtype == BYTES:
-        raise ValueError(f"{op}: '{name}' is BYTES; decode_image makes images of them")
-    if spec.shape is not None and len(spec.shape) < 3:
-        raise ValueError(f"{op}: '{name}' of shape {list(spec.shape)} has not the three axes of an image")
-    return spec
+class ImageOp(TensorOp):
+    """Images -> images of another size, on the same device; those of different sizes -> one array where they are of
+    one size then.
+    """
+
+    ragged = "takes"
+    takes_objects = True
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._layout: Layout = options.layout
+
+    def after(self, spec: TensorSpec) -> TensorSpec:
+        if spec.dtype == BYTES:
+            raise ValueError(f"{self._op}: '{spec.name}' is BYTES; decode_image makes images of them")
+        if spec.shape is not None and len(spec.shape) < 3:
+            raise ValueError(
+                f"{self._op}: '{spec.name}' of shape {list(spec.shape)} has not the three axes of an image"
+            )
+        self.check(spec)
+        if spec.shape is None:
+            return spec
+        size = self.size_after(size_in(spec.shape, self._layout))
+        return replace(spec, shape=with_size(spec.shape, self._layout, size))
+
+    def check(self, spec: TensorSpec) -> None:
+        """Raises ValueError for images that it cannot work on."""
+
+    @abstractmethod
+    def size_after(self, old: Size) -> Size:
+        """The size of images of this size afterwards; -1 where it is not known. Raises ValueError."""
+
+    def compute(self, array: Array, xp: Any) -> Array:
+        return each(array, lambda images: self.of_one_size(images, xp), xp)
+
+    @abstractmethod
+    def of_one_size(self, images: Array, xp: Any) -> Array:
+        """Images [..., H, W, C], or with channels first, at their size afterwards."""
 
 
 def spread(work: Callable[[T], R], items: Sequence[T], *, pays: bool = True) -> list[R]:

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.same_shape import SameShape, SameShapeOptions
+from tensorgate.backends.ops.same_shape import SameShape
+from tensorgate.backends.ops.tensor_op import RenamingOptions
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.tensor import Array
 
 
-class L2NormalizeOptions(SameShapeOptions):
+class L2NormalizeOptions(RenamingOptions):
     """Vectors scaled to length 1, as embeddings are compared.
 
     Example: {op: l2_normalize, input: embedding}
@@ -32,7 +33,7 @@ class L2Normalize(SameShape):
         super().__init__(options)
         self._eps = options.eps
 
-    def compute(self, array: Array, xp: Any) -> Array:
+    def formula(self, array: Array, xp: Any) -> Array:
         length = xp.sqrt((array * array).sum(axis=self._axis, keepdims=True))
         return array / xp.maximum(length, array.dtype.type(self._eps))
 

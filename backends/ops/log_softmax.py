@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.same_shape import SameShape, SameShapeOptions
+from tensorgate.backends.ops.same_shape import SameShape
+from tensorgate.backends.ops.tensor_op import RenamingOptions
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.tensor import Array
 
 
-class LogSoftmaxOptions(SameShapeOptions):
+class LogSoftmaxOptions(RenamingOptions):
     """Scores as logarithms of probabilities.
 
     Example: {op: log_softmax, input: logits, axis: -1}
@@ -27,7 +28,7 @@ class LogSoftmaxOptions(SameShapeOptions):
 class LogSoftmax(SameShape):
     """[..., n, ...] -> the same. NaN and rows of only -inf give NaN."""
 
-    def compute(self, array: Array, xp: Any) -> Array:
+    def formula(self, array: Array, xp: Any) -> Array:
         shifted = array - array.max(axis=self._axis, keepdims=True)
         shifted -= xp.log(xp.exp(shifted).sum(axis=self._axis, keepdims=True))
         return shifted

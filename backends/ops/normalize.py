@@ -5,27 +5,25 @@ Any shape, kept. Floats keep their dtype unless `to` says another; integers need
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.affine import Affine, AffineOp, arithmetic, float_spec
+from tensorgate.backends.ops.affine import Linear
+from tensorgate.backends.ops.checks import axis_in
+from tensorgate.backends.ops.tensor_op import TensorOptions
 from tensorgate.gateway.contract.operator import OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
+from tensorgate.gateway.contract.tensor import TensorSpec
 
 
-class NormalizeOptions(Options):
+class NormalizeOptions(TensorOptions):
     """Values shifted and scaled: (x - mean) / std, for all alike or per channel.
 
     Example: {op: normalize, input: image, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}
     """
 
     op: Literal["normalize"]
-    input: str = Field(description="Name of the tensor.")
     mean: tuple[Annotated[float, Field(allow_inf_nan=False)], ...] = Field(
         min_length=1, description="One number for all, or one per entry of `axis`."
     )
@@ -42,33 +40,23 @@ class NormalizeOptions(Options):
         return self
 
 
-class Normalize(AffineOp):
-    """One multiplication and one addition per element, on the same device; in float32, or in float64 where the tensor
-    is FP64 or of more than 16-bit integers, rounded to the datatype at the end.
-    """
+class Normalize(Linear):
+    """One pair of numbers for all, or one per entry of an axis."""
 
     def __init__(self, options: NormalizeOptions) -> None:
-        super().__init__(options.input)
-        self._axis = options.axis
         std = np.array(options.std, np.float64)
-        self._scale = 1 / std
-        self._shift = -np.array(options.mean, np.float64) / std
-        self._to = None if options.to is None else DTYPES[options.to]
+        super().__init__(options, 1 / std, -np.array(options.mean, np.float64) / std, options.axis)
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = float_spec("normalize", self.tensor, specs, self._to)
+    def after(self, spec: TensorSpec) -> TensorSpec:
+        after = super().after(spec)
         if len(self._scale) > 1 and spec.shape is not None:
-            if not -len(spec.shape) <= self._axis < len(spec.shape):
-                raise ValueError(f"normalize: '{self.tensor}' of shape {list(spec.shape)} has no axis {self._axis}")
-            if spec.shape[self._axis] not in (-1, len(self._scale)):
+            size = spec.shape[axis_in(self._op, self._input, spec.shape, self._along, ValueError)]
+            if size not in (-1, len(self._scale)):
                 raise ValueError(
-                    f"normalize: axis {self._axis} of '{self.tensor}' has {spec.shape[self._axis]} entries, "
+                    f"normalize: axis {self._along} of '{self._input}' has {size} entries, "
                     f"but mean and std have {len(self._scale)}"
                 )
-        return {**specs, self.tensor: replace(spec, dtype=self._to or spec.dtype)}
-
-    def affine(self, dtype: np.dtype[Any], rank: int) -> Affine:
-        return arithmetic(dtype, self._to or dtype, rank, self._scale, self._shift, self._axis)
+        return after
 
 
 KIND = OpKind(NormalizeOptions, Normalize)

@@ -5,32 +5,35 @@ Any numbers; dtype kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.checks import present
-from tensorgate.backends.ops.images import LAYOUT, Layout, Size, across, each, image_spec, size_in, with_size
+from tensorgate.backends.ops.images import (
+    LAYOUT,
+    ImageOp,
+    Layout,
+    Length,
+    Size,
+    across,
+    size_in,
+)
+from tensorgate.backends.ops.tensor_op import TensorOptions
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import Array, TensorSpec
 
-Length = Annotated[int, Field(ge=1, le=65536)]
 Border = Annotated[int, Field(ge=0, le=65536)]
 
 
-class PadOptions(Options):
+class PadOptions(TensorOptions):
     """Images extended to a size, or to a multiple of one.
 
     Example: {op: pad, input: image, size: [640, 640]}
     """
 
     op: Literal["pad"]
-    input: str = Field(description="Name of the tensor.")
     size: tuple[Length, Length] | None = Field(None, description="[height, width] afterwards.")
     borders: tuple[Border, Border, Border, Border] | None = Field(
         None, description="Instead of `size`: how much is added at the [top, bottom, left, right]."
@@ -51,46 +54,28 @@ class PadOptions(Options):
         return self
 
 
-class Pad(Op):
-    """Images -> larger ones on the same device; those of different sizes -> one array where they are of one size then.
-
-    Images that are larger than `size` are refused.
-    """
-
-    ragged = "takes"
+class Pad(ImageOp):
+    """Images that are larger than `size` are refused."""
 
     def __init__(self, options: PadOptions) -> None:
-        self.tensor = options.input
+        super().__init__(options)
         self._options = options
-        self._layout = options.layout
         self._fill = {"constant_values": options.value} if options.mode == "constant" else {}
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = image_spec("pad", self.tensor, specs)
+    def check(self, spec: TensorSpec) -> None:
         if not _can_be(self._options.value, spec.dtype):
             raise ValueError(f"pad: '{self.tensor}' is {spec.datatype}, which has no {self._options.value:g}")
-        if spec.shape is None:
-            return specs
-        old = size_in(spec.shape, self._layout)
+
+    def size_after(self, old: Size) -> Size:
         new = self._options.size
-        if new is None:
-            new = self._with_borders(old)
-        elif any(have > want for have, want in zip(old, new, strict=True)):
-            raise ValueError(f"pad: '{self.tensor}' has images of {list(old)}, larger than {list(new)}")
-        return {**specs, self.tensor: replace(spec, shape=with_size(spec.shape, self._layout, new))}
+        if new is not None:
+            if any(have > want for have, want in zip(old, new, strict=True)):
+                raise ValueError(f"pad: '{self.tensor}' has images of {list(old)}, larger than {list(new)}")
+            return new
+        height, width = map(sum, self._borders(old))
+        return old[0] + height if old[0] >= 0 else -1, old[1] + width if old[1] >= 0 else -1
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        images = present(self, self.tensor, tensors)
-        return {**tensors, self.tensor: each(images, lambda some: self._padded(some, xp), xp)}
-
-    def _with_borders(self, old: Size) -> Size:
-        top, bottom, left, right = self._options.borders or (0, 0, 0, 0)
-        return (
-            old[0] + top + bottom if old[0] >= 0 else -1,
-            old[1] + left + right if old[1] >= 0 else -1,
-        )
-
-    def _padded(self, images: Array, xp: Any) -> Array:
+    def of_one_size(self, images: Array, xp: Any) -> Array:
         height, width = self._borders(size_in(images.shape, self._layout))
         widths = across(self._layout, height, width, (0, 0), images.ndim)
         if self._options.mode != "constant" and not images.size:

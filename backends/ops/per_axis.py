@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,10 @@ from tensorgate.gateway.contract.tensor import Array, TensorSpec
 class PerAxis:
     """Some numbers, broadcast along an axis; each device and stream has its own copy, made with its first call."""
 
-    def __init__(self, numbers: Any, axis: int, dtype: Any) -> None:
-        self._numbers = np.atleast_1d(np.array(numbers, dtype))
+    def __init__(self, numbers: Any, axis: int) -> None:
+        self._numbers = np.atleast_1d(np.array(numbers))
         self._axis = axis
-        self._ready: dict[tuple[Any, ...], Array] = {}
+        self._ready = functools.cache(self._make)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -32,8 +34,8 @@ class PerAxis:
                 f"{op}: axis {self._axis} of '{spec.name}' has {size} entries, but {len(self)} numbers are given"
             )
 
-    def beside(self, op: str, name: str, array: Array, xp: Any) -> Array:
-        """The numbers, ready to be combined with this array. Raises InvalidArgument where they do not fit it."""
+    def beside(self, op: str, name: str, array: Array, dtype: Any, xp: Any) -> Array:
+        """The numbers in this dtype, ready to be combined with the array. Raises InvalidArgument if they do not fit."""
         shape = [1] * array.ndim
         if len(self) > 1:
             axis = axis_in(op, name, array.shape, self._axis)
@@ -42,7 +44,7 @@ class PerAxis:
                     f"{op}: axis {self._axis} of '{name}' has {array.shape[axis]} entries, expected {len(self)}"
                 )
             shape[axis] = -1
-        key = (array.ndim, here(xp))
-        if key not in self._ready:
-            self._ready[key] = xp.asarray(self._numbers.reshape(shape))
-        return self._ready[key]
+        return self._ready(tuple(shape), dtype, here(xp), xp)
+
+    def _make(self, shape: tuple[int, ...], dtype: Any, place: Hashable, xp: Any) -> Array:
+        return xp.asarray(self._numbers.astype(dtype).reshape(shape))

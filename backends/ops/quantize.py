@@ -6,30 +6,26 @@ Source: ONNX QuantizeLinear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.checks import dense, floating, one, put, renamed, widened
+from tensorgate.backends.ops.checks import floating, widened
 from tensorgate.backends.ops.per_axis import PerAxis
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import DTYPES, Tensors, TensorSpec
+from tensorgate.backends.ops.tensor_op import RenamingOptions, TensorOp
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import DTYPES, Array, TensorSpec
 
 Scale = Annotated[float, Field(ge=1e-30, le=1e30)]
 Scales = Annotated[tuple[Scale, ...], Field(min_length=1)]
 Zeros = Annotated[tuple[int, ...], Field(min_length=1)]
 
 
-class LinearOptions(Options):
+class LinearOptions(RenamingOptions):
     """How integers stand for numbers: x = (q - zero_point) * scale."""
 
-    op: str
-    input: str = Field(description="Name of the tensor.")
-    output: str | None = Field(None, description="Its name afterwards; the same if not given.")
     scale: Scale | Scales = Field(description="What one step is worth: a number for all, or one per entry of `axis`.")
     zero_point: int | Zeros = Field(
         0, description="The integer that stands for 0: for all, or one per entry of `axis`."
@@ -62,33 +58,28 @@ class QuantizeOptions(LinearOptions):
     datatype: Literal["INT8", "UINT8", "INT16", "UINT16"] = Field("INT8", description="Datatype of the integers.")
 
 
-class Quantize(Op):
+class Quantize(TensorOp):
     """FP16, FP32 or FP64 of any shape -> integers of the same shape, on the same device."""
 
     def __init__(self, options: QuantizeOptions) -> None:
-        self._input = options.input
-        self._output = options.output or options.input
+        super().__init__(options)
         self._dtype = DTYPES[options.datatype]
-        check_zeros("quantize", options, self._dtype)
+        check_zeros(self._op, options, self._dtype)
         limits = np.iinfo(self._dtype)
         self._least, self._most = float(limits.min), float(limits.max)
-        self._scales = {kind: PerAxis(options.scale, options.axis, kind) for kind in (np.float32, np.float64)}
-        self._zeros = {kind: PerAxis(options.zero_point, options.axis, kind) for kind in (np.float32, np.float64)}
+        self._scale, self._zero = PerAxis(options.scale, options.axis), PerAxis(options.zero_point, options.axis)
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("quantize", self._input, specs)
-        floating("quantize", spec)
-        self._scales[np.float32].check("quantize", spec)
-        return renamed("quantize", specs, self._input, replace(spec, name=self._output, dtype=self._dtype))
+    def after(self, spec: TensorSpec) -> TensorSpec:
+        floating(self._op, spec)
+        self._scale.check(self._op, spec)
+        return replace(spec, dtype=self._dtype)
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = widened(dense("quantize", self._input, tensors))
-        kind = array.dtype.type
-        steps = xp.rint(array / self._scales[kind].beside("quantize", self._input, array, xp))
+    def compute(self, array: Array, xp: Any) -> Array:
+        array = widened(array)
+        steps = xp.rint(array / self._scale.beside(self._op, self._input, array, array.dtype, xp))
         xp.nan_to_num(steps, copy=False, nan=0.0)
-        steps += self._zeros[kind].beside("quantize", self._input, array, xp)
-        result = xp.clip(steps, self._least, self._most).astype(self._dtype)
-        return put(tensors, (self._input,), {self._output: result})
+        steps += self._zero.beside(self._op, self._input, array, array.dtype, xp)
+        return xp.clip(steps, self._least, self._most).astype(self._dtype)
 
 
 KIND = OpKind(QuantizeOptions, Quantize)

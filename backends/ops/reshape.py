@@ -5,30 +5,27 @@ The axes in front of these, such as the rows of a batch, stay. Any dtype.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tensorgate.backends.ops.checks import given, one
+from tensorgate.backends.ops.tensor_op import TensorOp, TensorOptions
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import Tensors, TensorSpec
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import Array, TensorSpec
 
 Size = Annotated[int, Field(ge=-1)]
 
 
-class ReshapeOptions(Options):
+class ReshapeOptions(TensorOptions):
     """Another shape of the last axes with the same elements; those in front, such as rows, stay.
 
     Example: {op: reshape, input: image, before: [784], after: [1, 28, 28]}
     """
 
     op: Literal["reshape"]
-    input: str = Field(description="Name of the tensor.")
     before: tuple[Size, ...] = Field(description="Shape of its last axes, -1 where one varies; []: none yet.")
     after: tuple[Size, ...] = Field(description="Their shape afterwards; its -1 are those of `before`, in order.")
 
@@ -40,34 +37,34 @@ class ReshapeOptions(Options):
         return self
 
 
-class Reshape(Op):
+class Reshape(TensorOp):
     """[..., *before] -> [..., *after], on the same device; a view where the memory's order allows it."""
 
+    takes_objects = True
+
     def __init__(self, options: ReshapeOptions) -> None:
-        self._name = options.input
+        super().__init__(options)
         self._before = options.before
         self._after = options.after
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("reshape", self._name, specs)
+    def after(self, spec: TensorSpec) -> TensorSpec:
         if spec.shape is None:
-            return specs
+            return spec
         front, last = self._split(spec.shape)
         if not self._fits(last):
             raise ValueError(
-                f"reshape: '{self._name}' of shape {list(spec.shape)} does not end in {list(self._before)}"
+                f"reshape: '{self._input}' of shape {list(spec.shape)} does not end in {list(self._before)}"
             )
-        return {**specs, self._name: replace(spec, shape=(*front, *self._after))}
+        return replace(spec, shape=(*front, *self._after))
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        array = given("reshape", self._name, tensors)
+    def compute(self, array: Array, xp: Any) -> Array:
         front, last = self._split(array.shape)
         if not self._fits(last):
             shape = list(array.shape)
-            raise InvalidArgument(f"'{self._name}' has shape {shape}, which must end in {list(self._before)}")
+            raise InvalidArgument(f"'{self._input}' has shape {shape}, which must end in {list(self._before)}")
         varying = iter([got for got, want in zip(last, self._before, strict=True) if want < 0])
         after = [next(varying) if size < 0 else size for size in self._after]
-        return {**tensors, self._name: array.reshape((*front, *after))}
+        return array.reshape((*front, *after))
 
     def _fits(self, last: tuple[int, ...]) -> bool:
         """Whether these axes, of an array or of a specification, can be those before."""

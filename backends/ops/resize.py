@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from tensorgate.backends.ops import resampling
-from tensorgate.backends.ops.checks import here, present
-from tensorgate.backends.ops.images import LAYOUT, Layout, Size, each, image_spec, size_in, spread, with_size
+from tensorgate.backends.ops.checks import here
+from tensorgate.backends.ops.images import (
+    LAYOUT,
+    ImageOp,
+    Layout,
+    Length,
+    Size,
+    size_in,
+    spread,
+    with_size,
+)
 from tensorgate.backends.ops.resampling import Method
+from tensorgate.backends.ops.tensor_op import TensorOptions
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.operator import Op, OpKind
-from tensorgate.gateway.contract.options import Options
-from tensorgate.gateway.contract.tensor import Array, Tensors, TensorSpec
+from tensorgate.gateway.contract.operator import OpKind
+from tensorgate.gateway.contract.tensor import Array, TensorSpec
 
-Length = Annotated[int, Field(ge=1, le=65536)]
 _UINT8: Final = np.dtype(np.uint8)
 _KEPT_TABLES: Final = 64
 _MODES: Final = {1: "L", 3: "RGB", 4: "CMYK"}  # those whose channels Pillow resizes each by itself
@@ -33,14 +39,13 @@ _FLOATS: Final = 4 << 20
 _TURNS_SINCE: Final = 13
 
 
-class ResizeOptions(Options):
+class ResizeOptions(TensorOptions):
     """Images at another size.
 
     Example: {op: resize, input: image, size: [224, 224]}
     """
 
     op: Literal["resize"]
-    input: str = Field(description="Name of the tensor.")
     size: tuple[Length, Length] | None = Field(None, description="[height, width] afterwards.")
     shorter: Length | None = Field(None, description="Instead of `size`: its shorter side; the other in proportion.")
     longer: Length | None = Field(None, description="Instead of `size`: its longer side; the other in proportion.")
@@ -63,41 +68,25 @@ class ResizeOptions(Options):
         return self
 
 
-class Resize(Op):
-    """Images -> images on the same device; those of different sizes -> one array where they are of one size then.
-
-    Temporaries stay below some tens of megabytes, or a few times one image if that is larger.
-    """
-
-    ragged = "takes"
+class Resize(ImageOp):
+    """Temporaries stay below some tens of megabytes, or a few times one image if that is larger."""
 
     def __init__(self, options: ResizeOptions) -> None:
-        self.tensor = options.input
+        super().__init__(options)
         self._options = options
-        self._layout = options.layout
         self._tables = functools.lru_cache(maxsize=_KEPT_TABLES)(self._make_tables)
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = image_spec("resize", self.tensor, specs)
+    def check(self, spec: TensorSpec) -> None:
         if spec.dtype != _UINT8 and spec.datatype not in ("FP16", "FP32", "FP64"):
             raise ValueError(f"resize: '{self.tensor}' is {spec.datatype}; cast it to UINT8 or FP32 first")
-        if spec.shape is None:
-            return specs
-        size = self._options.size
-        if size is None:
-            old = size_in(spec.shape, self._layout)
-            size = self._new_size(old) if min(old) > 0 else (-1, -1)
-        return {**specs, self.tensor: replace(spec, shape=with_size(spec.shape, self._layout, size))}
 
-    def __call__(self, tensors: Tensors, xp: Any) -> Tensors:
-        images = present(self, self.tensor, tensors)
-        return {**tensors, self.tensor: each(images, lambda some: self._resized(some, xp), xp)}
-
-    def _new_size(self, old: Size) -> Size:
+    def size_after(self, old: Size) -> Size:
         """Source: torchvision.transforms.Resize, which cuts off what is behind the point."""
         options = self._options
         if options.size is not None:
             return options.size
+        if min(old) <= 0:
+            return -1, -1
         short, long = min(old), max(old)
         if options.shorter is not None:
             short, long = options.shorter, options.shorter * long // short
@@ -106,11 +95,11 @@ class Resize(Op):
             short, long = max(1, options.longer * short // long), options.longer
         return (short, long) if old[0] <= old[1] else (long, short)
 
-    def _resized(self, images: Array, xp: Any) -> Array:
+    def of_one_size(self, images: Array, xp: Any) -> Array:
         old = size_in(images.shape, self._layout)
         if 0 in old:
             return self._of_nothing(images, xp)
-        new = self._new_size(old)
+        new = self.size_after(old)
         if prod(new) > self._options.max_pixels:
             raise InvalidArgument(
                 f"'{self.tensor}': an image of {old[0]} x {old[1]} would have {new[0]} x {new[1]} after resizing, "
@@ -118,9 +107,7 @@ class Resize(Op):
             )
         if old == new:
             return images
-        if images.dtype != _UINT8 and images.dtype != np.float16:
-            return self._both_ways(images, new, xp)
-        if self._options.method == "nearest":
+        if self._options.method == "nearest" or images.dtype not in (_UINT8, np.float16):
             return self._both_ways(images, new, xp)
         if images.dtype == np.float16 or not self._options.antialias:
             return self._in_float32(images, new, xp)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tensorgate.backends.ops.same_shape import SameShape, SameShapeOptions
+from tensorgate.backends.ops.same_shape import SameShape
+from tensorgate.backends.ops.tensor_op import RenamingOptions
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.tensor import Array
 
 
-class SigmoidOptions(SameShapeOptions):
+class SigmoidOptions(RenamingOptions):
     """Each score as a probability of its own.
 
     Example: {op: sigmoid, input: logits, output: scores}
@@ -25,7 +26,7 @@ class SigmoidOptions(SameShapeOptions):
 class Sigmoid(SameShape):
     """Any shape -> the same. NaN gives NaN."""
 
-    def compute(self, array: Array, xp: Any) -> Array:
+    def formula(self, array: Array, xp: Any) -> Array:
         small = xp.exp(-xp.abs(array))
         return xp.where(array >= 0, array.dtype.type(1), small) / (1 + small)
 

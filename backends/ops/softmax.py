@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tensorgate.backends.ops.same_shape import SameShape, SameShapeOptions
+from tensorgate.backends.ops.same_shape import SameShape
+from tensorgate.backends.ops.tensor_op import RenamingOptions
 from tensorgate.gateway.contract.operator import OpKind
 from tensorgate.gateway.contract.tensor import Array
 
 
-class SoftmaxOptions(SameShapeOptions):
+class SoftmaxOptions(RenamingOptions):
     """Scores as probabilities, which add up to 1 along an axis.
 
     Example: {op: softmax, input: logits, output: scores}
@@ -27,7 +28,7 @@ class SoftmaxOptions(SameShapeOptions):
 class Softmax(SameShape):
     """[..., n, ...] -> the same. NaN and rows of only -inf give NaN."""
 
-    def compute(self, array: Array, xp: Any) -> Array:
+    def formula(self, array: Array, xp: Any) -> Array:
         weights = xp.exp(array - array.max(axis=self._axis, keepdims=True))
         weights /= weights.sum(axis=self._axis, keepdims=True)
         return weights

@@ -5,7 +5,6 @@ Any numbers; dtype kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -13,20 +12,18 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tensorgate.backends.ops.affine import Affine, AffineOp
-from tensorgate.backends.ops.checks import one
+from tensorgate.backends.ops.tensor_op import TensorOptions
 from tensorgate.gateway.contract.operator import OpKind
-from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import BYTES, TensorSpec
 
 
-class TransposeOptions(Options):
+class TransposeOptions(TensorOptions):
     """Axes in another order.
 
     Example: {op: transpose, input: image, layout: NHWC->NCHW}
     """
 
     op: Literal["transpose"]
-    input: str = Field(description="Name of the tensor.")
     layout: str | None = Field(
         None, pattern="^[A-Z]+->[A-Z]+$", description="A letter per axis, before and after: NHWC->NCHW for example."
     )
@@ -54,21 +51,20 @@ class Transpose(AffineOp):
     """[n0, n1, ...] -> the same sizes in another order, on the same device, contiguous."""
 
     def __init__(self, options: TransposeOptions) -> None:
-        super().__init__(options.input)
+        super().__init__(options)
         self._order = options.order
 
-    def specs(self, specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-        spec = one("transpose", self.tensor, specs)
+    def after(self, spec: TensorSpec) -> TensorSpec:
         if spec.dtype == BYTES:
             raise ValueError(f"transpose: '{self.tensor}' is BYTES, not numbers")
         if spec.shape is None:
-            return {**specs, self.tensor: replace(spec, shape=(-1,) * len(self._order))}
+            return replace(spec, shape=(-1,) * len(self._order))
         if len(spec.shape) != len(self._order):
             raise ValueError(
                 f"transpose: '{self.tensor}' of shape {list(spec.shape)} has not {len(self._order)} axes; "
                 "name every axis, that of the batch too"
             )
-        return {**specs, self.tensor: replace(spec, shape=tuple(spec.shape[axis] for axis in self._order))}
+        return replace(spec, shape=tuple(spec.shape[axis] for axis in self._order))
 
     def affine(self, dtype: np.dtype[Any], rank: int) -> Affine:
         return Affine(dtype, self._order)

@@ -39,6 +39,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgate.backends.execution.device import Device, open_device
+from tensorgate.backends.execution.rows import last_deadline
 from tensorgate.backends.python.user_class import load_class
 from tensorgate.gateway.contract.backend import Backend, BackendKind, Described, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
@@ -116,12 +117,7 @@ class ModelRequest:
     @property
     def deadline(self) -> float | None:
         """In seconds of time.monotonic(), the last of all callers'; None if one of them set none."""
-        latest = 0.0
-        for request in self._requests:
-            if request.deadline is None:
-                return None
-            latest = max(latest, request.deadline)
-        return latest
+        return last_deadline(self._requests)
 
     @property
     def cancelled(self) -> bool:
@@ -167,8 +163,10 @@ class PythonBackend(Backend):
         )
         with self.device.active():
             made: Callable[[ModelContext], PythonModel]
-            self._module, made = _load_class(source.path, source.member)
+            self._module, made = load_class(source.path, source.member)
             try:
+                if not callable(getattr(made, "infer", None)):
+                    raise ValueError(f"{source.member} in {source.path} has no method infer(self, inputs, request)")
                 self._model = made(context)
             except BaseException:
                 del sys.modules[self._module]
@@ -312,15 +310,6 @@ def _as_bytes(name: str, array: Array) -> Array:
             raise ModelFailed(f"output '{name}' has an element of type {type(element).__name__}, but BYTES is declared")
         flat[index] = element
     return flat.reshape(array.shape)
-
-
-def _load_class(file: Path, name: str) -> tuple[str, Callable[[ModelContext], Any]]:
-    """The name of the file's module, and the class."""
-    module, model = load_class(file, name)
-    if not callable(getattr(model, "infer", None)):
-        del sys.modules[module]
-        raise ValueError(f"{name} in {file} has no method infer(self, inputs, request)")
-    return module, model
 
 
 KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe)

@@ -13,13 +13,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent import futures
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 
 from tensorgate.backends.execution.device import Device
-from tensorgate.backends.execution.rows import check_rows, join_rows
+from tensorgate.backends.execution.rows import Rows, check_rows, join_rows, sizes_of
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.remote.call_scope import CallerLeft, RemoteCancellation, upstream_span
-from tensorgate.backends.remote.connection import HttpConnection, UpstreamConnection
+from tensorgate.backends.remote.connection import HttpConnection
 from tensorgate.backends.remote.grpc_connection import GrpcConnection
 from tensorgate.backends.remote.options import RemoteOptions, UpstreamAccess, UpstreamOptions, access_of, remote_options
 from tensorgate.backends.remote.pool import Pool, collect
@@ -27,7 +28,7 @@ from tensorgate.backends.remote.tensor_mapping import TensorNames
 from tensorgate.gateway.contract.backend import BackendKind, Described, ModelSource, RequestBackend
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Cancelled, Exhausted, GatewayError, ModelFailed, TimedOut, Unavailable
-from tensorgate.gateway.contract.tensor import Array, Tensors, common_rows
+from tensorgate.gateway.contract.tensor import Array, Tensors
 from tensorgate.gateway.contract.upstream import Ask, Await, Client, Clients, Description, UpstreamModel
 
 _RETRY_S: Final = 0.1
@@ -133,15 +134,12 @@ class RemoteBackend(RequestBackend):
             return [error] * len(requests)
         if isinstance(answer, GatewayError):
             return [answer] * len(requests)
-        total = sum(cast("int", common_rows(request.inputs)) for request in requests)
-        check_rows(answer.outputs, total)
-        outcomes, start = [], 0
-        for request in requests:
-            end = start + cast("int", common_rows(request.inputs))
-            rows = {name: array[start:end] for name, array in answer.outputs.items()}
-            outcomes.append(InferResponse(self._checked(rows, request), answer.parameters))
-            start = end
-        return outcomes
+        sizes = sizes_of(requests)
+        check_rows(answer.outputs, sum(sizes))
+        return [
+            InferResponse(self._checked(own.outputs, request), answer.parameters)
+            for own, request in zip(Rows(answer.outputs, sizes), requests, strict=True)
+        ]
 
     async def _call(
         self, tensors: Tensors, outputs: Sequence[str], request: InferRequest, requests: Sequence[InferRequest]
@@ -249,11 +247,8 @@ def _client(clients: Clients | None, upstream: UpstreamOptions, name: str) -> Cl
 
 
 async def _open(client: Client, upstream: UpstreamOptions, access: UpstreamAccess, model: str) -> Pool:
-    def connect(address: str) -> UpstreamConnection:
-        if client.transport == "grpc":
-            return GrpcConnection(address, upstream.max_answer_bytes, access)
-        return HttpConnection(address, upstream.max_answer_bytes, access)
-
+    made: type[GrpcConnection | HttpConnection] = GrpcConnection if client.transport == "grpc" else HttpConnection
+    connect = partial(made, max_bytes=upstream.max_answer_bytes, access=access)
     return Pool(client, connect, upstream.addresses, model)
 
 

@@ -30,6 +30,7 @@ _SUCCESS: Final = 200
 _READ_BYTES: Final = 1 << 20
 _IDLE_S: Final = 15.0
 TOO_LARGE: Final = "the upstream server's answer has {size} bytes, of at most {max_bytes} (upstream.max_answer_bytes)"
+_LATE: Final = Reply(b"Deadline Exceeded", 504)
 OPEN: Final = UpstreamAccess()
 """No TLS, no headers."""
 
@@ -92,7 +93,7 @@ class HttpConnection:
         except _TooLarge:
             return self._too_large()
         except TimeoutError:
-            return _late()
+            return _LATE
 
     async def stream(self, ask: Ask, seconds: float | None) -> AsyncGenerator[Reply, None]:
         try:
@@ -107,7 +108,7 @@ class HttpConnection:
         except _TooLarge:
             yield self._too_large()
         except TimeoutError:
-            yield _late()
+            yield _LATE
 
     def _asked(self, ask: Ask, seconds: float | None) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
         headers = {**self._headers, **ask.headers}
@@ -182,10 +183,6 @@ def _failures() -> Iterator[None]:
         raise
     except aiohttp.ClientError as error:
         raise ConnectionLost(f"{type(error).__name__} {error}") from None
-
-
-def _late() -> Reply:
-    return Reply(b"Deadline Exceeded", 504)
 
 
 def _headers_of(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -134,9 +134,6 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
         self._transport = None
         self._end(str(error) if error else "the server has closed the connection")
 
-    def eof_received(self) -> bool:
-        return False
-
     def close(self) -> None:
         """Calls that are under way end."""
         self._end("closed")
@@ -169,7 +166,8 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
         self.usable = False
         for call in [call for number, call in self._streams.items() if number > last]:
             self._close_stream(call.number)
-            call.finish(_refusal(call))
+            is_unread = call.headers is None
+            call.finish(CallRefused() if is_unread else ConnectionLost("the server has stopped in mid-call"))
         self._room.set()
         if not self._streams:
             self._close()
@@ -244,7 +242,3 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
         short = max(missing, call.wanted()) - coming
         if (short >= _MIN_GRANT_BYTES or missing > coming) and number in self._streams:
             self.grant(call, short)
-
-
-def _refusal(call: UpstreamCall) -> Exception:
-    return CallRefused() if call.headers is None else ConnectionLost("the server has stopped in mid-call")

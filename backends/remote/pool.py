@@ -14,13 +14,12 @@ import logging
 import time
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client.core import Metric
 
+from tensorgate.backends.remote.address import FAILED, OK, Address, families
 from tensorgate.backends.remote.connection import ConnectionLost, NotReached, UpstreamConnection
-from tensorgate.backends.remote.counts import FAILED, OK, AddressCounts, AddressState, families
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code, GatewayError, Unavailable
 from tensorgate.gateway.contract.upstream import Ask, Client
@@ -30,35 +29,7 @@ log = logging.getLogger(__name__)
 _PROBE_EVERY_S: Final = 1.0
 _PROBE_AGAIN_S: Final = 0.1
 _PROBE_WITHIN_S: Final = 0.9
-_FAILURES: Final = 5
-"""So many in a row make an outlier."""
-_LEFT_ALONE_S: Final = 5.0
 _BAD_STATUSES: Final = frozenset({502, 503})
-
-
-@dataclass(slots=True, eq=False)
-class Address:
-    """One address. `ready` is what the last probe said, `busy` counts calls, `failures` those in a row that failed for
-    the server's reasons; before `ejected_until` (seconds of time.monotonic()) others are preferred. `doubt` asks for
-    the next probe at once.
-    """
-
-    name: str
-    connection: UpstreamConnection
-    ready: bool = False
-    busy: int = 0
-    failures: int = 0
-    ejected_until: float = 0.0
-    doubt: asyncio.Event = field(default_factory=asyncio.Event)
-    counts: AddressCounts = field(default_factory=AddressCounts)
-
-    def note(self, *, failed: bool) -> None:
-        """How a call went."""
-        self.failures = self.failures + 1 if failed else 0
-        if self.failures >= _FAILURES:
-            self.failures = 0
-            self.ejected_until = time.monotonic() + _LEFT_ALONE_S
-            log.warning("upstream %s failed %d times in a row: left alone for a while", self.name, _FAILURES)
 
 
 class Pool:
@@ -67,29 +38,21 @@ class Pool:
     def __init__(
         self, client: Client, connect: Callable[[str], UpstreamConnection], addresses: Sequence[str], model: str = ""
     ) -> None:
-        self._model = model
         self._client = client
-        self._addresses = [Address(name, connect(name)) for name in addresses]
+        self.addresses = [Address(model, name, connect(name)) for name in addresses]
         self._turn = 0
-        self._probes = [asyncio.ensure_future(self._watch(address)) for address in self._addresses]
+        self._probes = [asyncio.ensure_future(self._watch(address)) for address in self.addresses]
         _open[id(self)] = self
 
     def is_ready(self) -> bool:
-        return any(address.ready for address in self._addresses)
-
-    def states(self) -> Iterator[AddressState]:
-        """All addresses, as they are now."""
-        now = time.monotonic()
-        for each in self._addresses:
-            is_ejected = each.ejected_until > now
-            yield AddressState(self._model, each.name, each.counts, each.busy, each.ready, is_ejected)
+        return any(address.ready for address in self.addresses)
 
     async def close(self) -> None:
         _open.pop(id(self), None)
         for probe in self._probes:
             probe.cancel()
         await asyncio.gather(*self._probes, return_exceptions=True)
-        await asyncio.gather(*(address.connection.close() for address in self._addresses))
+        await asyncio.gather(*(address.connection.close() for address in self.addresses))
 
     # ----------------------------------------------------------------------------------------------------------- asking
 
@@ -99,19 +62,14 @@ class Pool:
         started = time.monotonic()
         for _ in range(2):
             address = self._choose(pin, tried)
-            if address is None:
-                break
             address.busy += 1
             begun = time.monotonic()
             try:
                 reply = await address.connection.call(ask, _left(seconds, started))
-            except NotReached as error:
+            except (NotReached, ConnectionLost) as error:
                 _doubt(address, error)
                 tried = address
                 continue
-            except ConnectionLost as error:
-                _doubt(address, error)
-                raise _broken() from None
             finally:
                 address.busy -= 1
             unwell = _is_unwell(reply)
@@ -126,8 +84,6 @@ class Pool:
         started = time.monotonic()
         for _ in range(2):
             address = self._choose(pin, tried)
-            if address is None:
-                break
             address.busy += 1
             begun, result = time.monotonic(), OK
             try:
@@ -138,22 +94,21 @@ class Pool:
                         yield reply
                 address.counts.ended(result, time.monotonic() - begun)
                 return
-            except NotReached as error:
+            except (NotReached, ConnectionLost) as error:
                 _doubt(address, error)
                 tried = address
-            except ConnectionLost as error:
-                _doubt(address, error)
-                raise _broken() from None
             finally:
                 address.busy -= 1
         raise _nobody()
 
-    def _choose(self, pin: str, tried: Address | None) -> Address | None:
-        """The least loaded of the best; those that are alike take turns."""
-        if len(self._addresses) == 1:
-            return self._addresses[0] if tried is None else None
+    def _choose(self, pin: str, tried: Address | None) -> Address:
+        """The least loaded of the best; those that are alike take turns. Raises Unavailable if none is left."""
+        if len(self.addresses) == 1:
+            if tried is not None:
+                raise _nobody()
+            return self.addresses[0]
         now = time.monotonic()
-        others = [address for address in self._addresses if address is not tried]
+        others = [address for address in self.addresses if address is not tried]
         ready = [address for address in others if address.ready]
         best = [address for address in ready if address.ejected_until <= now] or ready or others
         if pin:
@@ -194,7 +149,7 @@ _open: Final[dict[int, Pool]] = {}
 
 def collect() -> Iterator[Metric]:
     """What all pools count; called in any thread."""
-    return families([state for pool in list(_open.values()) for state in pool.states()])
+    return families([address for pool in list(_open.values()) for address in pool.addresses])
 
 
 def _left(seconds: float | None, started: float) -> float | None:
@@ -208,16 +163,16 @@ def _is_unwell(reply: Reply) -> bool:
 
 
 def _doubt(address: Address, error: Exception) -> None:
-    """A connection broke, or could not be had: others are asked until a probe says that all is well."""
+    """A connection broke, or could not be had: others are asked until a probe says that all is well. Raises
+    Unavailable where nobody knows what the server did before.
+    """
     if address.ready:  # once: what else is on its way there fails for the same reason
         log.warning("upstream %s: %s", address.name, error)
     address.ready = False
     address.doubt.set()
     address.counts.ended("unreachable" if isinstance(error, NotReached) else "broken", 0.0)
-
-
-def _broken() -> Unavailable:
-    return Unavailable("the connection to the upstream server broke")
+    if isinstance(error, ConnectionLost):
+        raise Unavailable("the connection to the upstream server broke") from None
 
 
 def _nobody() -> Unavailable:

@@ -58,14 +58,14 @@ class TritonPythonBackend(RequestBackend):
         self.device = Device() if source.device == "auto" else open_device(source.device)
         kind = "CPU" if self.device.name == "cpu" else "GPU"
         config = initial_config(source, options.triton_config, decoupled=options.decoupled)
-        self._name, self._number = source.name, _take_number(source.name)
+        number = _take_number(source.name)
         with contextlib.ExitStack() as undo:
-            undo.callback(_give_number, self._name, self._number)
-            self._instance = TritonPythonInstance(source, file, config, self._number, kind, self.device.index)
+            undo.callback(_numbers.discard, (source.name, number))
+            self._instance = TritonPythonInstance(source, file, config, number, kind, self.device.index)
             undo.callback(self._instance.close)
             config = self._instance.config
             self._take_specs(source, config, declared=not options.triton_config)
-            undo.pop_all()
+            self._close = undo.pop_all().close
         self.decoupled = self._instance.decoupled
         self.merges = not self.decoupled and "dynamic_batching" in config
         self.in_flight = IN_FLIGHT if self.decoupled else 1
@@ -122,8 +122,7 @@ class TritonPythonBackend(RequestBackend):
 
     def close(self) -> None:
         """The model's finalize, within its own thread."""
-        self._instance.close()
-        _give_number(self._name, self._number)
+        self._close()
 
 
 def _file(source: ModelSource) -> Path:
@@ -156,11 +155,6 @@ def _take_number(model: str) -> int:
         number = next(number for number in range(len(_numbers) + 1) if (model, number) not in _numbers)
         _numbers.add((model, number))
     return number
-
-
-def _give_number(model: str, number: int) -> None:
-    with _lock:
-        _numbers.discard((model, number))
 
 
 KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, runs_code=True, collect=collect, describe=_describe)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tensorgate.backends.execution.instances import check_free_instance
+from tensorgate.backends.execution.rows import last_deadline
 from tensorgate.backends.triton_python.errors import TritonModelException, triton_error
 from tensorgate.backends.triton_python.exchange import Run
 from tensorgate.backends.triton_python.response import InferenceResponse
@@ -38,16 +39,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """A request for another model. `version` below 1: the newest."""
+    """A request for another model."""
 
-    model: str
-    version: int
+    model: ModelRef
     inputs: Tensors
-    outputs: tuple[str, ...]
+    outputs: tuple[OutputRequest, ...]
     id: str
-    correlation_id: int | str
-    start: bool
-    end: bool
+    sequence: Sequence | None
     timeout_us: int
     parameters: Mapping[str, ParameterValue]
 
@@ -65,22 +63,15 @@ class ModelCalls:
 
     # ------------------------------------------------------------------------------------------- in the model's threads
 
-    def ask(self, question: Question) -> InferenceResponse:
-        return self._start(self._ask(question, self._parent())).result()
-
-    def aask(self, question: Question) -> asyncio.Future[InferenceResponse]:
-        return asyncio.wrap_future(self._start(self._ask(question, self._parent())))
-
-    def ask_all(self, question: Question) -> Responses:
-        return self._start(self._ask_all(question, self._parent())).result()
-
-    def aask_all(self, question: Question) -> asyncio.Future[Responses]:
-        return asyncio.wrap_future(self._start(self._ask_all(question, self._parent())))
+    def ask(self, question: Question, *, stream: bool) -> Future[InferenceResponse] | Future[Responses]:
+        """The one answer, or an iterator over any number of them."""
+        parent = self._parent()
+        return self._start(self._ask_all(question, parent)) if stream else self._start(self._ask(question, parent))
 
     def is_ready(self, name: str, version: str = "") -> bool:
         """Whether a model (that version of it) can be asked. Looks without the loop, so from initialize, too."""
         try:
-            self._view(name, int(version or -1))
+            self._view(ref_of(name, int(version or -1)))
         except GatewayError:
             return False
         return True
@@ -114,22 +105,21 @@ class ModelCalls:
         return Responses(self, question, answers, parent)
 
     def _submit(self, question: Question, parent: Run | None, *, stream: bool) -> Answers:
-        view = self._view(question.model, question.version)
+        view = self._view(question.model)
         if view.decoupled and not stream:
             raise ModelDecoupled(view.name)
         check_inputs(view.name, question.inputs, view.inputs, view.max_batch_size)
-        for name in question.outputs:
-            if name not in view.outputs:
-                raise UnknownOutput(name, view.name)
-        sequence = Sequence(question.correlation_id, question.start, question.end) if question.correlation_id else None
+        for output in question.outputs:
+            if output.name not in view.outputs:
+                raise UnknownOutput(output.name, view.name)
         answers = view.handle.submit(
             InferRequest(
                 view,
                 question.inputs,
                 id=question.id,
-                outputs=tuple(OutputRequest(name) for name in question.outputs),
+                outputs=question.outputs,
                 parameters=question.parameters,
-                sequence=sequence,
+                sequence=question.sequence,
                 deadline=_deadline(parent),
                 queue_timeout_us=question.timeout_us,
                 stream=stream,
@@ -140,10 +130,15 @@ class ModelCalls:
             parent.children.add(answers)
         return answers
 
-    def _view(self, name: str, version: int) -> ModelView:
+    def _view(self, model: ModelRef) -> ModelView:
         if self._resolve is None:
             raise Unsupported("this model cannot ask others")
-        return self._resolve(ModelRef(name, version if version > 0 else None))
+        return self._resolve(model)
+
+
+def ref_of(name: str, version: int) -> ModelRef:
+    """A version below 1 is the newest."""
+    return ModelRef(name, version if version > 0 else None)
 
 
 def _deadline(parent: Run | None) -> float | None:
@@ -152,8 +147,7 @@ def _deadline(parent: Run | None) -> float | None:
         return None
     if parent.abandoned:
         raise Cancelled("nobody waits for the answer any more")
-    deadlines = [request.deadline for request in parent.requests]
-    return None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None)
+    return last_deadline(parent.requests)
 
 
 def _callers(view: ModelView, parent: Run | None) -> tuple[ModelView, ...]:
@@ -203,14 +197,11 @@ class Responses:
         return self
 
     def __next__(self) -> InferenceResponse:
-        if self._only is not None:
-            only, self._only = self._only, None
-            return only
-        if self._answers is None:
-            raise StopIteration
-        response = self._calls._start(self._next(self._answers)).result()
-        if response is None or response.has_error():
-            self._answers = None
+        response, self._only = self._only, None
+        if response is None and self._answers is not None:
+            response = self._calls._start(self._next(self._answers)).result()
+            if response is None or response.has_error():
+                self._answers = None
         if response is None:
             raise StopIteration
         return response
@@ -218,12 +209,9 @@ class Responses:
     async def _next(self, answers: Answers) -> InferenceResponse | None:
         try:
             return _response_of(self._question, await anext(answers))
-        except StopAsyncIteration:
+        except (StopAsyncIteration, GatewayError) as error:
             _release(answers, self._parent)
-            return None
-        except GatewayError as error:
-            _release(answers, self._parent)
-            return InferenceResponse(error=triton_error(error))
+            return InferenceResponse(error=triton_error(error)) if isinstance(error, GatewayError) else None
 
     def cancel(self) -> None:
         answers, self._answers = self._answers, None

@@ -7,31 +7,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
 
-_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "BOOL": 1,
-        "UINT8": 2,
-        "UINT16": 3,
-        "UINT32": 4,
-        "UINT64": 5,
-        "INT8": 6,
-        "INT16": 7,
-        "INT32": 8,
-        "INT64": 9,
-        "FP16": 10,
-        "FP32": 11,
-        "FP64": 12,
-        "BYTES": 13,
-        "BF16": 14,
-    }
-)
+_IN_ORDER: Final = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BYTES BF16"
+"""Triton's numbers are 1 for the first, and so on."""
+_NUMBERS: Final[Mapping[str, int]] = {name: number for number, name in enumerate(_IN_ORDER.split(), 1)}
 _LENGTH: Final = struct.Struct("<I")
 
 

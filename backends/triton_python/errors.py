@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tensorgate.gateway.contract.errors import (
     AlreadyExists,
@@ -54,7 +53,7 @@ class TritonModelException(Exception):
     """What pb_utils itself raises, and what a model may raise."""
 
 
-KINDS: Final[dict[int, Callable[[str], GatewayError]]] = {
+KINDS: Final[dict[int, Any]] = {
     TritonError.UNKNOWN: Unknown,
     TritonError.INTERNAL: ModelFailed,
     TritonError.NOT_FOUND: NotFound,
@@ -64,22 +63,18 @@ KINDS: Final[dict[int, Callable[[str], GatewayError]]] = {
     TritonError.ALREADY_EXISTS: AlreadyExists,
     TritonError.CANCELLED: Cancelled,
 }
+"""The kinds of GatewayError that are made of a text."""
 _CODES: Final = {
-    Code.UNKNOWN: TritonError.UNKNOWN,
-    Code.NOT_FOUND: TritonError.NOT_FOUND,
-    Code.INVALID_ARGUMENT: TritonError.INVALID_ARG,
-    Code.UNAVAILABLE: TritonError.UNAVAILABLE,
+    **{kind.code: number for number, kind in KINDS.items()},
     Code.RESOURCE_EXHAUSTED: TritonError.UNAVAILABLE,
     Code.DEADLINE_EXCEEDED: TritonError.UNAVAILABLE,
-    Code.UNIMPLEMENTED: TritonError.UNSUPPORTED,
-    Code.ALREADY_EXISTS: TritonError.ALREADY_EXISTS,
-    Code.CANCELLED: TritonError.CANCELLED,
 }
 
 
 def gateway_error(error: TritonError) -> GatewayError:
     """A model's error -> the kind that every dialect can word."""
-    return KINDS[error.code()](error.message())
+    kind: GatewayError = KINDS[error.code()](error.message())
+    return kind
 
 
 def triton_error(error: GatewayError) -> TritonError:

@@ -54,7 +54,7 @@ class Run:
         """A caller has left. Called on the loop."""
         for channel in self.channels:
             if channel.request.cancellation.cut:
-                channel.note_cut()
+                channel.make_room()
         if self.abandoned:
             for answers in tuple(self.children):
                 answers.abandon()
@@ -195,10 +195,6 @@ class Channel:
         self._end()
         return True
 
-    def orphan(self) -> None:
-        """The model has let go of the request and of its sender."""
-        self.fail(ModelFailed("the model has dropped the request without a final response"))
-
     def _end(self) -> None:
         self.ended = True
         self.run.note_answer()
@@ -212,19 +208,16 @@ class Channel:
     def take(self) -> Outcome | None:
         if not self._answers:
             return None
-        self._make_room()
+        self.make_room()
         return self._answers.popleft()
-
-    def note_cut(self) -> None:
-        """Whoever waits for room looks again whether anybody reads."""
-        self._make_room()
 
     def leave(self) -> None:
         """The scheduler takes no more outcomes, for whatever reason."""
         self.ended = True
-        self._make_room()
+        self.make_room()
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
+        """Whoever waits for room looks again whether there is any, and whether anybody reads."""
         if self._room is not None:
             self._room.release()
 
@@ -246,7 +239,7 @@ class Producer:
         self.channel = channel
 
     def __del__(self) -> None:
-        self.channel.orphan()
+        self.channel.fail(ModelFailed("the model has dropped the request without a final response"))
 
 
 class InferenceResponseSender:

@@ -48,11 +48,11 @@ class TritonPythonInstance:
         except BaseException as error:
             self._thread.stop()
             self._package.forget()
-            if isinstance(error, Exception):
-                raise ValueError(f"{file.name} failed: {_message(error)}") from error
-            raise ValueError(f"{file.name} failed: {type(error).__name__}") from error
-        self.is_async = inspect.iscoroutinefunction(self._model.execute)
-        if self.is_async:
+            text = _message(error) if isinstance(error, Exception) else type(error).__name__
+            raise ValueError(f"{file.name} failed: {text}") from error
+        self._begin = self._execute
+        if inspect.iscoroutinefunction(self._model.execute):
+            self._begin = self._start_task
             self._thread.become_loop()
 
     # ---------------------------------------------------------------------------------------------------------- loading
@@ -93,10 +93,7 @@ class TritonPythonInstance:
     def start(self, run: Run) -> None:
         """Execute in the model's thread; answers come through the run's channels. On the loop."""
         self.calls.loop = run.loop
-        if self.is_async:
-            self._thread.post(lambda: self._start_task(run))
-        else:
-            self._thread.post(lambda: self._execute(run))
+        self._thread.post(lambda: self._begin(run))
 
     def _execute(self, run: Run) -> None:
         run.begun = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from enum import IntEnum
+from functools import partialmethod
 from typing import ClassVar, Final
 
 
@@ -16,12 +17,7 @@ class LogLevel(IntEnum):
     VERBOSE = 3
 
 
-_LEVELS: Final = {
-    LogLevel.INFO: logging.INFO,
-    LogLevel.WARNING: logging.WARNING,
-    LogLevel.ERROR: logging.ERROR,
-    LogLevel.VERBOSE: logging.DEBUG,
-}
+_LEVELS: Final = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
 
 
 class Logger:
@@ -37,21 +33,10 @@ class Logger:
     def log(cls, message: str, level: LogLevel = LogLevel.INFO) -> None:
         cls.target.log(_LEVELS[LogLevel(level)], "%s", message)
 
-    @classmethod
-    def log_info(cls, message: str) -> None:
-        cls.log(message, LogLevel.INFO)
-
-    @classmethod
-    def log_warn(cls, message: str) -> None:
-        cls.log(message, LogLevel.WARNING)
-
-    @classmethod
-    def log_error(cls, message: str) -> None:
-        cls.log(message, LogLevel.ERROR)
-
-    @classmethod
-    def log_verbose(cls, message: str) -> None:
-        cls.log(message, LogLevel.VERBOSE)
+    log_info = partialmethod(log, level=LogLevel.INFO)
+    log_warn = partialmethod(log, level=LogLevel.WARNING)
+    log_error = partialmethod(log, level=LogLevel.ERROR)
+    log_verbose = partialmethod(log, level=LogLevel.VERBOSE)
 
 
 def logger_of(model: str) -> type[Logger]:

@@ -23,17 +23,8 @@ _COUNTER, _GAUGE, _HISTOGRAM = 0, 1, 2
 _TYPES: Final = {_COUNTER: "counter", _GAUGE: "gauge", _HISTOGRAM: "histogram"}
 
 _lock: Final = threading.Lock()
-_families: Final[dict[str, _Series]] = {}
-
-
-class _Series:
-    """All metrics of one name, by their labels."""
-
-    def __init__(self, name: str, description: str, kind: int) -> None:
-        self.name = name
-        self.description = description
-        self.kind = kind
-        self.metrics: dict[tuple[tuple[str, str], ...], Metric] = {}
+_families: Final[dict[str, MetricFamily]] = {}
+"""The first of each name, which has the metrics of all."""
 
 
 class Metric:
@@ -100,11 +91,14 @@ class MetricFamily:
             raise TritonModelException(f"{kind!r} is no kind of MetricFamily")
         if not _NAME.fullmatch(name) or name.startswith(_OURS):
             raise TritonModelException(f"'{name}' cannot be the name of a model's metric")
+        self._description = description
+        self._kind = kind
+        self._metrics: dict[tuple[tuple[str, str], ...], Metric] = {}
         with _lock:
-            series = _families.setdefault(name, _Series(name, description, kind))
-        if series.kind != kind:
-            raise TritonModelException(f"metric '{name}' is a {_TYPES[series.kind]} already")
-        self._series = series
+            first = _families.setdefault(name, self)
+        if first._kind != kind:
+            raise TritonModelException(f"metric '{name}' is a {_TYPES[first._kind]} already")
+        self._metrics = first._metrics
 
     def Metric(  # noqa: N802  Triton's name
         self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
@@ -115,11 +109,11 @@ class MetricFamily:
             if not _LABEL.fullmatch(key) or key == "le":
                 raise TritonModelException(f"'{key}' cannot be a label")
         bounds = list(buckets or ())
-        if (self._series.kind == _HISTOGRAM) != bool(bounds) or bounds != sorted(bounds):
+        if (self._kind == _HISTOGRAM) != bool(bounds) or bounds != sorted(bounds):
             raise TritonModelException("histograms, and they alone, have buckets in ascending order")
         key_of = tuple(sorted(own.items()))
         with _lock:
-            return self._series.metrics.setdefault(key_of, Metric(self._series.kind, own, bounds))
+            return self._metrics.setdefault(key_of, Metric(self._kind, own, bounds))
 
 
 def collect() -> Iterator[Exposed]:
@@ -127,12 +121,12 @@ def collect() -> Iterator[Exposed]:
     unless it ends in _total.
     """
     with _lock:
-        found = [(series, list(series.metrics.values())) for series in _families.values()]
-    for series, metrics in found:
-        name, kind = series.name, _TYPES[series.kind]
+        found = [(name, first, list(first._metrics.values())) for name, first in _families.items()]
+    for given, first, metrics in found:
+        name, kind = given, _TYPES[first._kind]
         if kind == "counter":
             name, kind = (name[:-6], kind) if name.endswith("_total") else (name, "unknown")
-        family = Exposed(name, series.description, kind)
+        family = Exposed(name, first._description, kind)
         for metric in metrics:
-            metric.expose(series.name, family)
+            metric.expose(given, family)
         yield family

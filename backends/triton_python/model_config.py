@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tensorgate.backends.triton_python.datatypes import config_name, dtype_of_config
@@ -143,11 +143,10 @@ def is_decoupled(config: Mapping[str, Any]) -> bool:
     return bool(config.get("model_transaction_policy", {}).get("decoupled", False))
 
 
-def input_config(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The part of a configuration that describes this input, None if there is none."""
-    return next((tensor for tensor in model_config.get("input", ()) if tensor["name"] == name), None)
+def config_of(kind: str) -> Callable[[Mapping[str, Any], str], dict[str, Any] | None]:
+    """A function that finds the part of a configuration which describes an input, or an output, by its name."""
 
+    def find(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+        return next((tensor for tensor in model_config.get(kind, ()) if tensor["name"] == name), None)
 
-def output_config(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The part of a configuration that describes this output, None if there is none."""
-    return next((tensor for tensor in model_config.get("output", ()) if tensor["name"] == name), None)
+    return find

@@ -17,6 +17,7 @@ is never a sibling; a folder without __init__.py is one only if nothing else has
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import itertools
 import sys
@@ -38,7 +39,7 @@ class ModelPackage:
     def __init__(self, folders: Sequence[Path], provided: Mapping[str, ModuleType]) -> None:
         self.name = f"tensorgate_model_{next(_numbers)}"
         self._provided = provided
-        self._siblings: dict[str, bool] = {}
+        self._is_sibling = functools.cache(self._look_for)
         self.builtins = {**vars(builtins), "__import__": self._import}
         package = ModuleType(self.name)
         package.__path__ = [str(folder) for folder in folders]
@@ -80,12 +81,6 @@ class ModelPackage:
             module = builtins.__import__(f"{self.name}.{name}", globals, locals, fromlist, 0)
             return module if fromlist else sys.modules[f"{self.name}.{head}"]
         return builtins.__import__(name, globals, locals, fromlist, level)
-
-    def _is_sibling(self, head: str) -> bool:
-        known = self._siblings.get(head)
-        if known is None:
-            known = self._siblings[head] = self._look_for(head)
-        return known
 
     def _look_for(self, head: str) -> bool:
         if head in sys.stdlib_module_names:

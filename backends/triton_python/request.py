@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 
-from tensorgate.backends.triton_python.calls import ModelCalls, Question
+from tensorgate.backends.triton_python.calls import ModelCalls, Question, ref_of
 from tensorgate.backends.triton_python.errors import TritonModelException
 from tensorgate.backends.triton_python.exchange import Channel, InferenceResponseSender, Producer
 from tensorgate.backends.triton_python.response import checked_parameters
 from tensorgate.backends.triton_python.tensor import TritonTensor
+from tensorgate.gateway.contract.canonical import OutputRequest
+from tensorgate.gateway.contract.canonical import Sequence as CanonicalSequence
 from tensorgate.gateway.contract.tensor import ParameterValue
 
 SEQUENCE_START: Final = 1
@@ -156,23 +158,21 @@ class InferenceRequest:
 
     def exec(self, decoupled: bool = False) -> Any:
         """The other model's InferenceResponse; decoupled: an iterator over its responses. Blocks the calling thread."""
-        return self.calls.ask_all(self._question()) if decoupled else self.calls.ask(self._question())
+        return self.calls.ask(self._question(), stream=decoupled).result()
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
         """As `exec`, but gives a future at once."""
-        return self.calls.aask_all(self._question()) if decoupled else self.calls.aask(self._question())
+        return asyncio.wrap_future(self.calls.ask(self._question(), stream=decoupled))
 
     def _question(self) -> Question:
         """What it is now, with copies of the tensors: the model may change its memory while it waits."""
+        start, end = bool(self._flags & SEQUENCE_START), bool(self._flags & SEQUENCE_END)
         return Question(
-            self._model_name,
-            self._model_version,
+            ref_of(self._model_name, self._model_version),
             {tensor.name(): tensor.owned() for tensor in self._inputs},
-            tuple(self._output_names),
+            tuple(OutputRequest(name) for name in self._output_names),
             self._id,
-            self._correlation_id,
-            bool(self._flags & SEQUENCE_START),
-            bool(self._flags & SEQUENCE_END),
+            CanonicalSequence(self._correlation_id, start, end) if self._correlation_id else None,
             self._timeout,
             self._parameters,
         )

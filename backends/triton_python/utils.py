@@ -58,10 +58,7 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
 
 
 def _named(tensors: list[TritonTensor], name: str) -> TritonTensor | None:
-    for tensor in tensors:
-        if tensor.name() == name:
-            return tensor
-    return None
+    return next((tensor for tensor in tensors if tensor.name() == name), None)
 
 
 _SHARED: Final[dict[str, Any]] = {
@@ -77,9 +74,7 @@ _SHARED: Final[dict[str, Any]] = {
     "ModelConfig": model_config.TritonModelConfig,
     "MemoryType": MemoryType,
     "PreferredMemory": PreferredMemory,
-    "TRITONSERVER_MEMORY_CPU": MemoryType.CPU,
-    "TRITONSERVER_MEMORY_CPU_PINNED": MemoryType.CPU_PINNED,
-    "TRITONSERVER_MEMORY_GPU": MemoryType.GPU,
+    **{f"TRITONSERVER_MEMORY_{each.name}": each for each in MemoryType},
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START": SEQUENCE_START,
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END": SEQUENCE_END,
     "TRITONSERVER_REQUEST_RELEASE_ALL": RELEASE_ALL,
@@ -87,8 +82,8 @@ _SHARED: Final[dict[str, Any]] = {
     "TRITONSERVER_RESPONSE_COMPLETE_FINAL": FINAL,
     "get_input_tensor_by_name": get_input_tensor_by_name,
     "get_output_tensor_by_name": get_output_tensor_by_name,
-    "get_input_config_by_name": model_config.input_config,
-    "get_output_config_by_name": model_config.output_config,
+    "get_input_config_by_name": model_config.config_of("input"),
+    "get_output_config_by_name": model_config.config_of("output"),
     "using_decoupled_model_transaction_policy": model_config.is_decoupled,
     "triton_string_to_numpy": datatypes.triton_string_to_numpy,
     "numpy_to_triton_type": datatypes.numpy_to_triton_type,

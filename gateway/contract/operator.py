@@ -16,7 +16,7 @@ class Op(ABC):
     """A step before or after the model, written once for NumPy and CuPy."""
 
     tensor: str = ""
-    """The one tensor that it changes, under the same name; "" for other operators."""
+    """The one tensor that it gives in place of the one that it takes, mostly itself; "" for other operators."""
     ragged: Literal["", "takes", "makes"] = ""
     """Whether the images of a batch in `tensor` may differ in size: not at all, before this step, or after it."""
     steady: bool = True
