@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled_helpers import needs
 from dtype_cases import (
     DTYPES,
     FLOATS,
@@ -212,6 +213,7 @@ def is_view(array: Any, body: bytes) -> bool:
     return bool(np.shares_memory(array, np.frombuffer(body, np.uint8))) if array.dtype != object else False
 
 
+@needs("_numbers")
 @pytest.mark.parametrize("datatype", ["INT64", "UINT64", "FP32", "FP64", "BYTES"])
 def test_long_arrays_are_cut_out_of_documents(
     datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]
@@ -227,6 +229,7 @@ def test_long_arrays_are_cut_out_of_documents(
     assert (documents.calls, cuts.calls) == (1, 1)
 
 
+@needs("_numbers")
 @pytest.mark.parametrize("datatype", FLAT)
 def test_long_arrays_are_cut_out_of_messages(
     datatype: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], Model]

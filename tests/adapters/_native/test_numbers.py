@@ -1,7 +1,6 @@
 """The compiled reader and writer of number arrays, held against json, NumPy, and the ways without it."""
 
 import ctypes
-import importlib.util
 import json
 import math
 import mmap
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled_helpers import is_built, needs
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -21,10 +21,7 @@ from tensorgate.adapters.json import body as json_body
 from tensorgate.adapters.tf_serving import json_text
 from tensorgate.gateway.contract.tensor import DTYPES
 
-BUILT = importlib.util.find_spec("tensorgate.adapters._native._numbers") is not None
-needs_helper = pytest.mark.skipif(
-    not BUILT and shutil.which("g++") is None, reason="no compiler here, so there is no compiled helper"
-)
+needs_helper = needs("_numbers")
 KIND_OF: dict[Any, Any] = {np.float32: "f", np.float64: "d"}
 KINDS: dict[str, np.dtype[Any]] = {
     "f": np.dtype(np.float32),
@@ -35,7 +32,7 @@ KINDS: dict[str, np.dtype[Any]] = {
 
 
 def test_the_helper_is_built_where_there_is_a_compiler() -> None:
-    assert BUILT or shutil.which("g++") is None, (
+    assert is_built("_numbers") or shutil.which("g++") is None, (
         "g++ is here: pip install -e . builds tensorgate.adapters._native._numbers"
     )
 
@@ -712,7 +709,7 @@ TWIN: list[tuple[bytes, str, Any]] = [
 @pytest.mark.parametrize(("text", "datatype", "want"), TWIN)
 def test_dtypes_of_the_twin(text: bytes, datatype: str, want: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = json_body.scan(text, 0, DTYPES[datatype])
-    if want is None or not BUILT:
+    if want is None or not is_built("_numbers"):
         assert found is None
     else:
         assert found is not None

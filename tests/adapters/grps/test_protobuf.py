@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled_helpers import needs
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,6 +171,7 @@ def test_what_is_cut_out_of_a_body_is_what_it_holds(tensors: Any, space: str) ->
     assert outcome(kept, arrays) == outcome(body)
 
 
+@needs("_numbers")
 def test_long_arrays_are_cut() -> None:
     body = (
         b'{"a": "\\"flat_int8\\": [1]", "flat_float32" : [1, 2.5], "flatInt64":[3], "flat_int8": [300], "flat_x": [1]}'

@@ -1,12 +1,12 @@
 """Envelopes: what begins and ends like one; and that every dialect answers alike without the compiled helper."""
 
-import importlib.util
 import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from compiled_helpers import is_built, needs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import GatewayError, ModelNotFound
 from tensorgate.gateway.contract.tensor import DTYPES
 
-BUILT = importlib.util.find_spec("tensorgate.adapters._native._numbers") is not None
+BUILT = is_built("_numbers")
 ROWS = Envelope("name", "rows", "columns")
 OPENED: list[tuple[bytes, Opened | None]] = [
     (b'{"rows":[1]}', Opened("", "rows", 8)),
@@ -201,7 +201,7 @@ PLAIN = [
 ]
 
 
-@pytest.mark.skipif(not BUILT, reason="the compiled helper is not built")
+@needs("_numbers")
 @pytest.mark.parametrize(("dialect", "datatype", "layout"), PLAIN)
 def test_plain_bodies_become_no_document(
     dialect: str,

@@ -1,11 +1,11 @@
 """Arrays of varints: the compiled helper and NumPy's way write what protobuf writes, and read what it reads."""
 
-import importlib.util
 import shutil
 from typing import Any
 
 import numpy as np
 import pytest
+from compiled_helpers import is_built
 from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,8 +19,7 @@ KINDS = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"]
 
 
 def test_the_helper_is_built_where_there_is_a_compiler() -> None:
-    built = importlib.util.find_spec("tensorgate.adapters._native._varints") is not None
-    assert built or shutil.which("g++") is None, (
+    assert is_built("_varints") or shutil.which("g++") is None, (
         "g++ is here: pip install -e . builds tensorgate.adapters._native._varints"
     )
 

@@ -1,0 +1,1 @@
+from tests.adapters.compiled_helpers import *
