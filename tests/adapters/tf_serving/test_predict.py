@@ -153,7 +153,9 @@ def test_all_formats_carry_the_same_tensor(
     names = {dtype: name for name, dtype in DTYPES.items()}
     view = make_model("m", {"x": (names[array.dtype], None)}, {"x": (names[array.dtype], None)})
     for message in by_rows(array):
-        call = Call(json.dumps(message).encode(), "POST", PREDICT, {}, "http", match("POST", PREDICT).args)
+        call = Call(
+            json.dumps(message).encode(), "POST", PREDICT, {}, "http", match("POST", PREDICT).args, in_thread=True
+        )
         request = ENDPOINT.decode(call, make_resolve(view))
         np.testing.assert_array_equal(request.inputs["x"], array, strict=True)
         answer = json.loads(bytes(ENDPOINT.encode(InferResponse(request.inputs), request).body))  # type: ignore[arg-type]
