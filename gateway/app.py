@@ -302,13 +302,9 @@ class App:
         about = (NAME, __version__)
         self.overview = Status(self.service, engine, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
-        self._following: asyncio.Future[None] | None = None
-        self._watching: asyncio.Future[None] | None = None
-        self._looking: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Future[None]] = []
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
-        self._polling: asyncio.Future[None] | None = None
-        self._trying: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
         self._take_over(config)
 
@@ -397,8 +393,7 @@ class App:
             undo.pop_all()
         for listener in self.config.listen.grpc:
             await self._listen_grpc(listener)
-        self._watching = asyncio.ensure_future(self.monitor.run())
-        self._looking = asyncio.ensure_future(self.vitals.run())
+        self._tasks += [asyncio.ensure_future(self.monitor.run()), asyncio.ensure_future(self.vitals.run())]
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
@@ -408,10 +403,10 @@ class App:
         self.service.started = True
         self.reloads.loaded.set()
         if self.config.reload.watch:
-            self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
-        self._trying = asyncio.ensure_future(self.repository.keep_retrying(report))
+            self._tasks.append(asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds)))
+        self._tasks.append(asyncio.ensure_future(self.repository.keep_retrying(report)))
         if self.config.model_control.mode == "poll":
-            self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
+            self._tasks.append(asyncio.ensure_future(self.repository.keep_polling(report)))
 
     def _note_loss(self, model: str, why: str) -> None:
         """In the thread where it was noticed."""
@@ -443,9 +438,8 @@ class App:
         """
         self.service.draining = True
         self.reloads.stop()
-        for work in (self._following, self._polling, self._watching, self._looking, self._trying):
-            if work is not None:
-                work.cancel()
+        for task in self._tasks:
+            task.cancel()
         for http in self._http:
             http.drain()
         with contextlib.suppress(TimeoutError):
@@ -672,7 +666,7 @@ def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()
-        return [(report.name, f"{_named(report)}: {report.error}") for report in reports if report.error]
+        return [(report.name, f"{report}: {report.error}") for report in reports if report.error]
 
     return asyncio.run(load())
 
@@ -702,18 +696,13 @@ def _models(config: Config, kinds: Registries) -> dict[str, ModelConfig]:
     return found
 
 
-def _named(report: LoadReport) -> str:
-    return f"{report.name} version {report.version}" if report.version is not None else report.name
-
-
 def report_line(report: LoadReport) -> str:
     """What became of a version, as `serve` says it."""
-    name = _named(report)
     if report.error:
-        return f"  FAILED {name}: {report.error}"
+        return f"  FAILED {report}: {report.error}"
     warm = report.warm_up
     warmed = f", warm: first run {warm.first * 1e3:.2f} ms, then {warm.best * 1e3:.3f} ms" if warm else ""
-    return f"  loaded {name} on {report.device} in {report.seconds:.2f} s{warmed}"
+    return f"  loaded {report} on {report.device} in {report.seconds:.2f} s{warmed}"
 
 
 def freeze_gc() -> None:

@@ -60,6 +60,9 @@ class LoadReport:
     warm_up: WarmUp | None = None
     error: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.name} version {self.version}" if self.version is not None else self.name
+
 
 Report = Callable[[LoadReport], None]
 

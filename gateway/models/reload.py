@@ -155,7 +155,7 @@ class Reloader:
 
         names = list(dict.fromkeys((*plan.to_load(), *diff.errors)))
         await self._repository.load_changed(Catalogs(catalog, self._catalog), diff, names, report)
-        errors = tuple(_failure(each) for each in failures)
+        errors = tuple(f"models.{each}: {each.error}" for each in failures)
         required = plan.required() | diff.new
         if any(each.name in required for each in failures):
             return ReloadOutcome("incomplete", plan, errors)
@@ -178,11 +178,6 @@ def _log_lines(outcome: ReloadOutcome) -> Iterator[str]:
     yield from (f"  {error}" for error in outcome.errors)
     if outcome.result != "refused":
         yield from (f"  {line}" for line in outcome.changes.lines())
-
-
-def _failure(report: LoadReport) -> str:
-    version = f" version {report.version}" if report.version is not None else ""
-    return f"models.{report.name}{version}: {report.error}"
 
 
 def _file_stamp(file: Path) -> tuple[int, int, int] | None:
