@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import importlib
 import platform
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Final
 
 from prometheus_client.core import Metric
@@ -46,7 +46,7 @@ from tensorgate.gateway.config import (
     model_validator,
 )
 from tensorgate.gateway.contract.backend import BackendKind, ModelSource
-from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, Resolve
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.metrics import Gpu, ServerCounts
@@ -121,13 +121,7 @@ def registries() -> Registries:
 
 
 def _imported(table: dict[str, str]) -> dict[str, Any]:
-    return {name: _attribute(line) for name, line in table.items()}
-
-
-def _attribute(line: str) -> Any:
-    """ "package.module:NAME" -> that object"""
-    module, _, name = line.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return {name: resolve_name(line) for name, line in table.items()}
 
 
 def _placement(config: ModelConfig) -> tuple[str, ...]:
@@ -327,7 +321,7 @@ class App:
 
     def _load_model(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         """By what is plugged in now: a configuration may have brought operators since the start."""
-        load = loader(self._kinds, self._resolve, self._on_loop, self.config.cpu.budget())
+        load = loader(self._kinds, self.router.resolve, self._on_loop, self.config.cpu.budget())
         return load(config, name, version, path)
 
     def _catalog(self, config: Config) -> Catalog:
@@ -366,9 +360,6 @@ class App:
         else:
             key.check(exchange.headers)
         return True
-
-    def _resolve(self, ref: ModelRef) -> ModelView:
-        return self.router.resolve(ref)
 
     def _reload_families(self) -> Iterable[Metric]:
         reloads = self.reloads
