@@ -20,7 +20,7 @@ from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.tensor import TensorSpec
 from tensorgate.gateway.engine.model import Model, ModelSpec
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
-from tensorgate.gateway.monitoring.metrics import MetricsCollector
+from tensorgate.gateway.models.meters import Meters
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ async def loaded(plan: Plan) -> AsyncIterator[Model]:
         "benchmark", 1, plan.path, plan.device, (plan.x,), (plan.y,), plan.max_batch_size, kind.options(**plan.options)
     )
     computation = await asyncio.to_thread(pipeline.load, kind, source, 1, plan.preprocess, ())
-    meter = MetricsCollector(lambda: ()).meter("benchmark", 1)
+    meter = Meters().meter("benchmark", 1)
     model = Model("benchmark", 1, (1,), computation, ModelSpec(_policy(plan)), meter)
     try:
         await model.warm_up()

@@ -38,7 +38,7 @@ def configuration(level: str, port: int, folder: Path) -> dict[str, Any]:
 def count_nothing() -> None:
     """What a gateway without metrics would cost: there is no such gateway."""
     from tensorgate.gateway.engine import scheduler_metrics as meter
-    from tensorgate.gateway.monitoring import metrics
+    from tensorgate.gateway.models import meters
     from tensorgate.gateway.telemetry import histogram as series
 
     def nothing(*args: Any) -> None:
@@ -56,7 +56,7 @@ def count_nothing() -> None:
         self.observe = deque[float](maxlen=0).append
 
     series.Gathered.__init__ = gathered  # type: ignore[method-assign]
-    metrics.Stages.observe = nothing  # type: ignore[method-assign, assignment]
+    meters.VersionMeter.observe = nothing  # type: ignore[method-assign, assignment]
     meter.SchedulerMetrics.ran_inline = has_run  # type: ignore[method-assign, assignment]
 
 

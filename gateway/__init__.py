@@ -7,7 +7,7 @@ security    who may ask for what                    routing      which model ans
 monitoring  who reads telemetry                     service.py   decode, answer, encode: the one way in
 transport   sockets: HTTP, gRPC, TLS                page         the operator's page
 app.py      puts all of it together                 cli          the command line
-local_engine.py   models and routing behind contract.engine, the only thing that service and page know of them
+local_engine.py   models and routing behind contract.engine, all that service, monitoring and page know of them
 """
 
 import os

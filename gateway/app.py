@@ -10,14 +10,16 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import importlib
 import platform
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Final
+
+from prometheus_client.core import Metric
 
 from tensorgate import __version__
 from tensorgate.adapters import DIALECTS
@@ -44,7 +46,7 @@ from tensorgate.gateway.config import (
     model_validator,
 )
 from tensorgate.gateway.contract.backend import BackendKind, ModelSource
-from tensorgate.gateway.contract.canonical import ModelRef, ModelView
+from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, Resolve
 from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.metrics import Gpu, ServerCounts
@@ -66,6 +68,7 @@ from tensorgate.gateway.models.catalog import (
 )
 from tensorgate.gateway.models.changes import Changes, changes
 from tensorgate.gateway.models.loader import LoadComputation, LoadReport, RepositoryDeps
+from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.reload import ReloadActions, Reloader
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.access_log import AccessLog, LogFile
@@ -74,12 +77,12 @@ from tensorgate.gateway.monitoring.gpu_metrics import gpu_families, gpus_of
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.process_metrics import ProcessMetrics
+from tensorgate.gateway.monitoring.reload_metrics import reload_families
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
 from tensorgate.gateway.monitoring.spans import Spans
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.page import html_paths, pages
 from tensorgate.gateway.page.status import Status
-from tensorgate.gateway.routing.route import Route
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
@@ -110,21 +113,15 @@ def registries() -> Registries:
     """The three tables with their lines imported. None of these modules imports a heavy library by itself."""
     dialects: dict[str, DialectKind] = _imported(DIALECTS)
     backends: dict[str, BackendKind] = _imported(BACKENDS)
-    asked = tuple(name for name, kind in dialects.items() if kind.http_client or kind.grpc_client)
+    with_client = tuple(name for name, kind in dialects.items() if kind.http_client or kind.grpc_client)
     for name, kind in backends.items():
         if kind.options_by_dialects is not None:
-            backends[name] = replace(kind, options=kind.options_by_dialects(asked))
+            backends[name] = replace(kind, options=kind.options_by_dialects(with_client))
     return Registries(dialects, backends, _imported(OPS), user_ops.load)
 
 
 def _imported(table: dict[str, str]) -> dict[str, Any]:
-    return {name: _attribute(line) for name, line in table.items()}
-
-
-def _attribute(line: str) -> Any:
-    """ "package.module:NAME" -> that object"""
-    module, _, name = line.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return {name: resolve_name(line) for name, line in table.items()}
 
 
 def _placement(config: ModelConfig) -> tuple[str, ...]:
@@ -183,18 +180,17 @@ def _repository(
     models: Catalog,
     validate: Validate,
     load: LoadComputation,
-    metrics: MetricsCollector,
-    cache: ResponseCache | None = None,
+    meters: Meters,
+    cache: ResponseCache,
 ) -> Repository:
     hooks = RepositoryDeps(
         load,
-        metrics.meter,
+        meters,
         versioned=lambda model: kinds.backends[model.backend].versioned,
         runs_code=lambda model: kinds.backends[model.backend].runs_code,
-        forget_metrics=metrics.forget,
         parts=lambda model: kinds.backends[model.backend].parts(model),
         validate=validate,
-        cache=cache or ResponseCache(),
+        cache=cache,
         reclaim=reclaim_memory,
     )
     return Repository(models, hooks, config.model_control)
@@ -251,7 +247,7 @@ class App:
     ) -> None:
         self._say = say
         self._plugged_in = kinds
-        self._gated: Any = (None, (), None)
+        self._authorization: Any = (None, (), None)
         self._kinds = kinds = config.extended(kinds)
         self.device_lost = asyncio.Event()
         self._sockets = sockets
@@ -259,7 +255,7 @@ class App:
         self.observer = _observer(config)
         self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
-        counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, lambda: self.reloads.collect()]
+        counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
         self._call_counters = {
             name: CallCounters(metrics.calls, lambda name: self.router.is_public(name))
@@ -267,19 +263,10 @@ class App:
             if metrics and metrics.calls
         }
         self._cache = cache = ResponseCache()
-        self.metrics = MetricsCollector(
-            lambda: self.repository.serving(),
-            self.tracing,
-            counting,
-            self._call_counters,
-            cache,
-            self._routes,
-            restarts,
-            self._renderer([metrics.render for metrics in wanted.values() if metrics and metrics.render]),
-        )
+        meters = Meters(self.tracing)
         self._validate = model_validator(kinds)
         models = catalog(config, kinds, say, self._validate)
-        self.repository = _repository(config, kinds, models, self._validate, self._load_model, self.metrics, cache)
+        self.repository = _repository(config, kinds, models, self._validate, self._load_model, meters, cache)
         steps = ReloadActions(
             read or (lambda: load_config(config.source, self._plugged_in)), self._catalog, self._take_over
         )
@@ -290,24 +277,28 @@ class App:
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self.router = Router(config, self.repository, default_model, lambda view: _alias(spoken, view))
         memory = _shared_memory(config)
-        description = ServerDescription(NAME, __version__, _told_to_callers(config), memory.works)
+        description = ServerDescription(NAME, __version__, _public_configuration(config), memory.works)
+        self._engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory)
+        self.metrics = MetricsCollector(
+            engine,
+            counting,
+            self._call_counters,
+            restarts,
+            self._renderer([metrics.render for metrics in wanted.values() if metrics and metrics.render]),
+        )
+        meters.on_forget = self.metrics.forget
         self.monitor = TimeSeries(self.metrics, self._gpus)
-        engine = LocalEngine(self.repository, self.router, self.tracing, memory)
         self.service = Service(config, engine, self.metrics, description, self.monitor)
         self.service.observer = self.observer
         self.service.trim = trim_memory
         self.service.online = any(dialect.initially_online for dialect in spoken)
         titles = {name: dialect.title for name, dialect in self.dialects.items()}
         about = (NAME, __version__)
-        self.overview = Status(self.service, engine, self.metrics, self.monitor, about, titles)
+        self.overview = Status(self.service, engine, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
-        self._following: asyncio.Future[None] | None = None
-        self._watching: asyncio.Future[None] | None = None
-        self._looking: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Future[None]] = []
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
-        self._polling: asyncio.Future[None] | None = None
-        self._trying: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
         self._take_over(config)
 
@@ -320,7 +311,7 @@ class App:
         """What dialects add to /metrics, read once for all of them."""
         if not renders:
             return str
-        counter = ServerCounter(lambda: self.repository.serving(), read_gpu)
+        counter = ServerCounter(self._engine.statistics, read_gpu)
 
         def render() -> str:
             counts = counter.read()
@@ -330,7 +321,7 @@ class App:
 
     def _load_model(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         """By what is plugged in now: a configuration may have brought operators since the start."""
-        load = loader(self._kinds, self._resolve, self._on_loop, self.config.cpu.budget())
+        load = loader(self._kinds, self.router.resolve, self._on_loop, self.config.cpu.budget())
         return load(config, name, version, path)
 
     def _catalog(self, config: Config) -> Catalog:
@@ -344,10 +335,10 @@ class App:
     def _take_over(self, config: Config) -> None:
         """All that a configuration says and that is no model, as far as it takes effect without a restart."""
         self.service.admin = AdminKey(config.admin) if config.admin else None
-        gated = (config.auth, config.rate_limits, config.limits.max_elements)
-        if gated != self._gated:  # else what was counted of callers goes on
-            self._gated = gated
-            self.service.gate, self.router.access = authorizer_of(config, self.router.models_behind)
+        authorization = (config.auth, config.rate_limits, config.limits.max_elements)
+        if authorization != self._authorization:  # else what was counted of callers goes on
+            self._authorization = authorization
+            self.service.authorizer, self.router.access = authorizer_of(config, self.router.models_behind)
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
@@ -361,20 +352,18 @@ class App:
 
     def _check_admin(self, exchange: HttpExchange) -> bool:
         """Let an administrator pass; False where there are none. Raises Unauthenticated, Forbidden, AdminRequired."""
-        gate, key = self.service.gate, self.service.admin
-        if gate is not None and gate.knows_callers:
-            gate.check_administrator(exchange.headers, exchange.peer, key)
+        authorizer, key = self.service.authorizer, self.service.admin
+        if authorizer is not None and authorizer.knows_callers:
+            authorizer.check_administrator(exchange.headers, exchange.peer, key)
         elif key is None:
             return False
         else:
             key.check(exchange.headers)
         return True
 
-    def _resolve(self, ref: ModelRef) -> ModelView:
-        return self.router.resolve(ref)
-
-    def _routes(self) -> Iterable[Route]:
-        return self.router.routes.values()
+    def _reload_families(self) -> Iterable[Metric]:
+        reloads = self.reloads
+        return reload_families(reloads.counts, reloads.succeeded_at, self.config.digest)
 
     def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """For a thread that loads a model."""
@@ -395,8 +384,7 @@ class App:
             undo.pop_all()
         for listener in self.config.listen.grpc:
             await self._listen_grpc(listener)
-        self._watching = asyncio.ensure_future(self.monitor.run())
-        self._looking = asyncio.ensure_future(self.vitals.run())
+        self._tasks += [asyncio.ensure_future(self.monitor.run()), asyncio.ensure_future(self.vitals.run())]
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
         """Load every wanted model version; ready afterwards, as far as readiness allows."""
@@ -406,10 +394,10 @@ class App:
         self.service.started = True
         self.reloads.loaded.set()
         if self.config.reload.watch:
-            self._following = asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds))
-        self._trying = asyncio.ensure_future(self.repository.keep_retrying(report))
+            self._tasks.append(asyncio.ensure_future(self.reloads.follow(self.config.reload.poll_seconds)))
+        self._tasks.append(asyncio.ensure_future(self.repository.keep_retrying(report)))
         if self.config.model_control.mode == "poll":
-            self._polling = asyncio.ensure_future(self.repository.keep_polling(report))
+            self._tasks.append(asyncio.ensure_future(self.repository.keep_polling(report)))
 
     def _note_loss(self, model: str, why: str) -> None:
         """In the thread where it was noticed."""
@@ -441,9 +429,8 @@ class App:
         """
         self.service.draining = True
         self.reloads.stop()
-        for work in (self._following, self._polling, self._watching, self._looking, self._trying):
-            if work is not None:
-                work.cancel()
+        for task in self._tasks:
+            task.cancel()
         for http in self._http:
             http.drain()
         with contextlib.suppress(TimeoutError):
@@ -500,7 +487,7 @@ class App:
         return {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
-        return gpus_of(self.repository.serving(), read_gpu)
+        return gpus_of((device for model in self.repository.serving() for device in model.devices), read_gpu)
 
     def _pages(self) -> dict[str, Page]:
         pages = {
@@ -595,7 +582,7 @@ def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:
     return lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
-def _told_to_callers(config: Config) -> dict[str, Any]:
+def _public_configuration(config: Config) -> dict[str, Any]:
     """The configuration, but for who may do what."""
     return {section: said for section, said in config.plain().items() if section not in ("auth", "rate_limits")}
 
@@ -666,11 +653,11 @@ def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
         validate = model_validator(kinds)
         models = catalog(config, kinds, validate=validate)
         load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget())
-        repository = _repository(config, kinds, models, validate, load_model, MetricsCollector(lambda: ()))
+        repository = _repository(config, kinds, models, validate, load_model, Meters(), ResponseCache())
         router = Router(config, repository)
         await repository.load_all(reports.append)
         await repository.close()
-        return [(report.name, f"{_named(report)}: {report.error}") for report in reports if report.error]
+        return [(report.name, f"{report}: {report.error}") for report in reports if report.error]
 
     return asyncio.run(load())
 
@@ -700,18 +687,13 @@ def _models(config: Config, kinds: Registries) -> dict[str, ModelConfig]:
     return found
 
 
-def _named(report: LoadReport) -> str:
-    return f"{report.name} version {report.version}" if report.version is not None else report.name
-
-
-def told(report: LoadReport) -> str:
+def report_line(report: LoadReport) -> str:
     """What became of a version, as `serve` says it."""
-    name = _named(report)
     if report.error:
-        return f"  FAILED {name}: {report.error}"
+        return f"  FAILED {report}: {report.error}"
     warm = report.warm_up
     warmed = f", warm: first run {warm.first * 1e3:.2f} ms, then {warm.best * 1e3:.3f} ms" if warm else ""
-    return f"  loaded {name} on {report.device} in {report.seconds:.2f} s{warmed}"
+    return f"  loaded {report} on {report.device} in {report.seconds:.2f} s{warmed}"
 
 
 def freeze_gc() -> None:

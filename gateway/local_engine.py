@@ -11,6 +11,7 @@ from typing import Any
 
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.memory import Regions
+from tensorgate.gateway.contract.metrics import CacheUsage, EngineStatistics
 from tensorgate.gateway.contract.questions import (
     KnownVersions,
     LoadModel,
@@ -31,6 +32,7 @@ from tensorgate.gateway.contract.questions import (
     VersionStatus,
 )
 from tensorgate.gateway.engine.shared_memory import SharedMemory
+from tensorgate.gateway.models.meters import model_counts
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.routing.router import Router
 from tensorgate.gateway.telemetry.tracing import RequestTracing
@@ -75,6 +77,18 @@ class LocalEngine:
     def ask(self, question: Any) -> Any:
         return self._answers[type(question)](question)
 
+    def settle(self) -> None:
+        self._repository.deps.meters.settle()
+
+    def statistics(self) -> EngineStatistics:
+        meters, cache = self._repository.deps.meters, self._repository.deps.cache
+        return EngineStatistics(
+            [model_counts(model) for model in self._repository.serving()],
+            meters.distributions(),
+            CacheUsage(cache.nbytes, cache.max_bytes, cache.entries, cache.evictions),
+            [route.usage() for route in self._router.routes.values()],
+        )
+
     def _model_status(self, question: ModelStatus) -> tuple[VersionStatus, ...]:
         ref = question.ref
         model = self._router.models_behind(ref.name)[0]
@@ -95,8 +109,16 @@ class LocalEngine:
         return {"name": name, **configuration} | ({"version": max(loaded)} if loaded else {})
 
     def _model_activities(self, question: ModelActivities) -> tuple[ModelActivity, ...]:
+        self.settle()
+        meters = self._repository.deps.meters.distributions()
         return tuple(
-            ModelActivity(model.view, model.queued, model.running, model.computation.traffic()._asdict())
+            ModelActivity(
+                model.view,
+                model.queued,
+                model.running,
+                model.computation.traffic()._asdict(),
+                meters[model.name, str(model.version)].batches,
+            )
             for model in self._repository.serving()
         )
 

@@ -102,10 +102,10 @@ class Service:
         self._logs = Logs()
         self._codecs = ThreadPoolExecutor(_CODECS, "codec")
         self._trimming: asyncio.TimerHandle | None = None
-        self.gate: Authorizer | None = None
+        self.authorizer: Authorizer | None = None
         """Who may ask for what."""
         self.admin: AdminKey | None = None
-        """What callers must show who change the server's state, where there is no gate."""
+        """What callers must show who change the server's state, where there is no authorizer."""
         self.observer: Observer | None = None
         """Gets the outcome of every call."""
         self.trim: Callable[[], None] | None = None
@@ -160,11 +160,11 @@ class Service:
         resolver = self._engine.resolver(call)
         resolve = self._engine.resolve if resolver is None else resolver
         try:
-            if self.gate is not None or endpoint.admin:
+            if self.authorizer is not None or endpoint.admin:
                 self._enter(endpoint, call)
             question = outcome.question = await self._decode(endpoint, call, resolve)
-            if self.gate is not None:
-                self.gate.admit(call, question)
+            if self.authorizer is not None:
+                self.authorizer.admit(call, question)
             if type(question) is InferRequest:
                 view = question.view
                 calls = self._metrics.calls[dialect, call.transport, view.name, view.version, endpoint.method]
@@ -185,9 +185,9 @@ class Service:
             self._report(outcome, calls)
 
     def _enter(self, endpoint: Endpoint, call: Call) -> None:
-        """Let a call pass the gate, or show the administrator's key where there is no gate. Raises what refuses it."""
-        if self.gate is not None:
-            self.gate.enter(endpoint, call, self.admin)
+        """Check a call by the authorizer, or where there is none by the administrator's key. Raises what refuses it."""
+        if self.authorizer is not None:
+            self.authorizer.enter(endpoint, call, self.admin)
         elif self.admin is not None:
             self.admin.check(call.headers)
 
@@ -367,8 +367,8 @@ class Service:
         answer = self._answers.get(type(question), self._engine.ask)(question)
         if isawaitable(answer):
             answer = await answer
-        if self.gate is not None:
-            answer = self.gate.visible(call, question, answer)
+        if self.authorizer is not None:
+            answer = self.authorizer.visible(call, question, answer)
         if type(question) is InferTogether and any(map(endpoint.is_long, answer, question.requests)):
             reply: Reply = await self._in_thread(endpoint.encode, answer, question)
             return reply

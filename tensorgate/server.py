@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tensorgate.gateway.app import App, registries, told
+from tensorgate.gateway.app import App, registries, report_line
 from tensorgate.gateway.config import Config, Listener, load_config, load_text
 from tensorgate.gateway.contract.registries import Registries
 
@@ -89,7 +89,7 @@ class Server:
         app = App(config, kinds, read=lambda: self._read(kinds))
         try:
             await app.start()
-            await app.load(lambda report: failures.append(told(report).strip()) if report.error else None)
+            await app.load(lambda report: failures.append(report_line(report).strip()) if report.error else None)
             if not app.service.ready:
                 raise RuntimeError("\n".join(failures))
             started.set_result(app.addresses)

@@ -32,7 +32,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except KeyboardInterrupt:
-        status = 130
+        return 130
+    except client.ClientError as error:
+        _print_error(str(error))
+        return 1
+    except Exception as error:
+        from tensorgate.gateway.config import ConfigError
+
+        if not isinstance(error, ConfigError):
+            raise
+        _print_error(str(error))
+        return 2
     return status
 
 
@@ -244,9 +254,9 @@ class _HelpOfFlags(argparse.Action):
         super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from tensorgate.gateway.cli import migrate
+        from tensorgate.adapters.importers.tf_serving_config import table
 
-        _print_line(parser.format_help() + _CONTAINER + migrate.tf_serving_flags())
+        _print_line(parser.format_help() + _CONTAINER + table())
         parser.exit()
 
 
@@ -290,7 +300,6 @@ def _serve(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from tensorgate.gateway import app
     from tensorgate.gateway.cli import serving
-    from tensorgate.gateway.config import ConfigError
     from tensorgate.gateway.contract import shortcuts
     from tensorgate.gateway.telemetry.logs import LINE
 
@@ -305,11 +314,7 @@ def _serve(options: argparse.Namespace) -> int:
         return 2
     kinds = app.registries()
     read = partial(_read, options, kinds)
-    try:
-        config = read()
-    except ConfigError as error:
-        _print_error(str(error))
-        return 2
+    config = read()
     app.tune_process()
     return serving.serve(config, kinds, _print_line, read)
 
@@ -361,13 +366,8 @@ def _check(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     from tensorgate.gateway import app
-    from tensorgate.gateway.config import ConfigError
 
-    try:
-        found = app.plan(options.old, options.new, sys.stdin.read if options.old == Path("-") else None)
-    except ConfigError as error:
-        _print_error(str(error))
-        return 2
+    found = app.plan(options.old, options.new, sys.stdin.read if options.old == Path("-") else None)
     _print_line(json.dumps(found.plain(), indent=2) if options.json else "\n".join(found.lines()))
     return 1 if found else 0
 
@@ -398,10 +398,7 @@ def _import_grps(options: argparse.Namespace) -> int:
 def _schema(options: argparse.Namespace) -> int:
     from tensorgate.gateway.config import json_schema
 
-    kinds = _kinds(options.file)
-    if kinds is None:
-        return 2
-    _print_line(json.dumps(json_schema(kinds), indent=2))
+    _print_line(json.dumps(json_schema(_kinds(options.file)), indent=2))
     return 0
 
 
@@ -409,8 +406,6 @@ def _ops(options: argparse.Namespace) -> int:
     from tensorgate.gateway.cli import ops_help
 
     kinds = _kinds(options.config)
-    if kinds is None:
-        return 2
     try:
         lines = ops_help.explained(kinds.ops, options.names) if options.names else ops_help.listed(kinds.ops)
         _print_line("\n".join(lines).rstrip())
@@ -421,25 +416,23 @@ def _ops(options: argparse.Namespace) -> int:
 
 
 def _kinds(file: Path | None) -> Any:
-    """The registries plus the operators that a configuration defines; None if that cannot be read."""
+    """The registries plus the operators that a configuration defines. Raises ConfigError."""
     from tensorgate.gateway import app
-    from tensorgate.gateway.config import ConfigError, load_config
+    from tensorgate.gateway.config import load_config
 
     kinds = app.registries()
-    try:
-        return kinds if file is None else load_config(file, kinds).extended(kinds)
-    except ConfigError as error:
-        _print_error(str(error))
-        return None
+    return kinds if file is None else load_config(file, kinds).extended(kinds)
 
 
 def _models(options: argparse.Namespace) -> int:
-    return _asking(lambda: client.models(client.Gateway(options.url, options.timeout), _print_line))
+    client.models(client.Gateway(options.url, options.timeout), _print_line)
+    return 0
 
 
 def _call(options: argparse.Namespace) -> int:
     gateway = client.Gateway(options.url, options.timeout)
-    return _asking(lambda: client.call(gateway, options.model, options.version, options.inputs, _print_line))
+    client.call(gateway, options.model, options.version, options.inputs, _print_line)
+    return 0
 
 
 def _health(options: argparse.Namespace) -> int:
@@ -448,7 +441,8 @@ def _health(options: argparse.Namespace) -> int:
         if options.grpc
         else client.Gateway(options.url, options.timeout)
     )
-    return _asking(lambda: client.health(gateway, options.live, options.wait, _print_line))
+    client.health(gateway, options.live, options.wait, _print_line)
+    return 0
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -458,14 +452,5 @@ def _diff(options: argparse.Namespace) -> int:
         shadow_report.show(options.file, options.route, as_json=options.json, print_line=_print_line)
     except OSError as error:
         _print_error(f"{options.file}: {(error.strerror or 'unreadable').lower()}")
-        return 1
-    return 0
-
-
-def _asking(question: object) -> int:
-    try:
-        question()  # type: ignore[operator]
-    except client.ClientError as error:
-        _print_error(str(error))
         return 1
     return 0

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from tensorgate.adapters.importers import grps_config
 from tensorgate.adapters.importers.common import Imported, ImportedServer, document
-from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags, read_server, table
+from tensorgate.adapters.importers.tf_serving_config import UsageError, read_flags, read_server
 from tensorgate.adapters.importers.triton_repository import model_folders, read_model
 
 Print: TypeAlias = Callable[[str], None]
@@ -61,11 +61,6 @@ def from_tf_serving(words: Sequence[str], output: Path | None, write: Print, war
         return 2
     title = ["Imported from TensorFlow Serving.", _ELSEWHERE]
     return _from_server(lambda: read_server(line), title, output, write, warn)
-
-
-def tf_serving_flags() -> str:
-    """The fate of each flag of TensorFlow Serving, as a table for the terminal."""
-    return table()
 
 
 def from_grps(server_file: Path, inference_file: Path, output: Path | None, write: Print, warn: Print) -> int:

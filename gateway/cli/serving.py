@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tensorgate import __version__
-from tensorgate.gateway.app import NAME, App, Sockets, freeze_gc, told
+from tensorgate.gateway.app import NAME, App, Sockets, freeze_gc, report_line
 from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.registries import Registries
@@ -115,7 +115,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
     loop.add_signal_handler(signal.SIGUSR1, app.reopen_logs)
     freeze_gc()
-    over = asyncio.ensure_future(_either(stop.asked, app.device_lost))
+    over = asyncio.ensure_future(_either(stop.requested, app.device_lost))
     loading = _load(app, log) if any(restarts.values()) else None
     if loading is not None:
         await asyncio.wait([loading, over], timeout=MAX_LOADING_S, return_when=asyncio.FIRST_COMPLETED)
@@ -153,7 +153,7 @@ class _Stop:
     """
 
     def __init__(self, give_up: Callable[[], None]) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.hurried = asyncio.Event()
         self._give_up = give_up
         self._last = -math.inf
@@ -165,14 +165,14 @@ class _Stop:
             return
         if self.hurried.is_set():
             self._give_up()
-        elif self.asked.is_set():
+        elif self.requested.is_set():
             self.hurried.set()
-        self.asked.set()
+        self.requested.set()
 
 
 def _load(app: App, log: Log) -> asyncio.Task[None]:
     """Start to load all models."""
-    return asyncio.ensure_future(app.load(lambda report: log(told(report))))
+    return asyncio.ensure_future(app.load(lambda report: log(report_line(report))))
 
 
 async def _either(*events: asyncio.Event) -> None:

@@ -4,6 +4,7 @@
     submit a request   ModelView.handle.submit(request) -> Answers
     ask a question     Engine.ask(question) -> its answer
     follow the models  Engine.names(), Engine.is_complete(), Handle.is_ready()
+    read its numbers   Engine.settle(), Engine.statistics()
 
 In one process each of these is a function call. Views, requests, questions and answers are immutable values; what
 lies behind a handle is nobody's but the engine's, so that the engine may as well be another process.
@@ -18,6 +19,7 @@ from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.memory import Regions
+from tensorgate.gateway.contract.metrics import EngineStatistics
 
 OnAnswer: TypeAlias = Callable[[InferResponse], None]
 
@@ -46,8 +48,22 @@ class CallResolver(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """The models, by public name. Every method belongs to the event loop, but for `resolve` and `regions`."""
+class StatisticsSource(Protocol):
+    """Where monitoring reads what the engine has counted."""
+
+    def settle(self) -> None:
+        """Count what was only noted of requests so far. On the event loop: once a second, and before `statistics`."""
+        ...
+
+    def statistics(self) -> EngineStatistics:
+        """Return all numbers as values of their own. In any thread."""
+        ...
+
+
+class Engine(StatisticsSource, Protocol):
+    """The models, by public name. Every method belongs to the event loop, but for `resolve`, `regions` and
+    `statistics`.
+    """
 
     regions: Regions
     """The memory that callers share with the engine."""

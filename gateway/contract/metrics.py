@@ -6,11 +6,12 @@ The core counts and keeps; a dialect's metrics are pure functions from these num
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.execution import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,11 @@ class ModelCounts:
     output_s: float
     queued: int
     """Requests that wait now."""
+    running: int
+    """Requests in batches that run now, and requests that run without a batch."""
     load_s: float
+    devices: tuple[str, ...]
+    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,68 @@ class Distribution:
     counts: tuple[int, ...]
     """Observations up to each bound and above the one before; the last number is of those above all bounds."""
     sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDistributions:
+    """What the requests and batches of one version were like since it was loaded."""
+
+    stages: Mapping[str, Distribution]
+    """Stage -> seconds, for the stages that the engine runs: queue, preprocess, infer, postprocess."""
+    batches: Distribution
+    """Rows of the batches that ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUsage:
+    """The response cache as it is now; `evictions` are all so far."""
+
+    nbytes: int = 0
+    max_bytes: int = 0
+    entries: int = 0
+    evictions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowCounts:
+    """What a route's mirror has compared since the gateway started."""
+
+    results: Mapping[str, int]
+    """equal, different, error or dropped -> mirrored requests."""
+    differences: Mapping[str, Distribution]
+    """Output -> the largest relative difference of each request."""
+    beyond: Mapping[str, int]
+    """Output -> elements that differ by more than the tolerance."""
+    seconds: Mapping[str, Distribution]
+    """primary or shadow -> seconds until its answer."""
+    held_bytes: int
+    """Tensors of copies that are not compared yet."""
+    running: int
+    """Copies of requests under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteUsage:
+    """What a route has counted since the gateway started; `running` requests are not answered yet."""
+
+    name: str
+    taken: Mapping[tuple[str, str, str], int]
+    """(model, version, why) -> requests."""
+    refused: int
+    running: int
+    mirror: ShadowCounts | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatistics:
+    """All that the engine has counted, at one moment."""
+
+    models: Sequence[ModelCounts] = ()
+    """The versions that serve."""
+    distributions: Mapping[tuple[str, str], VersionDistributions] = field(default_factory=dict)
+    """(model, version) -> those of every version that is loading or loaded."""
+    cache: CacheUsage = CacheUsage()
+    routes: Sequence[RouteUsage] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.contract.metrics import Distribution
 from tensorgate.gateway.contract.tensor import NOTHING
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class ModelActivity:
     """Requests in batches that run, and requests that run without a batch."""
     traffic: Mapping[str, int]
     """What was copied between host and device so far: copies_in, bytes_in, copies_out, bytes_out, batches."""
+    batches: Distribution
+    """Rows of the batches that ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,33 +28,34 @@ class ListedCatalog:
     """The models that a caller listed last, then those of a catalog.
 
     A listed model that the catalog knows keeps its configuration, except versions, labels and their folder. The backend
-    of any other is found by its files. The folders must lie below `roots`, with links resolved.
+    of any other is found by its files. The folders must lie below `roots`, with links resolved. `own` is the catalog
+    behind the list; `listing` is a new object after each list, and after each exchange of that catalog.
     """
 
     def __init__(
         self, catalog: Catalog, versioned: Callable[[ModelConfig], bool], validate: Validate, roots: Sequence[Path]
     ) -> None:
-        self._catalog = catalog
+        self.own = catalog
         self._versioned = versioned
         self._validate = validate
         self._roots = roots
         self._listed: Mapping[str, ModelConfig] = {}
         self._followed: tuple[str, ...] | None = None
-        self._listing = object()
+        self.listing = object()
 
     def names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self._catalog.names(), *self._listed)))
+        return tuple(dict.fromkeys((*self.own.names(), *self._listed)))
 
     def read(self, name: str, configuration: str | None = None, folder: Path | None = None) -> ModelConfig:
         """Like Catalog.read; without `configuration`, a listed model as it was listed."""
         if configuration is None and name in self._listed:
             return self._listed[name]
-        return self._catalog.read(name, configuration, folder)
+        return self.own.read(name, configuration, folder)
 
     def fingerprint(self, name: str) -> Hashable:
         listed = self._listed.get(name)
         if listed is None:
-            return self._catalog.fingerprint(name)
+            return self.own.fingerprint(name)
         return (tree_fingerprint(listed.path.path) if listed.path else (), files_fingerprint(listed))
 
     def followed(self) -> tuple[str, ...]:
@@ -62,24 +63,14 @@ class ListedCatalog:
         return self.names() if self._followed is None else self._followed
 
     @property
-    def own(self) -> Catalog:
-        """The catalog behind the list."""
-        return self._catalog
-
-    @property
     def has_list(self) -> bool:
         """Whether a list is in force."""
         return self._followed is not None
 
-    @property
-    def listing(self) -> object:
-        """A new object after each list, and after each exchange of the catalog."""
-        return self._listing
-
     def exchange(self, catalog: Catalog, *, keep_list: bool) -> None:
         """Replace the catalog; without `keep_list`, a list in force is dropped."""
-        self._catalog = catalog
-        self._listing = object()
+        self.own = catalog
+        self.listing = object()
         if not keep_list:
             self._listed, self._followed = {}, None
 
@@ -87,13 +78,13 @@ class ListedCatalog:
         """Replace the list: the listed models, and the names of the models that they are composed of."""
         self._listed = listed
         self._followed = (*listed, *parts)
-        self._listing = object()
+        self.listing = object()
 
     def configure(self, wanted: WantedModel) -> ModelConfig:
         """The configuration that a model would have if it were listed. Raises ValueError or OSError."""
         versions, labels = VersionPolicy.parse(wanted.versions), dict(wanted.labels)
         try:
-            own = self._catalog.read(wanted.name)
+            own = self.own.read(wanted.name)
         except ModelNotFound:
             return self._new(wanted)
         changes = {"versions": versions, "labels": labels}

@@ -41,7 +41,7 @@ class LoadedModels:
 
     def __init__(self, loader: ModelLoader, deps: RepositoryDeps, wanted: Iterable[str]) -> None:
         self._loader = loader
-        self._deps = deps
+        self.deps = deps
         self._states = {name: ModelState(name, wanted=True) for name in wanted}
         self._closing: dict[asyncio.Task[None], Iterable[Model]] = {}
         self._reclaiming: asyncio.Future[None] | None = None
@@ -214,7 +214,7 @@ class LoadedModels:
         """Reclaim once for all models that close within RECLAIM_AFTER_S."""
         await asyncio.sleep(RECLAIM_AFTER_S)
         self._reclaiming = None
-        await asyncio.to_thread(self._deps.reclaim)
+        await asyncio.to_thread(self.deps.reclaim)
 
     async def _close(
         self, state: ModelState, models: Iterable[Model], ending: Mapping[int, VersionStatus], upload: Upload | None
@@ -224,7 +224,7 @@ class LoadedModels:
         for version, status in ending.items():
             if state.statuses.get(version) is status:  # else it has come back meanwhile
                 state.set_status(version, END)
-                self._deps.forget_metrics(state.name, version)
+                self.deps.meters.forget(state.name, version)
         if upload is not None:
             await asyncio.to_thread(upload.cleanup)
 

@@ -19,9 +19,9 @@ from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.response_cache import ResponseCache
-from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.warmup import WarmUp
 from tensorgate.gateway.models.catalog import Catalog, Validate
+from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.model_folder import Upload, first_program, store, wanted_versions
 from tensorgate.gateway.models.model_spec import model_spec
 from tensorgate.gateway.models.model_state import StoredModel
@@ -60,6 +60,9 @@ class LoadReport:
     warm_up: WarmUp | None = None
     error: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.name} version {self.version}" if self.version is not None else self.name
+
 
 Report = Callable[[LoadReport], None]
 
@@ -72,16 +75,15 @@ def _refuse(plain: Mapping[str, Any], folder: Path) -> ModelConfig:
 class RepositoryDeps:
     """What the composition root knows of models and the repository does not.
 
-    `load` makes a computation, `metrics` gives a version's scheduler metrics, `forget_metrics` removes them.
+    `load` makes a computation, `meters` count what versions do.
     `versioned` tells whether a model has version folders, `runs_code` whether its files are programs, `parts` which
     models an ensemble is composed of; `validate` turns a model's plain YAML form into its configuration. `cache` is for
     models with response_cache. `reclaim` returns freed memory to the system; it is called in a thread.
     """
 
     load: LoadComputation
-    metrics: Callable[[str, int], SchedulerMetrics]
+    meters: Meters
     versioned: Callable[[ModelConfig], bool]
-    forget_metrics: Callable[[str, int], None] = lambda name, version: None
     parts: Callable[[ModelConfig], Iterable[str]] = lambda config: ()
     validate: Validate = _refuse
     cache: ResponseCache = field(default_factory=ResponseCache)
@@ -149,7 +151,7 @@ class ModelLoader:
         try:
             spec = await asyncio.to_thread(model_spec, config, computation)
             model = Model(
-                name, version, (version,), computation, spec, self._deps.metrics(name, version), self._deps.cache
+                name, version, (version,), computation, spec, self._deps.meters.meter(name, version), self._deps.cache
             )
         except BaseException:
             for executor in computation.executors:

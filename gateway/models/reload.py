@@ -24,8 +24,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.models.catalog import Catalog, Catalogs
 from tensorgate.gateway.models.changes import Changes, changes, effective
@@ -72,7 +70,8 @@ class ReloadActions:
 
 class Reloader:
     """Applies a changed configuration to a running gateway. One reload runs at a time, the first after all models of
-    the start are loaded. `config` is the configuration in force.
+    the start are loaded. `config` is the configuration in force, `counts` has the reloads by result, and `succeeded_at`
+    is when (time.time) the configuration in force was last found to be that of the file.
     """
 
     def __init__(self, config: Config, catalog: Catalog, repository: Repository, actions: ReloadActions) -> None:
@@ -83,8 +82,8 @@ class Reloader:
         self._actions = actions
         self._lock = asyncio.Lock()
         self._running: set[asyncio.Task[ReloadOutcome]] = set()
-        self._counts = dict.fromkeys(RESULTS, 0)
-        self._succeeded_at = time.time()
+        self.counts = dict.fromkeys(RESULTS, 0)
+        self.succeeded_at = time.time()
 
     def request(self, why: str) -> asyncio.Task[ReloadOutcome]:
         """Start a reload; it runs to its end even if nobody awaits the task."""
@@ -118,25 +117,6 @@ class Reloader:
                 content = digest
                 await self.request("the file has changed")
 
-    def collect(self) -> Iterator[Metric]:
-        """The metrics of reloads, for Prometheus."""
-        counted = CounterMetricFamily(
-            "tensorgate_config_reloads", "Times the configuration was read anew, by what came of it.", labels=["result"]
-        )
-        for result, count in self._counts.items():
-            counted.add_metric([result], count)
-        yield counted
-        yield GaugeMetricFamily(
-            "tensorgate_config_last_reload_success_timestamp_seconds",
-            "When the configuration in force was last found to be that of the file.",
-            self._succeeded_at,
-        )
-        info = GaugeMetricFamily(
-            "tensorgate_config_info", "The SHA-256 of the configuration in force.", labels=["hash"]
-        )
-        info.add_metric([self.config.digest], 1)
-        yield info
-
     async def _reload(self, why: str) -> ReloadOutcome:
         await self.loaded.wait()
         async with self._lock:
@@ -148,9 +128,9 @@ class Reloader:
                 log.exception("the configuration could not be reloaded")
                 outcome = ReloadOutcome("incomplete", errors=(f"{type(error).__name__}, see the log",))
             outcome = ReloadOutcome(outcome.result, outcome.changes, outcome.errors, time.perf_counter() - begun)
-            self._counts[outcome.result] += 1
+            self.counts[outcome.result] += 1
             if outcome.result in ("applied", "unchanged"):
-                self._succeeded_at = time.time()
+                self.succeeded_at = time.time()
             for line in _log_lines(outcome):
                 log.log(logging.INFO if outcome.result in ("applied", "unchanged") else logging.ERROR, "%s", line)
             return outcome
@@ -175,7 +155,7 @@ class Reloader:
 
         names = list(dict.fromkeys((*plan.to_load(), *diff.errors)))
         await self._repository.load_changed(Catalogs(catalog, self._catalog), diff, names, report)
-        errors = tuple(_failure(each) for each in failures)
+        errors = tuple(f"models.{each}: {each.error}" for each in failures)
         required = plan.required() | diff.new
         if any(each.name in required for each in failures):
             return ReloadOutcome("incomplete", plan, errors)
@@ -198,11 +178,6 @@ def _log_lines(outcome: ReloadOutcome) -> Iterator[str]:
     yield from (f"  {error}" for error in outcome.errors)
     if outcome.result != "refused":
         yield from (f"  {line}" for line in outcome.changes.lines())
-
-
-def _failure(report: LoadReport) -> str:
-    version = f" version {report.version}" if report.version is not None else ""
-    return f"models.{report.name}{version}: {report.error}"
 
 
 def _file_stamp(file: Path) -> tuple[int, int, int] | None:

@@ -144,7 +144,7 @@ class Repository(LoadedModels):
         try:
             if not stored.versions:
                 raise LoadRefused(name, "at least one version must be available under the version policy")
-            for part in self._deps.parts(stored.config):
+            for part in self.deps.parts(stored.config):
                 if part not in seen and part not in self.snapshot.models:
                     seen.add(part)
                     await self._load_tree(part, None, NOTHING, seen)
@@ -159,7 +159,7 @@ class Repository(LoadedModels):
         state = self._states.get(name)
         if state is None:
             return
-        parts = self._deps.parts(state.stored.config) if dependents and state.stored else ()
+        parts = self.deps.parts(state.stored.config) if dependents and state.stored else ()
         async with state.lock:
             self._unload(state)
         for part in set(parts) - seen:
@@ -234,7 +234,7 @@ class Repository(LoadedModels):
                 raise LoadRefused(each.name, f"no versions of it found under base path {each.base_path}")
         due = deque(found.values())
         while due:
-            for part in self._deps.parts(due.popleft().config):
+            for part in self.deps.parts(due.popleft().config):
                 if part not in found:
                     try:
                         found[part] = self._loader.read(part)
@@ -255,7 +255,7 @@ class Repository(LoadedModels):
             return CatalogDiff(keeps_list=True)
         names = self._wanted_of(await asyncio.to_thread(catalog.names), await asyncio.to_thread(own.names))
         return await asyncio.to_thread(
-            catalog_diff, catalog, own, names, dict(self._states), self._loader, self._deps.parts
+            catalog_diff, catalog, own, names, dict(self._states), self._loader, self.deps.parts
         )
 
     def _wanted_of(self, names: Sequence[str], known: Collection[str]) -> list[str]:
@@ -299,7 +299,7 @@ class Repository(LoadedModels):
         while names:
             state = self._states.setdefault(name := names.popleft(), ModelState(name, wanted=True))
             await self._shielded(self._reconcile(state, report))
-            parts = self._deps.parts(state.stored.config) if state.stored else ()
+            parts = self.deps.parts(state.stored.config) if state.stored else ()
             names.extend(part for part in parts if part not in self._states)
 
     async def poll(self, report: Report) -> None:

@@ -1,1 +1,3 @@
-"""Who reads telemetry: Prometheus (our names and those of other servers), the access log, spans, time series."""
+"""Who reads telemetry and the engine's statistics: Prometheus (our names and those of other servers), the access log,
+spans, time series.
+"""

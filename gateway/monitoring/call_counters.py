@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.contract.metrics import CallCounts, CallMetrics, Distribution
+from tensorgate.gateway.contract.metrics import CallCounts, CallMetrics
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.histogram import Gathered
@@ -34,10 +34,10 @@ class _Calls:
         self.rows = Gathered(wanted.row_bounds)
 
     def counts(self, key: _Key) -> CallCounts:
-        latency = _distribution(self.latency)
+        latency, runtime, rows = (each.histogram.distribution() for each in (self.latency, self.runtime, self.rows))
         well = sum(latency.counts)
         codes = {Code.OK: well, **self.failures} if well else dict(self.failures)
-        return CallCounts(*key, codes, latency, _distribution(self.runtime), _distribution(self.rows))
+        return CallCounts(*key, codes, latency, runtime, rows)
 
 
 class CallCounters:
@@ -108,11 +108,6 @@ class CallCounters:
     def page(self, target: str) -> Reply:
         """The dialect's page of them. Off the event loop: numbers are read while they change, each of them whole."""
         return self.wanted.answer(target, [calls.counts(key) for key, calls in list(self._calls.items())])
-
-
-def _distribution(gathered: Gathered) -> Distribution:
-    histogram = gathered.histogram
-    return Distribution(histogram.bounds, tuple(histogram.counts), histogram.sum)
 
 
 def _rows(request: InferRequest) -> int:

@@ -9,34 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.telemetry.call_record import CallRecord
 from tensorgate.gateway.telemetry.request_id import new as new_id
 
 Names: TypeAlias = Mapping[tuple[Any, ...], str]
-Told: TypeAlias = Callable[[int], None]
+OnWaiting: TypeAlias = Callable[[int], None]
 QUICK_S: Final = 10e-3
 """Below this, a time's text is looked up."""
-
-
-class LoggedRecord(Protocol):
-    """The part of a CallRecord that goes into a line."""
-
-    @property
-    def view(self) -> Any: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def batch_rows(self) -> int: ...
-    @property
-    def sent(self) -> int: ...
-    @property
-    def queue_s(self) -> float: ...
-    @property
-    def compute_s(self) -> float: ...
-    @property
-    def trace_id(self) -> str | None: ...
 
 
 def moment(second: int) -> str:
@@ -47,31 +29,31 @@ def moment(second: int) -> str:
 class Lines:
     """Lines that wait to be written. They are made when they are taken.
 
-    `told` hears how many lines wait: of the first, and of each when they are `many`. `names` is described at `end`.
+    `on_waiting` is called with how many lines wait: at the first, and at each when they are `many`. `names` is
+    described at `end`.
     """
 
-    def __init__(self, names: Names, told: Told, many: int) -> None:
+    def __init__(self, names: Names, on_waiting: OnWaiting, many: int) -> None:
         self._names = names
-        self._told = told
+        self._on_waiting = on_waiting
         self._many = many
         self._facts: list[tuple[Any, ...]] = []
         self._second = 0
         self._time = moment(0)
 
     def add(
-        self, names: str, request_id: str, now: float, received: int, seconds: float, call_record: LoggedRecord, /
+        self, names: str, request_id: str, now: float, received: int, seconds: float, call_record: CallRecord, /
     ) -> int:
         """A call is over, `now`, in seconds since the epoch. -> how many lines wait. `names` is the part of the line
         that is the same for all such calls, beginning with a comma. For one thread.
         """
-        asked = call_record.view is not None  # a line must not keep a model that is gone
-        ran = (call_record.rows, call_record.batch_rows, call_record.queue_s, call_record.compute_s)
-        self._facts.append(
-            (names, request_id, now, received, call_record.sent, seconds, asked, *ran, call_record.trace_id)
-        )
+        ran = None  # a line must not keep a model that is gone
+        if call_record.view is not None:
+            ran = (call_record.rows, call_record.batch_rows, call_record.queue_s, call_record.compute_s)
+        self._facts.append((names, request_id, now, received, call_record.sent, seconds, ran, call_record.trace_id))
         count = len(self._facts)
         if count == 1 or count >= self._many:
-            self._told(count)
+            self._on_waiting(count)
         return count
 
     def end(self, outcome: CallOutcome, /) -> int:
@@ -108,11 +90,12 @@ class Lines:
 
     def _line(self, facts: tuple[Any, ...]) -> str:
         """Short times are looked up: formatting one takes three times as long."""
-        (names, request_id, now, received, sent, seconds, asked, rows, batch_rows, queue_s, compute_s, trace_id) = facts
+        names, request_id, now, received, sent, seconds, ran, trace_id = facts
         if int(now) != self._second:
             self._second, self._time = int(now), moment(int(now))
         model = ""
-        if asked:
+        if ran is not None:
+            rows, batch_rows, queue_s, compute_s = ran
             queue = _MS[int(queue_s * 1e6 + 0.5)] if 0 <= queue_s < QUICK_S else f"{queue_s * 1e3:.3f}"
             compute = _MS[int(compute_s * 1e6 + 0.5)] if 0 <= compute_s < QUICK_S else f"{compute_s * 1e3:.3f}"
             model = f',"rows":{rows},"batch_rows":{batch_rows},"queue_ms":{queue},"compute_ms":{compute}'

@@ -9,8 +9,9 @@ import platform
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
+from tensorgate.gateway.monitoring.families import counter, gauge, histogram
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.telemetry.connection_metrics import Listeners
 from tensorgate.gateway.telemetry.histogram import Histogram
@@ -38,19 +39,19 @@ class ProcessMetrics:
             self._lag.observe(max(0.0, loop.time() - due))
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("tensorgate_ready", "Whether calls should come.", value=float(self._ready()))
-        built = GaugeMetricFamily("tensorgate_build_info", "What runs.", labels=["version", "python"])
-        built.add_metric([self._version, platform.python_version()], 1)
-        yield built
-        lag = HistogramMetricFamily(
-            "tensorgate_event_loop_lag_seconds", "How late the event loop is, looked at once a second.", labels=[]
+        yield gauge("tensorgate_ready", "Whether calls should come.", "", [((), self._ready())])
+        built = (self._version, platform.python_version())
+        yield gauge("tensorgate_build_info", "What runs.", "version python", [(built, 1)])
+        yield histogram(
+            "tensorgate_event_loop_lag_seconds",
+            "How late the event loop is, looked at once a second.",
+            "",
+            [((), self._lag.distribution())],
         )
-        self._lag.add_to(lag, ())
-        yield lag
         yield from self.listeners.collect()
         log = self._observer.access_log if self._observer is not None else None
         if log is not None:
             lines = "Lines of the access log."
-            yield CounterMetricFamily("tensorgate_access_log_lines", lines, value=log.written)
+            yield counter("tensorgate_access_log_lines", lines, "", [((), log.written)])
             dropped = "Lines of the access log that could not be written in time, or at all."
-            yield CounterMetricFamily("tensorgate_access_log_dropped", dropped, value=log.dropped)
+            yield counter("tensorgate_access_log_dropped", dropped, "", [((), log.dropped)])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tensorgate.gateway.contract.metrics import HostUsage, ModelCounts, ReadGpu, ServerCounts, Total
-from tensorgate.gateway.engine.model import Model
+from tensorgate.gateway.contract.metrics import EngineStatistics, HostUsage, ReadGpu, ServerCounts
 from tensorgate.gateway.monitoring.gpu_metrics import gpus_of
-from tensorgate.gateway.telemetry.statistics import Tally
 
 _PROC: Final = Path("/proc")
 
@@ -18,17 +16,18 @@ class ServerCounter:
     """Reads them. It remembers the processors' times between two readings, so one process should have one."""
 
     def __init__(
-        self, models: Callable[[], Iterable[Model]], read_gpu: ReadGpu = lambda device: None, proc: Path = _PROC
+        self, statistics: Callable[[], EngineStatistics], read_gpu: ReadGpu = lambda device: None, proc: Path = _PROC
     ) -> None:
-        self._models = models
+        self._statistics = statistics
         self._read_gpu = read_gpu
         self._proc = proc
         self._before = (0, 0)
 
     def read(self) -> ServerCounts:
         """Off the event loop: numbers are read while they change, each of them whole."""
-        models = [*self._models()]
-        return ServerCounts([_counts(model) for model in models], self._host(), gpus_of(models, self._read_gpu))
+        models = self._statistics().models
+        devices = [device for model in models for device in model.devices]
+        return ServerCounts(models, self._host(), gpus_of(devices, self._read_gpu))
 
     def _host(self) -> HostUsage | None:
         try:
@@ -39,31 +38,6 @@ class ServerCounter:
         before, self._before = self._before, (busy, total)
         passed = total - before[1]
         return HostUsage((busy - before[0]) / passed if passed > 0 else 0.0, memory, used)
-
-
-def _counts(model: Model) -> ModelCounts:
-    counters = model.counters
-    return ModelCounts(
-        model=model.name,
-        version=model.version,
-        successes=_total(counters.successes),
-        failures=dict(counters.failed_by),
-        hits=_total(counters.hits),
-        misses=_total(counters.misses),
-        is_cached=model.is_cached,
-        rows=counters.rows,
-        runs=counters.runs,
-        queue_s=counters.queue,
-        input_s=counters.input,
-        infer_s=counters.infer,
-        output_s=counters.output,
-        queued=model.queued,
-        load_s=model.load_seconds,
-    )
-
-
-def _total(tally: Tally) -> Total:
-    return Total(tally.count, tally.seconds)
 
 
 def _processor_times(stat: str) -> tuple[int, int]:

@@ -4,50 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from tensorgate.gateway.routing.route import Route
+from tensorgate.gateway.contract.metrics import RouteUsage
+from tensorgate.gateway.monitoring.families import counter, gauge, histogram
 
 
-def shadow_families(routes: Iterable[Route]) -> Iterator[Metric]:
-    """The families of all routes that mirror; none if there are no such routes. Called in any thread."""
+def shadow_families(routes: Iterable[RouteUsage]) -> Iterator[Metric]:
+    """The families of all routes that mirror; none if there are no such routes."""
     mirrored = [(route.name, route.mirror) for route in routes if route.mirror is not None]
     if not mirrored:
         return
-    requests = CounterMetricFamily(
+    yield counter(
         "tensorgate_shadow_requests",
         "Mirrored requests, by what the comparison of both answers gave: equal, different, error (the shadow has "
         "failed), or dropped (not mirrored for lack of room).",
-        labels=["route", "result"],
+        "route result",
+        [((name, result), count) for name, shadow in mirrored for result, count in shadow.results.items()],
     )
-    differences = HistogramMetricFamily(
+    yield histogram(
         "tensorgate_shadow_difference",
         "Largest relative difference between elements of an output, per request.",
-        labels=["route", "output"],
+        "route output",
+        [((name, output), found) for name, shadow in mirrored for output, found in shadow.differences.items()],
     )
-    beyond = CounterMetricFamily(
+    yield counter(
         "tensorgate_shadow_beyond",
         "Elements of an output that differ by more than the tolerance.",
-        labels=["route", "output"],
+        "route output",
+        [((name, output), count) for name, shadow in mirrored for output, count in shadow.beyond.items()],
     )
-    seconds = HistogramMetricFamily(
+    yield histogram(
         "tensorgate_shadow_seconds",
         "Time until the answer to a mirrored request: the caller's (primary), and the shadow's.",
-        labels=["route", "side"],
+        "route side",
+        [((name, side), found) for name, shadow in mirrored for side, found in shadow.seconds.items()],
     )
-    held = GaugeMetricFamily(
-        "tensorgate_shadow_held_bytes", "Tensors of copies that are not compared yet.", labels=["route"]
+    yield gauge(
+        "tensorgate_shadow_held_bytes",
+        "Tensors of copies that are not compared yet.",
+        "route",
+        [((name,), shadow.held_bytes) for name, shadow in mirrored],
     )
-    running = GaugeMetricFamily("tensorgate_shadow_running", "Copies of requests under way.", labels=["route"])
-    for name, shadow in mirrored:
-        for result, count in shadow.results.items():
-            requests.add_metric([name, result], count)
-        for output, histogram in list(shadow.differences.items()):
-            histogram.add_to(differences, (name, output))
-        for output, count in list(shadow.beyond.items()):
-            beyond.add_metric([name, output], count)
-        for side, histogram in shadow.seconds.items():
-            histogram.add_to(seconds, (name, side))
-        held.add_metric([name], shadow.held_bytes)
-        running.add_metric([name], shadow.in_flight)
-    yield from (requests, differences, beyond, seconds, held, running)
+    yield gauge(
+        "tensorgate_shadow_running",
+        "Copies of requests under way.",
+        "route",
+        [((name,), shadow.running) for name, shadow in mirrored],
+    )

@@ -101,14 +101,8 @@ class TimeSeries:
         self.total = CallHistory()
         self.percentiles: list[float] = [0.0] * len(PERCENTS)
         self.gpus: tuple[Gpu, ...] = ()
-        self.trends: dict[str, Trend] = {
-            "requests_per_second": Trend(_mean),
-            "error_percent": Trend(_mean),
-            "mean_latency_ms": Trend(_mean),
-            "max_latency_ms": Trend(max),
-            "cpu_percent": Trend(_mean),
-            "memory_percent": Trend(_mean),
-        }
+        names = ("requests_per_second", "error_percent", "mean_latency_ms", "cpu_percent", "memory_percent")
+        self.trends = {name: Trend(_mean) for name in names} | {"max_latency_ms": Trend(max)}
 
     async def run(self) -> None:
         """Take a sample a second until it is cancelled."""
@@ -117,7 +111,7 @@ class TimeSeries:
             self.sample()
             self.gpus = await asyncio.to_thread(lambda: tuple(self._gpus()))
             for index, gpu in enumerate(self.gpus):
-                self._trend(f"gpu{index}_memory_mib").add(gpu.used / 2**20)
+                self.trends.setdefault(f"gpu{index}_memory_mib", Trend(_mean)).add(gpu.used / 2**20)
 
     def series(self, question: MonitorSeries) -> Points | None:
         """Answer the question: None for a name that is unknown."""
@@ -126,9 +120,6 @@ class TimeSeries:
             return Points("cdf", tuple(zip(places, self.percentiles, strict=True)))
         trend = self.trends.get(question.name)
         return None if trend is None else Points("trend", tuple(enumerate(trend.all())))
-
-    def _trend(self, name: str) -> Trend:
-        return self.trends.setdefault(name, Trend(_mean))
 
     def sample(self) -> None:
         """Add the second that has passed to every series."""

@@ -9,13 +9,11 @@ from typing import Any, Final
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect
 from tensorgate.gateway.contract.engine import Engine
-from tensorgate.gateway.contract.metrics import Gpu
+from tensorgate.gateway.contract.metrics import Distribution, Gpu
 from tensorgate.gateway.contract.questions import KnownVersions, ModelActivities, ModelActivity
 from tensorgate.gateway.contract.tensor import TensorSpec
-from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.time_series import CallHistory, TimeSeries
 from tensorgate.gateway.service import Service
-from tensorgate.gateway.telemetry.histogram import Histogram
 
 _MAX_SAMPLE_BYTES: Final = 256 << 10
 
@@ -27,7 +25,6 @@ class Status:
         self,
         service: Service,
         engine: Engine,
-        metrics: MetricsCollector,
         monitor: TimeSeries,
         about: tuple[str, str],
         titles: Mapping[str, str],
@@ -35,7 +32,6 @@ class Status:
         self._titles = titles
         self._service = service
         self._engine = engine
-        self._metrics = metrics
         self._monitor = monitor
         self._name, self._version = about
         self._begun = time.monotonic()
@@ -57,7 +53,7 @@ class Status:
                 {"dialect": self._titles.get(dialect, dialect), "model": model, **_calls(calls)}
                 for (dialect, model), calls in sorted(monitor.streams.items())
             ],
-            "models": [self._load(each) for each in self._engine.ask(ModelActivities())],
+            "models": [_load(each) for each in self._engine.ask(ModelActivities())],
             "stamp": self._stamp(),
         }
 
@@ -82,21 +78,6 @@ class Status:
             return "draining"
         return "ready" if self._service.ready else "not ready" if self._service.started else "loading"
 
-    def _load(self, activity: ModelActivity) -> dict[str, Any]:
-        view = activity.view
-        batches = self._metrics.batches().get((view.name, str(view.version)))
-        return {
-            "name": view.name,
-            "version": view.version,
-            "queued": activity.queued,
-            "running": activity.running,
-            "batches": 0 if batches is None else sum(batches.counts),
-            "rows": 0 if batches is None else int(batches.sum),
-            "fill": [] if batches is None else _fill(batches),
-            "max_batch_size": view.max_batch_size,
-            "traffic": activity.traffic,
-        }
-
     def _stamp(self) -> int:
         """Changes whenever `models` would say something else."""
         return (
@@ -105,7 +86,22 @@ class Status:
         )
 
 
-def _fill(batches: Histogram) -> list[list[float]]:
+def _load(activity: ModelActivity) -> dict[str, Any]:
+    view, batches = activity.view, activity.batches
+    return {
+        "name": view.name,
+        "version": view.version,
+        "queued": activity.queued,
+        "running": activity.running,
+        "batches": sum(batches.counts),
+        "rows": int(batches.sum),
+        "fill": _fill(batches),
+        "max_batch_size": view.max_batch_size,
+        "traffic": activity.traffic,
+    }
+
+
+def _fill(batches: Distribution) -> list[list[float]]:
     """[rows at most, batches] of each bucket that has any; -1 is more than all others."""
     bounds: Iterable[float] = (*batches.bounds, -1)
     return [[bound, count] for bound, count in zip(bounds, batches.counts, strict=True) if count]

@@ -17,6 +17,7 @@ from tensorgate.gateway.config import ANY, RouteConfig, RouteTarget, Rule
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
 from tensorgate.gateway.contract.errors import Code, GatewayError, QueueFull
+from tensorgate.gateway.contract.metrics import RouteUsage
 from tensorgate.gateway.contract.tensor import NOTHING, ParameterValue
 from tensorgate.gateway.routing.shadow import Shadow
 from tensorgate.gateway.security.access import allows
@@ -133,6 +134,11 @@ class Route:
         key = (handle.name, str(view.version), why)
         taken = self.counts.taken
         taken[key] = taken.get(key, 0) + 1
+
+    def usage(self) -> RouteUsage:
+        """What the route has counted, as values. In any thread."""
+        mirror = None if self.mirror is None else self.mirror.counts()
+        return RouteUsage(self.name, dict(self.counts.taken), self.counts.refused, self.counts.running, mirror)
 
     def _point(self, key: str) -> float:
         digest = blake2b(f"{self.name}\0{key}".encode("utf-8", "surrogateescape"), digest_size=8).digest()

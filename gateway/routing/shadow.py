@@ -23,6 +23,7 @@ from typing import Any, Final
 from tensorgate.gateway.config import Mirror, RouteTarget
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.errors import Code, GatewayError, InvalidArgument, ModelDecoupled, NotOneAnswer
+from tensorgate.gateway.contract.metrics import ShadowCounts
 from tensorgate.gateway.contract.tensor import Array, bytes_of
 from tensorgate.gateway.routing.response_diff import TensorDiff, Tolerance, compare
 from tensorgate.gateway.routing.shadow_samples import DiffSampleFile, ModelOutcome, diff_sample
@@ -113,10 +114,16 @@ class Shadow:
         self._thread = ThreadPoolExecutor(1, "shadow")
         self._samples = DiffSampleFile(config.samples) if config.samples else None
 
-    @property
-    def in_flight(self) -> int:
-        """How many copies are running."""
-        return len(self._tasks)
+    def counts(self) -> ShadowCounts:
+        """All counts, as values. In any thread."""
+        return ShadowCounts(
+            dict(self.results),
+            {output: histogram.distribution() for output, histogram in list(self.differences.items())},
+            dict(self.beyond),
+            {side: histogram.distribution() for side, histogram in self.seconds.items()},
+            self.held_bytes,
+            len(self._tasks),
+        )
 
     def copy(self, request: InferRequest, target: Target) -> MirroredRequest | None:
         """Copy a request that is about to be submitted; None if it is not mirrored."""

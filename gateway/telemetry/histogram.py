@@ -5,11 +5,19 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from prometheus_client.core import HistogramMetricFamily
+
+from tensorgate.gateway.contract.metrics import Distribution
+
+SECONDS: Final = (
+    *(25e-6, 50e-6, 100e-6, 250e-6, 500e-6),
+    *(1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0),
+)
+"""Bounds for the times of calls and of their stages."""
 
 
 class Histogram:
@@ -38,17 +46,9 @@ class Histogram:
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
-    def buckets(self) -> Iterator[int]:
-        """How many observations were at most each bound, and how many there are in all."""
-        total = 0
-        for count in tuple(self.counts):
-            total += count
-            yield total
-
-    def add_to(self, family: HistogramMetricFamily, labels: Iterable[str]) -> None:
-        bounds = (*map(str, self.bounds), "+Inf")
-        buckets = [(bound, float(count)) for bound, count in zip(bounds, self.buckets(), strict=True)]
-        family.add_metric(list(labels), buckets, self.sum)
+    def distribution(self) -> Distribution:
+        """The observations so far, as a value."""
+        return Distribution(self.bounds, tuple(self.counts), self.sum)
 
 
 class Gathered:

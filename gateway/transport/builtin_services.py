@@ -49,22 +49,22 @@ class Health:
         """The status, and again whenever it changes, until the server stops."""
         caller = await _admit(self._service, rpc, self._auth, health=True)
         asked = await _read(self._request, body, rpc)
-        told = b""
+        last_sent = b""
         stopped = self._reader.stopped
         while True:
             ends = stopped.is_set()
             status = self._status(asked, caller)
-            if status != told:
+            if status != last_sent:
                 await rpc.write(Reply(status))
-                told = status
+                last_sent = status
             if ends:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), WATCHED_EVERY_S)
 
     def _status(self, asked: Any, caller: Caller | None) -> bytes:
-        gate = self._service.gate
-        hidden = gate is not None and not gate.may(caller, asked.service)
+        authorizer = self._service.authorizer
+        hidden = authorizer is not None and not authorizer.may(caller, asked.service)
         return self._serving if self._service.serves("" if hidden else asked.service) else self._not_serving
 
 
@@ -148,10 +148,10 @@ def _message(pool: Any, full_name: str) -> Any:
 
 async def _admit(service: Service, rpc: Rpc, auth: str, *, health: bool) -> Caller | None:
     """Who asks. Ends the call of somebody who may not."""
-    if service.gate is None:
+    if service.authorizer is None:
         return None
     try:
-        return service.gate.check_builtin(rpc.headers, rpc.peer, auth, health=health)
+        return service.authorizer.check_builtin(rpc.headers, rpc.peer, auth, health=health)
     except Unauthenticated as error:
         await rpc.fail(Reply(b"", grpc_code=Code.UNAUTHENTICATED, message=str(error)))
 

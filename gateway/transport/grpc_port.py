@@ -126,8 +126,8 @@ class GrpcListener:
                 counters.running -= 1
 
         def admits(headers: Mapping[str, str]) -> bool:
-            gate = service.gate
-            return gate is None or gate.may_enter(endpoint, headers, self._auth)
+            authorizer = service.authorizer
+            return authorizer is None or authorizer.may_enter(endpoint, headers, self._auth)
 
         if endpoint.stream in ("unary", "single"):
             return Handler("unary", unary, admits)

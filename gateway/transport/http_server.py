@@ -245,11 +245,11 @@ class HttpListener:
         origin = None if exchange.method in _READS else foreign_origin(exchange.headers, self._origins)
         if origin is not None:
             return _plain(403, f"This changes the server, which is not for pages of {origin}")
-        kind, gate = self._guarded.get(path), self._service.gate
-        if kind is None or gate is None:
+        kind, authorizer = self._guarded.get(path), self._service.authorizer
+        if kind is None or authorizer is None:
             return None
         try:
-            gate.check_page(kind, exchange.headers, exchange.peer, self._auth)
+            authorizer.check_page(kind, exchange.headers, exchange.peer, self._auth)
         except GatewayError as error:
             return _refusal(error)
         return None
@@ -259,12 +259,12 @@ class HttpListener:
         limits = self.limits
         is_binary = any(map(headers.__contains__, self._binary_headers))
         limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
-        gate = self._service.gate
-        if gate is None or limit <= MAX_UNAUTHENTICATED_BYTES:
+        authorizer = self._service.authorizer
+        if authorizer is None or limit <= MAX_UNAUTHENTICATED_BYTES:
             return limit
         length = headers.get("content-length", "")
         is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED_BYTES
-        return limit if is_small or gate.knows(headers, self._auth) else MAX_UNAUTHENTICATED_BYTES
+        return limit if is_small or authorizer.knows(headers, self._auth) else MAX_UNAUTHENTICATED_BYTES
 
     def _unreadable(self, status: int, target: str, text: str) -> Reply:
         """The answer to a message whose head is no HTTP, in the words of the dialect that its target belongs to."""

@@ -91,7 +91,7 @@ class House:
         engine: Any = SimpleNamespace(
             is_complete=lambda: True, regions=None, ask=None, resolve=self.resolve, resolver=lambda call: None
         )
-        self.metrics = MetricsCollector(lambda: ())
+        self.metrics = MetricsCollector()
         self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))
         self.port = 0
 

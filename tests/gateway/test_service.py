@@ -23,7 +23,7 @@ from tensorgate.gateway.service import LARGE_BODY_BYTES, Service
 def make_service() -> Service:
     engine: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple, ask=None, regions=None)
     config: Any = None
-    return Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("", ""))
+    return Service(config, engine, MetricsCollector(), ServerDescription("", ""))
 
 
 class Answering:

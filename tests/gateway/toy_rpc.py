@@ -176,7 +176,7 @@ async def toy_port(
     engine: Any = SimpleNamespace(
         is_complete=lambda: True, regions=None, ask=None, resolve=resolve, resolver=lambda call: None, names=lambda: ()
     )
-    service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
     service.started = True
     limits = GrpcLimits(LIMIT, metadata, streams, connections)
     listener = GrpcListener(

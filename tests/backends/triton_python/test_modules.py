@@ -205,7 +205,7 @@ async def test_what_a_model_counts_is_on_the_metrics_page(world: Any) -> None:
         "sizes_sum 6.5",
     ):
         assert f"\n{line}\n" in text
-    assert b"cats_seen" not in MetricsCollector(lambda: ()).render()
+    assert b"cats_seen" not in MetricsCollector().render()
 
 
 # ------------------------------------------------------------------------------------------------------ datatypes

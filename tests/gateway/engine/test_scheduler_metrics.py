@@ -1,7 +1,6 @@
 """What runs alone is counted by the way, many at a time: the same as one by one."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +9,8 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
 from tensorgate.gateway.contract.questions import Statistics
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
-from tensorgate.gateway.monitoring.metrics import ROWS, SECONDS, MetricsCollector
-from tensorgate.gateway.telemetry.histogram import Histogram
+from tensorgate.gateway.models.meters import ROWS, Meters
+from tensorgate.gateway.telemetry.histogram import SECONDS, Histogram
 from tensorgate.gateway.telemetry.statistics import Counters, Timings
 
 ANSWER = InferResponse({"y": np.zeros(1)})
@@ -47,21 +46,20 @@ def test_what_runs_alone_is_the_same_in_all_series(ask: InferRequest, monkeypatc
     plain = SchedulerMetrics(
         lambda stage, took: stages.setdefault(stage, Histogram(SECONDS)).observe(took), batches.observe
     )
-    metrics = MetricsCollector(lambda: ())
-    quick = metrics.meter("m", 1)
+    meters = Meters()
+    quick = meters.meter("m", 1)
     for meter in (plain, quick):
         tell(meter, ask)
-    metrics.settle()
+    meters.settle()
+    counted = meters.distributions()["m", "1"]
     assert statistics(quick.counters, monkeypatch) == statistics(plain.counters, monkeypatch)
-    found: Any = metrics.batches()["m", "1"]
-    assert (found.counts, found.sum) == (batches.counts, batches.sum)
+    assert counted.batches == batches.distribution()
     for stage, histogram in stages.items():
-        found = metrics.stages("m", "1").by_stage[stage].histogram
-        assert (found.counts, found.sum) == (histogram.counts, histogram.sum), stage
+        assert counted.stages[stage] == histogram.distribution(), stage
 
 
 def test_nothing_is_counted_twice(ask: InferRequest) -> None:
-    meter = MetricsCollector(lambda: ()).meter("m", 1)
+    meter = Meters().meter("m", 1)
     for _ in range(3):
         tell(meter, ask)
         meter.counters.settle()

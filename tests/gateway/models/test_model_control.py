@@ -31,6 +31,7 @@ from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import Catalogs, FolderCatalog, YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
+from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
@@ -92,10 +93,7 @@ class World:
         self.closed: list[float] = []
         self.loads: list[tuple[str, int]] = []
         self.reports: list[LoadReport] = []
-        self.metrics = MetricsCollector(lambda: self.repository.serving())
-        deps = RepositoryDeps(
-            self.load, self.metrics.meter, lambda model: True, self.metrics.forget, lambda model: kinds_parts(model)
-        )
+        deps = RepositoryDeps(self.load, Meters(), lambda model: True, lambda model: kinds_parts(model))
         validate = model_validator(kinds)
         stored = FolderCatalog([each.path for each in config.repositories], read_folder, validate)
         catalog = Catalogs(YamlCatalog(config, translate, validate), stored)
@@ -103,7 +101,10 @@ class World:
         self.repository = Repository(catalog, deps, config.model_control)
         self.router = Router(config, self.repository)
         description = ServerDescription("t", "1", config.plain())
-        self.service = Service(config, LocalEngine(self.repository, self.router), self.metrics, description)
+        engine = LocalEngine(self.repository, self.router)
+        self.metrics = MetricsCollector(engine)
+        self.repository.deps.meters.on_forget = self.metrics.forget
+        self.service = Service(config, engine, self.metrics, description)
 
     def load(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         text = (path / "factor").read_text()

@@ -21,9 +21,9 @@ from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
+from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.model_spec import queue_policy
 from tensorgate.gateway.models.repository import Repository
-from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
 
 MODELS = '''
@@ -86,7 +86,7 @@ class World:
         self.reports: list[LoadReport] = []
         deps = RepositoryDeps(
             loader(kinds, lambda ref: self.router.resolve(ref)),
-            MetricsCollector(lambda: ()).meter,
+            Meters(),
             versioned=lambda model: kinds.backends[model.backend].versioned,
         )
         self.repository = Repository(YamlCatalog(self.config), deps)

@@ -29,6 +29,7 @@ from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
+from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.routing.router import Router
@@ -95,21 +96,20 @@ class World:
         self.hold = threading.Event()
         self.loads: list[tuple[str, int]] = []
         self.reports: list[LoadReport] = []
-        self.metrics = MetricsCollector(lambda: self.repository.serving())
         validate = model_validator(kinds)
         deps = RepositoryDeps(
             self.load,
-            self.metrics.meter,
+            Meters(),
             lambda model: BACKENDS[model.backend].versioned,
-            self.metrics.forget,
             lambda model: BACKENDS[model.backend].parts(model),
             validate,
         )
         self.repository = Repository(YamlCatalog(config, None, validate), deps, config.model_control)
         self.router = Router(config, self.repository)
-        self.service = Service(
-            config, LocalEngine(self.repository, self.router), self.metrics, ServerDescription("t", "1")
-        )
+        engine = LocalEngine(self.repository, self.router)
+        self.metrics = MetricsCollector(engine)
+        self.repository.deps.meters.on_forget = self.metrics.forget
+        self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))
 
     def load(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         text = (path / "model.onnx").read_text() if config.backend == "onnx" else "1"

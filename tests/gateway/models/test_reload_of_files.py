@@ -404,7 +404,7 @@ async def test_a_caller_who_leaves_does_not_stop_a_reload(house: House) -> None:
     await asyncio.wait([caller])
     await stays(lambda: house.app.reloads._running)
     (house.folder / "go").touch()
-    await until(lambda: house.app.reloads._counts["applied"] == 1)
+    await until(lambda: house.app.reloads.counts["applied"] == 1)
     assert await house.ask("b") == 20
 
 
@@ -458,7 +458,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
 
 async def test_a_file_that_is_followed(house: House, looked: Callable[[], Awaitable[None]]) -> None:
     await house.start(reload={"watch": True, "poll_seconds": 0.03})
-    counts = house.app.reloads._counts
+    counts = house.app.reloads.counts
 
     def replaced(value: float) -> None:
         """As editors do it."""
@@ -496,7 +496,7 @@ async def test_a_file_is_read_once_it_is_whole(house: House, monkeypatch: pytest
     await house.start(reload={"watch": True, "poll_seconds": 0.002})
     house.file.write_text("")
     monkeypatch.setattr(reloading, "_file_stamp", write_and_look)
-    counts = house.app.reloads._counts
+    counts = house.app.reloads.counts
     await until(lambda: counts["applied"] == 1)
     assert counts["refused"] == 0
 
@@ -519,5 +519,5 @@ async def test_a_config_map_is_followed(house: House) -> None:
     house.write = lambda text=None, **sections: None  # type: ignore[method-assign]
     await house.start()
     publish("..2026_2", 5)
-    await until(lambda: house.app.reloads._counts["applied"] == 1)
+    await until(lambda: house.app.reloads.counts["applied"] == 1)
     assert await house.ask("a") == 5

@@ -20,6 +20,7 @@ from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec
 from tensorgate.gateway.local_engine import LocalEngine
 from tensorgate.gateway.models.catalog import YamlCatalog
 from tensorgate.gateway.models.loader import LoadReport, RepositoryDeps
+from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.models.model_folder import wanted_versions
 from tensorgate.gateway.models.model_spec import _lines
 from tensorgate.gateway.models.repository import Repository
@@ -63,15 +64,13 @@ class World:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.metrics = MetricsCollector(lambda: [m for versions in self.models.values() for m in versions.values()])
-        deps = RepositoryDeps(
-            load, self.metrics.meter, versioned=lambda model: True, forget_metrics=self.metrics.forget
-        )
+        deps = RepositoryDeps(load, Meters(), versioned=lambda model: True)
         self.repository = Repository(YamlCatalog(config), deps, config.model_control)
         self.router = Router(config, self.repository, "b-2")
-        self.service = Service(
-            config, LocalEngine(self.repository, self.router), self.metrics, ServerDescription("t", "1")
-        )
+        engine = LocalEngine(self.repository, self.router)
+        self.metrics = MetricsCollector(engine)
+        self.repository.deps.meters.on_forget = self.metrics.forget
+        self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))
         self.reports: list[LoadReport] = []
 
     @property

@@ -12,6 +12,7 @@ from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelStatus
+from tensorgate.gateway.models.meters import Meters
 from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
@@ -190,11 +191,12 @@ def test_a_parser_reads_it() -> None:
 
 def test_series_end_with_the_last_version_of_a_model() -> None:
     counted = Counted("a", "b")
-    metrics = MetricsCollector(lambda: (), call_counters={"tf_serving": counted.counters})
+    meters = Meters()
+    meters.on_forget = MetricsCollector(call_counters={"tf_serving": counted.counters}).forget
     for name, version in (("a", 1), ("a", 2), ("b", 1)):
-        metrics.meter(name, version)
+        meters.meter(name, version)
         counted.call("infer", infer(name))
-    metrics.forget("a", 1)
+    meters.forget("a", 1)
     assert len(counted.series("request_count")) == 2
-    metrics.forget("a", 2)
+    meters.forget("a", 2)
     assert counted.series("request_count") == ['{model_name="b",status="OK"} 1']

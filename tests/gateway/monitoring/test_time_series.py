@@ -40,7 +40,7 @@ def test_the_highest_of_a_minute_is_that_of_its_seconds() -> None:
 
 
 def test_calls_become_rates_and_percentiles() -> None:
-    metrics = MetricsCollector(tuple)
+    metrics = MetricsCollector()
     monitor = TimeSeries(metrics)
     for number in range(1, 101):
         metrics.request(INFER, Code.OK if number % 10 else Code.INTERNAL, number / 1000)
@@ -61,19 +61,18 @@ def test_calls_become_rates_and_percentiles() -> None:
 
 
 def test_a_model_that_comes_back_starts_anew() -> None:
-    metrics = MetricsCollector(tuple)
+    metrics = MetricsCollector()
     monitor = TimeSeries(metrics)
     for calls in (3, 1):
-        metrics.meter("m", 1)
         for _ in range(calls):
             metrics.request(INFER, Code.OK, 0.001)
         monitor.sample()
-        metrics.forget("m", 1)
+        metrics.forget("m", 1, is_last=True)
     assert [second.calls for second in monitor.streams["open_inference", "m"].history] == [3, 1]
 
 
 def test_nothing_grows_without_end() -> None:
-    metrics = MetricsCollector(tuple)
+    metrics = MetricsCollector()
     monitor = TimeSeries(metrics)
     for _ in range(3 * MAX_RECENT):
         metrics.request(INFER, Code.OK, 0.001)
@@ -84,7 +83,7 @@ def test_nothing_grows_without_end() -> None:
 
 
 def test_series() -> None:
-    monitor = TimeSeries(MetricsCollector(tuple))
+    monitor = TimeSeries(MetricsCollector())
     monitor.sample()
     for name in (
         "requests_per_second",
@@ -104,7 +103,7 @@ def test_series() -> None:
 
 
 def test_names_of_grps() -> None:
-    monitor = TimeSeries(MetricsCollector(tuple))
+    monitor = TimeSeries(MetricsCollector())
     monitor.trends["gpu0_memory_mib"] = Trend(max)
 
     def asked(name: str) -> Points | None:

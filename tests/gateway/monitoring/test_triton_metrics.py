@@ -1,6 +1,5 @@
 """The exposition under Triton's names: every series from load on, gone after unload, read by a real parser."""
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tensorgate.adapters.open_inference.metrics import render
 from tensorgate.gateway.contract.execution import Traffic
-from tensorgate.gateway.contract.metrics import Gpu
+from tensorgate.gateway.contract.metrics import EngineStatistics, Gpu
+from tensorgate.gateway.models.meters import Meters, model_counts
 from tensorgate.gateway.monitoring.gpu_metrics import gpu_families
 from tensorgate.gateway.monitoring.metrics import MetricsCollector
 from tensorgate.gateway.monitoring.server_counts import ServerCounter
@@ -27,6 +27,19 @@ def model(name: str, **changes: Any) -> Any:
     return SimpleNamespace(name=name, **(given | changes))
 
 
+class Engine:
+    """Has these models; they may change."""
+
+    def __init__(self, *models: Any) -> None:
+        self.models = list(models)
+
+    def settle(self) -> None:
+        pass
+
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics([model_counts(each) for each in self.models])
+
+
 def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -35,15 +48,15 @@ def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     }
 
 
-def rendered(models: Callable[[], Any], proc: Path = Path("/nonexistent")) -> dict[str, float]:
+def rendered(*models: Any) -> dict[str, float]:
     """`name{label="value",…}` -> value, labels in their order."""
-    lines = render(ServerCounter(models, proc=proc).read()).splitlines()
+    lines = render(ServerCounter(Engine(*models).statistics, proc=Path("/nonexistent")).read()).splitlines()
     return {name: float(value) for line in lines if line[0] != "#" for name, value in [line.rsplit(" ", 1)]}
 
 
 def test_every_series_is_there_at_nothing_from_load_on() -> None:
     labels = 'model="m",version="3"'
-    assert rendered(lambda: [model("m", version=3)]) == {
+    assert rendered(model("m", version=3)) == {
         **{
             f"nv_inference_{name}{{{labels}}}": 0
             for name in (
@@ -72,7 +85,7 @@ def test_numbers_are_those_of_the_statistics() -> None:
     counters.succeeded(2, 0.0, 1.5, 0.5, (0.1, 0.2, 0.3))
     counters.succeeded(3, 0.0, 1.0, 0.25, (0.1, 0.2, 0.3))
     counters.failed("BACKEND", 9.0)
-    found = rendered(lambda: [model("m", counters=counters, queued=7)])
+    found = rendered(model("m", counters=counters, queued=7))
     assert {name: value for name, value in found.items() if value} == {
         'nv_inference_request_success{model="m",version="1"}': 2,
         'nv_inference_request_failure{model="m",version="1",reason="BACKEND"}': 1,
@@ -90,7 +103,7 @@ def test_numbers_are_those_of_the_statistics() -> None:
 
 def test_a_parser_reads_it_with_any_name_and_types() -> None:
     name = 'a "quoted" \\ name\nof two lines'
-    text = render(ServerCounter(lambda: [model(name)]).read())
+    text = render(ServerCounter(Engine(model(name)).statistics).read())
     families = {family.name: family.type for family in text_string_to_metric_families(text)}
     assert families["nv_inference_pending_request_count"] == "gauge"
     assert families["nv_inference_exec_count"] == "counter"
@@ -102,7 +115,7 @@ def test_a_parser_reads_it_with_any_name_and_types() -> None:
 def test_the_machine(tmp_path: Path) -> None:
     (tmp_path / "stat").write_text(STAT.format(100, 100))
     (tmp_path / "meminfo").write_text(MEMINFO)
-    counter = ServerCounter(list, proc=tmp_path)
+    counter = ServerCounter(Engine().statistics, proc=tmp_path)
     found = series(render(counter.read()))
     assert found == {
         ("nv_cpu_utilization", frozenset()): 0.2,
@@ -128,7 +141,7 @@ def test_gpus_that_models_are_on() -> None:
         model(name, devices=devices)
         for name, devices in (("a", ("cuda:1",)), ("b", ("cpu",)), ("c", ("cuda:0", "cuda:1")))
     ]
-    found = series(render(ServerCounter(lambda: models, read_gpu, Path("/nonexistent")).read()))
+    found = series(render(ServerCounter(Engine(*models).statistics, read_gpu, Path("/nonexistent")).read()))
     told = {(name, dict(labels).get("gpu_uuid")): value for (name, labels), value in found.items()}
     assert {key: value for key, value in told.items() if key[1]} == {
         ("nv_gpu_memory_total_bytes", "GPU-0"): 1000,
@@ -144,19 +157,19 @@ def test_gpus_that_models_are_on() -> None:
 
 
 def test_models_come_and_go_and_the_names_can_be_left_out() -> None:
-    models = [model("m")]
-    metrics = MetricsCollector(lambda: models, end=lambda: render(ServerCounter(lambda: models).read()))
+    engine = Engine(model("m"))
+    metrics = MetricsCollector(engine, end=lambda: render(ServerCounter(engine.statistics).read()))
     assert b'nv_inference_count{model="m"' in metrics.render()
-    models.clear()
+    engine.models.clear()
     assert b'model="m"' not in metrics.render()
-    assert b"nv_" not in MetricsCollector(lambda: models).render()
+    assert b"nv_" not in MetricsCollector(engine).render()
 
 
 def test_a_new_load_begins_at_nothing() -> None:
-    metrics = MetricsCollector(lambda: ())
-    first = metrics.meter("m", 1)
+    meters = Meters()
+    first = meters.meter("m", 1)
     first.counters.ran(1, (0.0, 0.0, 0.0))
-    assert metrics.meter("m", 1).counters.runs == 0
+    assert meters.meter("m", 1).counters.runs == 0
 
 
 def test_gpus_under_our_own_names() -> None:
@@ -181,8 +194,8 @@ def test_gpus_under_our_own_names() -> None:
 
 
 def test_copies_between_host_and_device() -> None:
-    models = [model("a", devices=("cuda:0",), traffic=Traffic(3, 300, 2, 20, 3)), model("b")]
-    text = MetricsCollector(lambda: models).render().decode()
+    engine = Engine(model("a", devices=("cuda:0",), traffic=Traffic(3, 300, 2, 20, 3)), model("b"))
+    text = MetricsCollector(engine).render().decode()
     lines = {line for line in text.splitlines() if line.startswith("tensorgate_device")}
     assert lines == {
         'tensorgate_device_copies_total{direction="in",model="a",version="1"} 3.0',

@@ -133,7 +133,7 @@ class House:
 
     async def settled(self, total: int) -> dict[str, int]:
         """The results, once there are so many."""
-        await until(lambda: sum(self.shadow.results.values()) >= total and not self.shadow.in_flight)
+        await until(lambda: sum(self.shadow.results.values()) >= total and not self.shadow.counts().running)
         assert self.shadow.held_bytes == 0
         return self.counts
 
@@ -207,7 +207,7 @@ async def test_a_model_is_not_compared_with_itself(make: Make) -> None:
         house = await make("same", primary="missing", fallback=[{"model": fallback}])
         for _ in range(3):
             assert await house.v2([1.0]) == [{"same": 2.0, "two": 3.0}[fallback]]
-        await until(lambda: not (house.shadow.in_flight or house.shadow.held_bytes))  # noqa: B023
+        await until(lambda: not (house.shadow.counts().running or house.shadow.held_bytes))  # noqa: B023
         assert house.counts == counts
 
 
@@ -257,7 +257,7 @@ async def test_a_slow_shadow_delays_nobody_and_what_is_too_much_is_dropped(make:
     house = await make("slow", max_in_flight=2, max_queued_bytes=20_000, timeout_ms=5000)
     for number in range(30):
         assert await house.v2([float(number)]) == [number + 1.0]
-    assert house.shadow.in_flight == 2
+    assert house.shadow.counts().running == 2
     assert 0 < house.shadow.held_bytes <= 20_000
     dropped = house.counts["dropped"]
     assert "equal" not in house.counts or dropped > 10, "thirty answers came while the shadow gave hardly one"

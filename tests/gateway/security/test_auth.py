@@ -82,9 +82,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     config: Any = SimpleNamespace(readiness="lenient", expose_model_errors=True, routes={})
     repository: Any = Asked()
     router: Any = SimpleNamespace(resolve=None, resolver=lambda call: None, names=tuple)
-    service = Service(
-        config, LocalEngine(repository, router), MetricsCollector(lambda: ()), ServerDescription("t", "1")
-    )
+    service = Service(config, LocalEngine(repository, router), MetricsCollector(), ServerDescription("t", "1"))
     service.admin = AdminKey(Admin(header="X-Admin-Key", value_env="TEST_ADMIN_KEY"))
     return service
 

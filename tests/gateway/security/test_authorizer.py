@@ -449,7 +449,7 @@ async def test_a_large_body_of_a_stranger_is_not_waited_for(house: House) -> Non
 
 
 async def test_keys_are_read_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(house.app.service.gate._authenticator, "_look_at", 0.0)
+    monkeypatch.setattr(house.app.service.authorizer._authenticator, "_look_at", 0.0)
     monkeypatch.setattr(auth, "LOOK_EVERY_S", 0.0)
 
     def status() -> Any:
@@ -1042,7 +1042,7 @@ def test_the_example_of_the_readme(tmp_path: Path, certificates: Path) -> None:
     for arguments in (rsa, ("pkey", "-in", "issuer.key", "-pubout", "-out", "issuer.pem")):
         subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
     house = House(tmp_path, **yaml.safe_load(example))
-    assert house.app.service.gate is not None
+    assert house.app.service.authorizer is not None
 
 
 async def test_health_may_be_closed(tmp_path: Path) -> None:

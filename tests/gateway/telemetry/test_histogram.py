@@ -5,8 +5,8 @@ import threading
 import numpy as np
 
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.monitoring.metrics import SECONDS, CallSeries, MetricsCollector, Stages
-from tensorgate.gateway.telemetry.histogram import Gathered, Histogram
+from tensorgate.gateway.monitoring.metrics import CallSeries, CodecTimes, MetricsCollector
+from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Histogram
 
 
 def test_many_at_a_time_are_the_same_as_one_by_one() -> None:
@@ -42,7 +42,7 @@ def test_nothing_is_lost_or_counted_twice_while_others_read() -> None:
 
 
 def test_calls_that_fail_are_no_others() -> None:
-    calls = CallSeries(Stages())
+    calls = CallSeries(CodecTimes())
     for _ in range(3):
         calls.took(0.5)
     calls.failed(Code.INTERNAL, 2.0)
@@ -53,7 +53,7 @@ def test_calls_that_fail_are_no_others() -> None:
 
 
 def test_what_reached_no_model_has_no_stages() -> None:
-    metrics = MetricsCollector(lambda: ())
+    metrics = MetricsCollector()
     metrics.request(("plain", "http", "", "", "ready"), Code.OK, 0.1)
     text = metrics.render().decode()
     assert 'tensorgate_request_seconds_count{dialect="plain"' in text

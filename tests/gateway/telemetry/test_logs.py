@@ -372,7 +372,7 @@ def service() -> Service:
     return Service(
         config,
         LocalEngine(repository, router, RequestTracing()),
-        MetricsCollector(lambda: ()),
+        MetricsCollector(),
         ServerDescription("t", "1"),
     )
 

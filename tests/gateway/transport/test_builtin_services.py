@@ -79,7 +79,7 @@ class House:
             resolver=lambda call: None,
             names=lambda: tuple(self.ready_models),
         )
-        self.service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+        self.service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
         self.service.started = True
         self.listener = GrpcListener(self.service, [toy()], GrpcLimits(LIMIT), toy_descriptors(), make_port=speak)
         self.channel: Any = None

@@ -141,7 +141,7 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
         resolver=lambda call: None,
         names=lambda: tuple(views),
     )
-    service = Service(config, engine, MetricsCollector(lambda: ()), ServerDescription("t", "1"))
+    service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
     listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)
     port = await listener.start("127.0.0.1", 0)
     house = House(handle.asked, listener)

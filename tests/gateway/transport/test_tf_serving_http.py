@@ -93,9 +93,7 @@ async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.Monke
     router: Any = SimpleNamespace(
         resolve=resolve, resolver=lambda call: None, names=lambda: ("m",), models_behind=lambda n: [n]
     )
-    service = Service(
-        config, LocalEngine(repository, router), MetricsCollector(lambda: ()), ServerDescription("t", "1")
-    )
+    service = Service(config, LocalEngine(repository, router), MetricsCollector(), ServerDescription("t", "1"))
     listeners = []
 
     async def start(fast_path: bool, **options: Any) -> int:

@@ -196,7 +196,7 @@ class House:
         )
         self.watch = Watching()
         counters: Any = {"plain": self.watch}
-        self.metrics = MetricsCollector(lambda: (), call_counters=counters)
+        self.metrics = MetricsCollector(call_counters=counters)
         self.service = Service(config, engine, self.metrics, ServerDescription("t", "1"))
         self.url = ""
         self.grpc_port = 0
