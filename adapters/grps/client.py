@@ -19,7 +19,7 @@ from tensorgate.adapters.upstream import broken, failure, http_failure, whole
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Code, EncodingFailed, GatewayError, InvalidArgument
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array, Tensors
 from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _ROOT: Final = "/grps/v1"
@@ -129,7 +129,7 @@ def _array(tensor: GrpsTensor) -> Array:
 def _written(name: str, array: Array) -> dict[str, Any]:
     row = row_of(array)
     if row is None:
-        raise EncodingFailed(f"input {name} is {datatype_of(array.dtype)}, for which grps has no dtype")
+        raise EncodingFailed(f"input {name} is {DATATYPES[array.dtype]}, for which grps has no dtype")
     flat: Any = np.ascontiguousarray(array).reshape(-1)
     if array.dtype == BYTES:
         try:

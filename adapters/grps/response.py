@@ -36,7 +36,7 @@ from tensorgate.adapters.grps.tensors import Array, output_row
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, OutputRequest
 from tensorgate.gateway.contract.errors import EncodingFailed, UnknownOutput
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Tensors, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Tensors
 
 Form: TypeAlias = Literal["gtensors", "ndarray", "str_data", "bin_data", "gmap"]
 
@@ -144,7 +144,7 @@ def given(answer: InferResponse, form: ReplyForm) -> Array:
 def single(form: ReplyForm, array: Array) -> bytes:
     """The one element of a BYTES output."""
     if array.dtype != BYTES:
-        raise EncodingFailed(f"Output {form.output} is {datatype_of(array.dtype)}, {form.form} carries BYTES.")
+        raise EncodingFailed(f"Output {form.output} is {DATATYPES[array.dtype]}, {form.form} carries BYTES.")
     if array.size != 1:
         raise EncodingFailed(f"Output {form.output} has {array.size} elements, {form.form} carries one.")
     data: bytes = array.reshape(1)[0]
@@ -168,8 +168,8 @@ def filled(answer: InferResponse, form: ReplyForm) -> dict[MapName, dict[str, An
             if array is None:
                 continue
             if array.dtype != want or array.size != 1:
-                got = f"{datatype_of(array.dtype)} {list(array.shape)}"
-                raise EncodingFailed(f"Output {output} is {got}, {name} of gmap carries one {datatype_of(want)}.")
+                got = f"{DATATYPES[array.dtype]} {list(array.shape)}"
+                raise EncodingFailed(f"Output {output} is {got}, {name} of gmap carries one {DATATYPES[want]}.")
             value = array.reshape(1)
             maps.setdefault(name, {})[key] = value[0] if want == BYTES else value
             if name == "s_s":

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument
-from tensorgate.gateway.contract.tensor import DTYPES, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -101,5 +101,5 @@ def output_row(name: str, array: Array) -> DataType:
     """How the protocol carries an output. Raises EncodingFailed."""
     row = row_of(array)
     if row is None:
-        raise EncodingFailed(f"Output {name} is {datatype_of(array.dtype)}, for which grps has no dtype.")
+        raise EncodingFailed(f"Output {name} is {DATATYPES[array.dtype]}, for which grps has no dtype.")
     return row

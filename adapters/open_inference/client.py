@@ -24,7 +24,7 @@ from tensorgate.adapters.upstream import broken, http_failure, json_object, whol
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError, ModelFailed
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, ParameterValue, Tensors, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array, ParameterValue, Tensors, TensorSpec
 from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _BINARY: Final = {"binary_data": True}
@@ -84,7 +84,7 @@ class V2HttpClient:
                 {
                     "name": name,
                     "shape": array.shape,
-                    "datatype": datatype_of(array.dtype),
+                    "datatype": DATATYPES[array.dtype],
                     "parameters": {"binary_data_size": len(part)},
                 }
                 for (name, array), part in zip(tensors.items(), data, strict=True)

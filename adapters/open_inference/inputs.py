@@ -21,7 +21,7 @@ from tensorgate.adapters.open_inference.parameters import WRONG_TYPE, array, fie
 from tensorgate.gateway.contract.call import Call, MustOffload
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
 from tensorgate.gateway.contract.memory import Memory
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array
 
 _INT64_MAX: Final = 2**63 - 1
 _EMPTY: Final = memoryview(b"")
@@ -206,7 +206,7 @@ class Inputs:
         name, dtype, _, count = declared
         if dtype.itemsize == 2 and dtype.kind not in "iu":
             raise InvalidArgument(
-                f"receiving {datatype_of(dtype)} data via JSON is not supported. "
+                f"receiving {DATATYPES[dtype]} data via JSON is not supported. "
                 f"Please use the binary data format for input {name}"
             )
         size, limit = count * dtype.itemsize, self._call.max_body_bytes
@@ -282,7 +282,7 @@ def _leaves(data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return json_body.numbers(data, dtype)
     except json_body.OutOfRange as error:
         if dtype.itemsize < 8 and (error.leaf >= 0 or dtype.kind == "i"):
-            problem = f"{error.leaf} is out of range for {datatype_of(dtype)}"
+            problem = f"{error.leaf} is out of range for {DATATYPES[dtype]}"
         else:
             problem = _WRONG_LEAF[dtype.kind]
     except json_body.WrongLeaf:

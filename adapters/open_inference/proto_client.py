@@ -25,7 +25,7 @@ from tensorgate.adapters.upstream import broken, failure, parsed, whole
 from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import Code, InvalidArgument, ModelFailed
-from tensorgate.gateway.contract.tensor import DTYPES, ParameterValue, Tensors, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, ParameterValue, Tensors
 from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
@@ -128,7 +128,7 @@ def _head(
     """All of a request that is the same for every one of its kind."""
     request = _REQUEST(model_name=model, model_version=version)
     for name, dtype, shape in inputs:
-        request.inputs.add(name=name, datatype=datatype_of(dtype), shape=shape)
+        request.inputs.add(name=name, datatype=DATATYPES[dtype], shape=shape)
     for name in outputs:
         request.outputs.add(name=name)
     serialized: bytes = request.SerializeToString()

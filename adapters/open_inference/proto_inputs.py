@@ -18,7 +18,7 @@ from tensorgate.adapters.open_inference.inputs import MAX_RANK, Declared, Inputs
 from tensorgate.adapters.open_inference.proto_parameters import region_of
 from tensorgate.gateway.contract.call import Buffer, Call
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array
 
 _NO_DATATYPE: Final = np.dtype("V1")
 """Stands for a datatype that does not exist: no model declares it, so the mismatch is told in its turn."""
@@ -92,7 +92,7 @@ class MessageInputs(Inputs):
         if dtype != declared.dtype and not (dtype.kind in _INTEGERS and declared.dtype.kind in _INTEGERS):
             raise InvalidArgument(
                 f"{self._unexpected(declared)} of type '{CONTENTS[field]}', "
-                f"expected datatype '{datatype_of(declared.dtype)}'"
+                f"expected datatype '{DATATYPES[declared.dtype]}'"
             )
         return dtype
 
@@ -113,7 +113,7 @@ class MessageInputs(Inputs):
         for extreme in (int(array.min()), int(array.max())):
             if not limits.min <= extreme <= limits.max:
                 raise InvalidArgument(
-                    f"{self._unexpected(declared)}: {extreme} is out of range for {datatype_of(declared.dtype)}"
+                    f"{self._unexpected(declared)}: {extreme} is out of range for {DATATYPES[declared.dtype]}"
                 )
 
     def _strings(self, values: Sequence[bytes], declared: Declared) -> Array:

@@ -24,7 +24,7 @@ from tensorgate.adapters.protobuf.wire_format import varint
 from tensorgate.gateway.contract.call import Buffer, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import DeadlineExceeded, EncodingFailed, GatewayError
-from tensorgate.gateway.contract.tensor import BYTES, NOTHING, ParameterValue, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, NOTHING, ParameterValue
 
 ERROR_METADATA: Final = "triton_grpc_error"
 """Metadata of a caller that wants a model's error to end its stream, as a status."""
@@ -95,7 +95,7 @@ def _response(answer: InferResponse, request: InferRequest, parameters: bytes) -
     contents: list[Buffer] = []
     into = request.into or NOTHING
     for name, array in outputs:
-        fields.append(_output(name, datatype_of(array.dtype), array.shape))
+        fields.append(_output(name, DATATYPES[array.dtype], array.shape))
         data = b"" if name in into else raw_of(array)
         contents += _RAW_OUTPUT, varint(len(data)), data
     fields += contents
@@ -111,7 +111,7 @@ def _before_lone(model: str, version: int, name: str, dtype: np.dtype[Any], shap
     size = math.prod(shape) * dtype.itemsize
     if size > _MAX_BYTES:
         raise _too_large()
-    return _opening(model, version) + _output(name, datatype_of(dtype), shape) + _RAW_OUTPUT + varint(size)
+    return _opening(model, version) + _output(name, DATATYPES[dtype], shape) + _RAW_OUTPUT + varint(size)
 
 
 def _too_large() -> EncodingFailed:

@@ -30,7 +30,7 @@ from tensorgate.gateway.contract.canonical import (
 )
 from tensorgate.gateway.contract.errors import EncodingFailed
 from tensorgate.gateway.contract.questions import ModelMetadata, ModelReady, ServerDescription
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, NOTHING, Array, TensorSpec
 
 EXTENSIONS: Final = (
     "classification",
@@ -134,7 +134,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     outputs = with_classes(answer, request) if answer.classes else answer.outputs.items()
     into = request.into or NOTHING
     for name, array in outputs:
-        head += before, _output_opening(name, datatype_of(array.dtype), array.shape)
+        head += before, _output_opening(name, DATATYPES[array.dtype], array.shape)
         if name in into:
             head[-1] = head[-1][:-1] + b"}"
         elif name in wire.binary:
@@ -226,7 +226,7 @@ def json_text(name: str, array: Array) -> list[bytes]:
         return _strings(name, array)
     if dtype.itemsize == 2 and dtype.kind not in "iu":
         raise EncodingFailed(
-            f"sending {datatype_of(dtype)} data via JSON is not supported. Please use the binary data format for output"
+            f"sending {DATATYPES[dtype]} data via JSON is not supported. Please use the binary data format for output"
         )
     flat = array.ravel()
     if dtype == _FLOAT32 and flat.size >= _MANY:

@@ -10,7 +10,7 @@ from tensorgate.adapters.open_inference.response import json_text
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import SampleRequest
 from tensorgate.gateway.contract.errors import EncodingFailed
-from tensorgate.gateway.contract.tensor import datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES
 
 
 def sample(view: ModelView) -> SampleRequest | None:
@@ -22,7 +22,7 @@ def sample(view: ModelView) -> SampleRequest | None:
             {
                 "name": name,
                 "shape": array.shape,
-                "datatype": datatype_of(array.dtype),
+                "datatype": DATATYPES[array.dtype],
                 "data": orjson.Fragment(b"".join(json_text(name, array))),
             }
             for name, array in view.example_inputs.items()

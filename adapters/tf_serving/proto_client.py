@@ -21,7 +21,7 @@ from tensorgate.gateway.contract.call import Buffer, Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import EncodingFailed, InvalidArgument, ModelFailed, SignatureNotFound
 from tensorgate.gateway.contract.shortcuts import is_taken
-from tensorgate.gateway.contract.tensor import DEFAULT_SIGNATURE, NOTHING, Array, Tensors, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DEFAULT_SIGNATURE, NOTHING, Array, Tensors, TensorSpec
 from tensorgate.gateway.contract.upstream import Ask, Description, UpstreamModel
 
 _PREDICT: Final = "/tensorflow.serving.PredictionService/Predict"
@@ -92,7 +92,7 @@ class TfsGrpcClient:
         body: list[Buffer] = [self._head(tuple(outputs))]
         for name, array in tensors.items():
             if array.dtype not in BY_DTYPE:
-                raise EncodingFailed(f"input {name} is {datatype_of(array.dtype)}, which TensorFlow has no number for")
+                raise EncodingFailed(f"input {name} is {DATATYPES[array.dtype]}, which TensorFlow has no number for")
             parts = tensor_parts(array, content=True)
             size = sum(map(len, parts))
             key = name.encode()

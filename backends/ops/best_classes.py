@@ -18,7 +18,7 @@ import numpy as np
 
 from tensorgate.gateway.contract.canonical import InferRequest, TopK
 from tensorgate.gateway.contract.errors import ClassesTooMany, ClassesUnsupported, GatewayError
-from tensorgate.gateway.contract.tensor import DTYPES, Array, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, Array
 
 _FLOATS: Final[Mapping[np.dtype[Any], tuple[np.dtype[Any], int]]] = {
     DTYPES["FP32"]: (np.dtype(np.int32), 0x7F80_0000),
@@ -56,7 +56,7 @@ def best_classes(name: str, array: Array, k: int, batched: bool, xp: Any) -> Top
     What cannot be classified is an error for those who asked, not raised: others in the batch want the tensor itself.
     """
     if array.dtype.kind not in "iu" and array.dtype not in _FLOATS:
-        return ClassesUnsupported(name, datatype_of(array.dtype))
+        return ClassesUnsupported(name, DATATYPES[array.dtype])
     batched = batched and array.ndim > 0
     rows = array.shape[0] if batched else 1
     size = math.prod(array.shape[1:] if batched else array.shape)

@@ -48,12 +48,12 @@ from tensorgate.gateway.contract.errors import GatewayError, ModelFailed, ShapeM
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import (
     BYTES,
+    DATATYPES,
     DEFAULT_SIGNATURE,
     Array,
     ParameterValue,
     Tensors,
     TensorSpec,
-    datatype_of,
     hold_to,
     of_any_rows,
 )
@@ -294,7 +294,7 @@ def _share_calls(options: Any) -> bool:
 
 
 def _name(dtype: np.dtype[Any]) -> str:
-    name = datatype_of(dtype)
+    name = DATATYPES[dtype]
     return str(dtype) if name == "<invalid>" else name
 
 

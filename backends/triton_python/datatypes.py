@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array
 
 _IN_ORDER: Final = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BYTES BF16"
 """Triton's numbers are 1 for the first, and so on."""
@@ -47,7 +47,7 @@ def triton_string_to_numpy(triton_type_string: str) -> Any:
 def numpy_to_triton_type(data_type: Any) -> int:
     """np.float32, or a dtype -> 11. Any kind of text is BYTES."""
     dtype = np.dtype(data_type)
-    name = "BYTES" if dtype.kind in "OSU" else datatype_of(dtype)
+    name = "BYTES" if dtype.kind in "OSU" else DATATYPES[dtype]
     if name not in _NUMBERS:
         raise ValueError(f"no tensor can be of dtype {dtype}")
     return _NUMBERS[name]

@@ -73,12 +73,14 @@ _ELEMENT_BYTES: Final = 64
 _MAX_COUNTED: Final = 10_000
 """Elements of BYTES: to look at each takes time that all other requests wait for."""
 
-_DATATYPES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
+
+class _Datatypes(dict[np.dtype[Any], str]):
+    def __missing__(self, dtype: np.dtype[Any]) -> str:
+        return "<invalid>"
 
 
-def datatype_of(dtype: np.dtype[Any]) -> str:
-    """The datatype's name, `<invalid>` for a dtype that no dialect can carry."""
-    return _DATATYPES.get(dtype, "<invalid>")
+DATATYPES: Final[Mapping[np.dtype[Any], str]] = _Datatypes({dtype: name for name, dtype in DTYPES.items()})
+"""dtype -> datatype, `<invalid>` for a dtype that no dialect can carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class TensorSpec:
 
     @property
     def datatype(self) -> str:
-        return datatype_of(self.dtype)
+        return DATATYPES[self.dtype]
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether an array of this shape fits: same rank, and equal wherever the specification is not -1."""
@@ -134,7 +136,7 @@ def check_inputs(model: str, inputs: Tensors, specs: Mapping[str, TensorSpec], m
     for name in reversed([*inputs]):  # the last one first, as Triton looks at them
         spec, array = specs[name], inputs[name]
         if array.dtype != spec.dtype:
-            raise DtypeMismatch(name, datatype_of(array.dtype), spec.datatype, model)
+            raise DtypeMismatch(name, DATATYPES[array.dtype], spec.datatype, model)
         if spec.shape is not None and not spec.accepts(array.shape):
             raise ShapeMismatch(name, array.shape, spec.shape, model, batched=max_batch_size > 0)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tensorgate.gateway.contract.execution import Computation
-from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, Array, Tensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ def _identity(control: Control, sequence: int | str) -> Array:
             return control.array(sequence)
     except OverflowError:
         pass
-    raise ValueError(datatype_of(control.dtype))
+    raise ValueError(DATATYPES[control.dtype])
 
 
 def frozen(array: Array) -> Array:

@@ -140,7 +140,7 @@ class CallSpan:
             stage = self._tracer.start_span(name, self._context, start_time=self._ns(begun))
             stage.end(self._ns(ended))
         self._span.set_attributes(_attributes(self._endpoint, call, call_record, request_id, code, kind))
-        failed = call_record.status >= 500 if call.transport == "http" else call_record.told in _OUR_FAULT
+        failed = call_record.status >= 500 if call.transport == "http" else call_record.grpc_code in _OUR_FAULT
         if failed:
             self._span.set_status(self._trace.StatusCode.ERROR)
         self._span.end(time.monotonic_ns() + self._offset_ns)
@@ -206,7 +206,7 @@ def _attributes(
             "rpc.system": "grpc",
             "rpc.service": service,
             "rpc.method": method,
-            "rpc.grpc.status_code": int(call_record.told),
+            "rpc.grpc.status_code": int(call_record.grpc_code),
         }
     path = call.raw_target.partition("?")[0][:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
     return found | {

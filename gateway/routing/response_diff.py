@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tensorgate.gateway.contract.canonical import InferResponse
-from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, Array, Tensors
 
 _PIECE: Final = 1 << 18
 _FIRST: Final = 5
@@ -73,7 +73,7 @@ def _tensors(answer: InferResponse, ignored: Collection[str]) -> Tensors:
 
 
 def _form(array: Array) -> str:
-    return f"{datatype_of(array.dtype)} {list(array.shape)}"
+    return f"{DATATYPES[array.dtype]} {list(array.shape)}"
 
 
 def _compared(name: str, primary: Array, shadow: Array, tolerance: Tolerance) -> TensorDiff:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from tensorgate.gateway.config import DifferenceSamples
 from tensorgate.gateway.contract.canonical import InferResponse, ModelView
 from tensorgate.gateway.contract.errors import GatewayError
-from tensorgate.gateway.contract.tensor import BYTES, Array, Tensors, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, Array, Tensors
 from tensorgate.gateway.routing.response_diff import TensorDiff
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def _number(value: float) -> float | str:
 
 
 def _input(array: Array) -> Mapping[str, Any]:
-    said: dict[str, Any] = {"datatype": datatype_of(array.dtype), "shape": list(array.shape)}
+    said: dict[str, Any] = {"datatype": DATATYPES[array.dtype], "shape": list(array.shape)}
     if array.size > _MAX_ELEMENTS or (array.dtype == BYTES and sum(map(len, array.reshape(-1))) > _MAX_ELEMENTS):
         return said
     if array.dtype == BYTES:

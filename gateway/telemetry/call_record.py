@@ -33,12 +33,12 @@ class NoOutgoingSpan:
 NO_OUTGOING_SPAN: Final = NoOutgoingSpan()
 
 
-_UNTOLD: Final = Code.CANCELLED
+_NOT_REPLIED: Final = Code.CANCELLED
 
 
 class CallRecord:
     """One call. `view` is the model version that was asked last; `rows` are its own, `batch_rows` those of the batch
-    that it ran in; `sent` are bytes of bodies; `status` and `told` are those of the last reply, over HTTP and over
+    that it ran in; `sent` are bytes of bodies; `status` and `grpc_code` are those of the last reply, over HTTP and over
     gRPC. `span` is None unless the call is traced, `trace_id`, too; `stages` are then what it went through since it had
     `begun`, in seconds of time.monotonic().
     """
@@ -47,6 +47,7 @@ class CallRecord:
         "batch_rows",
         "begun",
         "compute_s",
+        "grpc_code",
         "make_outgoing_span",
         "queue_s",
         "rows",
@@ -54,7 +55,6 @@ class CallRecord:
         "span",
         "stages",
         "status",
-        "told",
         "trace_id",
         "view",
     )
@@ -65,7 +65,7 @@ class CallRecord:
         self.view: ModelView | None = None
         self.rows = self.batch_rows = self.sent = self.status = 0
         self.queue_s = self.compute_s = 0.0
-        self.told = _UNTOLD
+        self.grpc_code = _NOT_REPLIED
         self.span: Any = None
         self.trace_id: str | None = None
         self.make_outgoing_span: Callable[[str], OutgoingSpan] | None = None
@@ -82,7 +82,7 @@ class CallRecord:
             self.stages.append(("encode", begun, time.monotonic()))
         body = reply.body
         self.status = reply.http_status
-        self.told = reply.grpc_code
+        self.grpc_code = reply.grpc_code
         self.sent += len(body) if type(body) is bytes else _size(body)
 
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:

@@ -24,10 +24,10 @@ INTERVAL_S: Final = 10.0
 
 @dataclass(slots=True)
 class _Window:
-    """Of one model: since when, how many were told in it, and how many were not since the last that was."""
+    """Of one model: since when, how many were logged in it, and how many were not since the last that was."""
 
     since: float
-    told: int = 0
+    logged: int = 0
     left_out: int = 0
 
 
@@ -69,11 +69,11 @@ class FailureLog:
             if window is None:
                 window = self._windows[model] = _Window(now)
             if now - window.since >= INTERVAL_S:
-                window.since, window.told = now, 0
-            if window.told >= BURST:
+                window.since, window.logged = now, 0
+            if window.logged >= BURST:
                 window.left_out += 1
                 return None
-            window.told += 1
+            window.logged += 1
             left_out, window.left_out = window.left_out, 0
             return left_out
 

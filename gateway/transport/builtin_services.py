@@ -48,12 +48,12 @@ class Health:
     async def _watch(self, rpc: Rpc, body: bytes) -> None:
         """The status, and again whenever it changes, until the server stops."""
         caller = await _admit(self._service, rpc, self._auth, health=True)
-        asked = await _read(self._request, body, rpc)
+        question = await _read(self._request, body, rpc)
         last_sent = b""
         stopped = self._reader.stopped
         while True:
             ends = stopped.is_set()
-            status = self._status(asked, caller)
+            status = self._status(question, caller)
             if status != last_sent:
                 await rpc.write(Reply(status))
                 last_sent = status
@@ -62,10 +62,10 @@ class Health:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), WATCHED_EVERY_S)
 
-    def _status(self, asked: Any, caller: Caller | None) -> bytes:
+    def _status(self, question: Any, caller: Caller | None) -> bytes:
         authorizer = self._service.authorizer
-        hidden = authorizer is not None and not authorizer.may(caller, asked.service)
-        return self._serving if self._service.serves("" if hidden else asked.service) else self._not_serving
+        hidden = authorizer is not None and not authorizer.may(caller, question.service)
+        return self._serving if self._service.serves("" if hidden else question.service) else self._not_serving
 
 
 class Reflection:
@@ -99,19 +99,19 @@ class Reflection:
     def _answer(self, question: Any) -> dict[str, Any]:
         """The field of the response that answers, as its keyword."""
         kind = question.WhichOneof("message_request")
-        asked: Any = getattr(question, kind) if kind else None
+        symbol: Any = getattr(question, kind) if kind else None
         try:
             if kind == "list_services":
                 return {"list_services_response": {"service": [{"name": name} for name in self._names]}}
             if kind == "file_by_filename":
-                return _files(self._pool.FindFileByName(asked))
+                return _files(self._pool.FindFileByName(symbol))
             if kind == "file_containing_symbol":
-                return _files(self._file_of(asked))
+                return _files(self._file_of(symbol))
             if kind == "file_containing_extension":
-                extended = self._pool.FindMessageTypeByName(asked.containing_type)
-                return _files(self._pool.FindExtensionByNumber(extended, asked.extension_number).file)
+                extended = self._pool.FindMessageTypeByName(symbol.containing_type)
+                return _files(self._pool.FindExtensionByNumber(extended, symbol.extension_number).file)
             if kind == "all_extension_numbers_of_type":
-                extended = self._pool.FindMessageTypeByName(asked)
+                extended = self._pool.FindMessageTypeByName(symbol)
                 numbers = sorted(extension.number for extension in self._pool.FindAllExtensions(extended))
                 found = {"base_type_name": extended.full_name, "extension_number": numbers}
                 return {"all_extension_numbers_response": found}

@@ -18,7 +18,7 @@ from tensorgate.adapters.protobuf.messages import enum, message
 from tensorgate.gateway.app import registries
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.canonical import InferRequest, ModelView
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES
 from tensorgate.gateway.contract.upstream import Ask, Client, Description, UpstreamModel
 
 Arrays = Mapping[str, Any]
@@ -51,7 +51,7 @@ class Form:
     def refusal(self, inputs: Arrays, outputs: Arrays) -> str:
         """Why this way cannot carry these tensors; "" if it can."""
         for arrays, carried, way in ((inputs, self.takes, "in"), (outputs, self.gives, "out")):
-            missing = sorted({datatype_of(array.dtype) for array in arrays.values()} - carried)
+            missing = sorted({DATATYPES[array.dtype] for array in arrays.values()} - carried)
             if missing:
                 return f"no {missing[0]} {way}"
         return self.objection(inputs, outputs)
@@ -104,7 +104,7 @@ def _v2_json(view: ModelView, inputs: Arrays) -> Ask:
         {
             "name": name,
             "shape": array.shape,
-            "datatype": datatype_of(array.dtype),
+            "datatype": DATATYPES[array.dtype],
             "data": _plain(array.reshape(-1)),
         }
         for name, array in inputs.items()
@@ -154,14 +154,14 @@ TYPED = {
 
 def _typed_object(inputs: Arrays, outputs: Arrays) -> str:
     """There is no field for 16-bit floats, and none is needed for no elements."""
-    missing = sorted({datatype_of(array.dtype) for array in inputs.values() if array.size} - TYPED.keys())
+    missing = sorted({DATATYPES[array.dtype] for array in inputs.values() if array.size} - TYPED.keys())
     return f"no {missing[0]} in" if missing else ""
 
 
 def _v2_typed(view: ModelView, inputs: Arrays) -> Ask:
     request = message("inference.ModelInferRequest")(model_name=view.name)
     for name, array in inputs.items():
-        datatype = datatype_of(array.dtype)
+        datatype = DATATYPES[array.dtype]
         item = request.inputs.add(name=name, datatype=datatype, shape=array.shape)
         item.contents.SetInParent()
         if datatype in TYPED:
@@ -230,7 +230,7 @@ def _tfs_typed(view: ModelView, inputs: Arrays) -> Ask:
     request = message("tensorflow.serving.PredictRequest")()
     request.model_spec.name = view.name
     for name, array in inputs.items():
-        dtype, field = TENSORFLOW[datatype_of(array.dtype)]
+        dtype, field = TENSORFLOW[DATATYPES[array.dtype]]
         tensor = request.inputs[name]
         tensor.dtype = enum("tensorflow.DataType").values_by_name[dtype].number
         tensor.tensor_shape.SetInParent()

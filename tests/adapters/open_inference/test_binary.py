@@ -20,7 +20,7 @@ from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import GatewayError
-from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, TensorSpec
 
 ENDPOINT = KIND.make(OpenInferenceOptions()).match("POST", "/v2/models/m/infer").endpoint
 LENGTH = "inference-header-content-length"
@@ -479,7 +479,7 @@ def test_any_bytes_come_back(elements: list[bytes]) -> None:
 def there_and_back(array: Any) -> None:
     """A tensor's binary response, posted as a request."""
     view = view_of(array.dtype)
-    head = {"inputs": [item("x", datatype_of(array.dtype), [0], 0)], "parameters": {"binary_data_output": True}}
+    head = {"inputs": [item("x", DATATYPES[array.dtype], [0], 0)], "parameters": {"binary_data_output": True}}
     request = ask(lambda ref: view, "echo", orjson.dumps(head))
     reply = ENDPOINT.encode(InferResponse({"x": array}), request)
     sent = whole(reply).replace(b'"outputs":', b'"inputs":', 1)

@@ -19,7 +19,7 @@ from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import GatewayError, InvalidArgument
-from tensorgate.gateway.contract.tensor import BYTES, DTYPES, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, TensorSpec
 
 DIALECT = KIND.make(OpenInferenceOptions())
 JSON = {"Content-Type": "application/json"}
@@ -177,7 +177,7 @@ VALUES: list[tuple[str, bytes, Any]] = [
 @pytest.mark.parametrize(("datatype", "value", "elements"), VALUES)
 def test_values_of_every_datatype(datatype: str, value: bytes, elements: list[Any], resolve: Resolve) -> None:
     array = ask(resolve, f"{datatype.lower()}/generate", b'{"x":' + value + b"}").inputs["x"]
-    assert (datatype_of(array.dtype), array.shape) == (datatype, (len(elements),))
+    assert (DATATYPES[array.dtype], array.shape) == (datatype, (len(elements),))
     np.testing.assert_array_equal(array, np.array(elements, array.dtype))
 
 

@@ -28,7 +28,7 @@ from tensorgate.gateway.contract.questions import (
     ServerMetadata,
     ServerReady,
 )
-from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, TensorSpec
 
 DIALECT = KIND.make(OpenInferenceOptions())
 JSON = {"Content-Type": "application/json"}
@@ -714,12 +714,12 @@ def test_strings_come_back(texts: list[str]) -> None:
 
 def there_and_back(array: Any) -> None:
     """A tensor's response, posted as a request."""
-    name = datatype_of(array.dtype)
+    name = DATATYPES[array.dtype]
     view = ModelView("echo", 1, (1,), {"x": TensorSpec("x", array.dtype)}, {}, {}, 0, "", handle=None)  # type: ignore[arg-type]
     sent = encode("POST /v2/models/echo/infer", InferResponse({"x": array}), InferRequest(view, {})).body
     assert isinstance(sent, bytes)
     got = infer(lambda ref: view, "echo", sent.replace(b'"outputs":', b'"inputs":', 1)).inputs["x"]
-    assert (datatype_of(got.dtype), got.shape) == (name, array.shape)
+    assert (DATATYPES[got.dtype], got.shape) == (name, array.shape)
     np.testing.assert_array_equal(got, array)
 
 

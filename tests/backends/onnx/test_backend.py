@@ -15,7 +15,7 @@ from tensorgate.backends.onnx.file import unknown_ranks
 from tensorgate.gateway.contract.backend import Backend, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import InvalidArgument
-from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, TensorSpec
 
 ONNX_TYPES = {
     "BOOL": TensorProto.BOOL,
@@ -160,7 +160,7 @@ UNFIT: list[tuple[str, dict[str, Any], str]] = [
 def test_inputs_that_do_not_fit_each_other_are_the_callers_fault(
     op: str, inputs: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
-    declared = {name: (datatype_of(array.dtype), None) for name, array in inputs.items()}
+    declared = {name: (DATATYPES[array.dtype], None) for name, array in inputs.items()}
     backend = load(save(tmp_path, op, declared, {"y": ("FP32", None)}))
     with pytest.raises(InvalidArgument) as caught:
         run(backend, **inputs)
@@ -241,7 +241,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_datatype_names_cover_every_dtype() -> None:
     assert set(ONNX_TYPES) == set(DTYPES)
-    assert all(datatype_of(dtype) == name for name, dtype in DTYPES.items())
+    assert all(DATATYPES[dtype] == name for name, dtype in DTYPES.items())
 
 
 def test_how_the_session_runs(tmp_path: Path) -> None:

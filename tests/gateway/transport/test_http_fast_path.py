@@ -51,7 +51,7 @@ class Echo:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     begun: list[str] = field(default_factory=list)
     cancelled: int = 0
-    gate: None = None
+    authorizer: None = None
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, dialect: str, endpoint: Endpoint, call: Call, send: Send) -> None:
