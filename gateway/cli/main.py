@@ -1,16 +1,18 @@
 """The command line: `tensorgate VERB`.
 
-Every verb is one function. Verbs that serve import the gateway inside it; those that ask a server start without it.
+Every verb is one function, whose docstring is its help. Verbs that serve import the gateway inside it; those that ask a
+server start without it.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from typing import Any
 from tensorgate.gateway.cli import client
 
 DEFAULT_URL = "http://localhost:8000"
+Verb = Callable[[argparse.Namespace], int]
+"""What a verb does with its options -> the exit status. Raises client.ClientError."""
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 """Where `serve` listens without a configuration: Triton's ports."""
 
@@ -54,13 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    verb = _verb(
-        verbs,
-        _serve,
-        "serve",
-        "Serve the models of a configuration, or of Triton model repositories, until SIGTERM.",
-        "tensorgate serve gateway.yaml\n  tensorgate serve --model-repository models",
-    )
+    verb = _verb(verbs, "serve", _serve)
     verb.add_argument("file", type=Path, nargs="?", help="configuration, YAML; may be left out with a repository")
     verb.add_argument(
         "--model-repository",
@@ -76,63 +74,28 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     _model_control(verb)
 
-    verb = _verb(
-        verbs,
-        _check,
-        "check",
-        "Say what is wrong with a configuration, one line per problem, without serving. Exit status 2 if anything is.",
-        "tensorgate check gateway.yaml",
-    )
+    verb = _verb(verbs, "check", _check)
     verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
     verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
 
-    verb = _verb(
-        verbs,
-        _plan,
-        "plan",
-        "Say what a reload of a running gateway would do from one configuration to another: which models, routes and\n"
-        "settings change, and what needs a restart. Exit status 0: nothing does, 1: something does, 2: a file is bad.",
-        "tensorgate plan gateway.yaml next.yaml\n  git show HEAD:gateway.yaml | tensorgate plan - gateway.yaml",
-    )
+    verb = _verb(verbs, "plan", _plan)
     verb.add_argument("old", type=Path, metavar="OLD", help="configuration, YAML; - is stdin, read as if it lay by NEW")
     verb.add_argument("new", type=Path, metavar="NEW", help="configuration, YAML")
     verb.add_argument("--json", action="store_true", help="for programs")
 
     _import_verbs(verbs)
 
-    verb = _verb(
-        verbs,
-        _schema,
-        "schema",
-        "Print the JSON schema of the configuration, for editors that complete and check YAML.",
-        "tensorgate schema > schema.json\n  tensorgate schema gateway.yaml > schema.json",
-    )
+    verb = _verb(verbs, "schema", _schema)
     verb.add_argument("file", type=Path, nargs="?", help="a configuration whose own operators are to be in it, too")
 
-    verb = _verb(
-        verbs,
-        _ops,
-        "ops",
-        "List the operators for preprocess and postprocess, or say all about some of them.",
-        "tensorgate ops\n  tensorgate ops softmax nms\n  tensorgate ops --config gateway.yaml my_op",
-    )
+    verb = _verb(verbs, "ops", _ops)
     verb.add_argument("names", nargs="*", metavar="NAME", help="of operators to explain, with their keys")
     verb.add_argument("--config", type=Path, metavar="FILE", help="a configuration that brings operators of its own")
 
-    verb = _verb(
-        verbs, _models, "models", "List what a running gateway serves.", "tensorgate models --url http://gpu1:8000"
-    )
+    verb = _verb(verbs, "models", _models)
     _url(verb)
 
-    verb = _verb(
-        verbs,
-        _call,
-        "call",
-        "Call a model of a running gateway and print its outputs.",
-        "tensorgate call half_plus_two '[1.0, 2.0, 5.0]'\n"
-        "  tensorgate call digits image=@config/demo/images/7.json\n"
-        "  tensorgate call add_sub INPUT0=@a.json INPUT1=@b.json --version 1",
-    )
+    verb = _verb(verbs, "call", _call)
     verb.add_argument("model")
     verb.add_argument(
         "inputs",
@@ -144,26 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--version", help="default: the highest that is ready")
     _url(verb)
 
-    verb = _verb(
-        verbs,
-        _diff,
-        "diff",
-        "Show the answers that differed between a route's models and those that its traffic is mirrored to.",
-        "tensorgate diff diffs.jsonl\n  tensorgate diff diffs.jsonl --route vision --json",
-    )
+    verb = _verb(verbs, "diff", _diff)
     verb.add_argument("file", type=Path, help="the file of a route's mirror: samples")
     verb.add_argument("--route", metavar="NAME", help="of this route only")
     verb.add_argument("--json", action="store_true", help="as one JSON document, with a summary")
 
-    verb = _verb(
-        verbs,
-        _health,
-        "health",
-        "Exit with 0 if a gateway is ready, with 1 if not: made for HEALTHCHECK and scripts.",
-        "tensorgate health --wait 60 && run-my-tests\n"
-        "  tensorgate health --url http://localhost:8501\n"
-        "  tensorgate health --grpc localhost:8001",
-    )
+    verb = _verb(verbs, "health", _health)
     verb.add_argument("--live", action="store_true", help="ask only whether the process answers")
     verb.add_argument("--grpc", metavar="HOST:PORT", help="ask a gRPC port, in place of --url")
     verb.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="keep asking for so long (default 0)")
@@ -186,45 +135,25 @@ def _model_control(verb: argparse.ArgumentParser) -> None:
     )
 
 
+_IMPORT = """
+Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored.
+
+example:
+  tensorgate import triton models -o gateway.yaml
+  tensorgate import tf-serving models.config -o gateway.yaml
+  tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml
+"""
+
+
 def _import_verbs(verbs: Any) -> None:
-    text = "Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored."
-    example = (
-        "tensorgate import triton models -o gateway.yaml\n"
-        "  tensorgate import tf-serving models.config -o gateway.yaml\n"
-        "  tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml"
-    )
-    verb = _verb(verbs, None, "import", text, example)
+    verb = _verb(verbs, "import", None, _IMPORT)
     servers = verb.add_subparsers(title="servers", metavar="SERVER", required=True)
 
-    verb = _verb(
-        servers,
-        _import_triton,
-        "triton",
-        f"{text}\n"
-        "The report goes to stderr: a line for each such key, and for each model that cannot be served.\n\n"
-        "A Triton model repository can also be served as it is: tensorgate serve --model-repository DIR",
-        "tensorgate import triton models -o gateway.yaml\n"
-        "  tensorgate check --load gateway.yaml\n"
-        "  tensorgate serve gateway.yaml",
-    )
+    verb = _verb(servers, "triton", _import_triton)
     verb.add_argument("folder", type=Path, help="the model repository, a folder with a folder per model")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
-    verb = _verb(
-        servers,
-        _import_tf_serving,
-        "tf-serving",
-        "Write the configuration files and the command line of a TensorFlow Serving server as YAML of the gateway.\n"
-        "The report goes to stderr: for each key and flag what it becomes, or why it is ignored or refused.\n"
-        "Exit status 1 if a model or anything else is refused, 2 if the old server would not start like that, either.",
-        "tensorgate import tf-serving models.config -o gateway.yaml\n"
-        "  tensorgate import tf-serving models.config --batching batching.txt --monitoring monitoring.txt\n"
-        "  tensorgate import tf-serving --model_name=m --model_base_path=/models/m\n"
-        "  tensorgate import tf-serving -o gateway.yaml -- tensorflow_model_server --port=8500 --rest_api_port=8501 "
-        "--model_config_file=models.config",
-        add_help=False,
-        allow_abbrev=False,
-    )
+    verb = _verb(servers, "tf-serving", _import_tf_serving, add_help=False, allow_abbrev=False)
     verb.add_argument("-h", "--help", action=_HelpOfFlags, help="show this, and what becomes of every flag")
     verb.add_argument("words", nargs="*", metavar="FILE|--flag=value", help="models.config, or flags of the old server")
     verb.add_argument("--batching", metavar="FILE", help="--enable_batching --batching_parameters_file=FILE")
@@ -232,16 +161,7 @@ def _import_verbs(verbs: Any) -> None:
     verb.add_argument("--ssl", metavar="FILE", help="--ssl_config_file=FILE")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
 
-    verb = _verb(
-        servers,
-        _import_grps,
-        "grps",
-        "Write the two configuration files of a grps server as YAML of the gateway; its clients go on as they did.\n"
-        "The report goes to stderr: for each key what it becomes, or why it is ignored or refused with what to do.\n"
-        "Exit status 1 if a model or anything else is refused.",
-        "tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml\n"
-        "  tensorgate check --load gateway.yaml",
-    )
+    verb = _verb(servers, "grps", _import_grps)
     verb.add_argument("server", type=Path, help="server.yml: ports, limits, customized HTTP")
     verb.add_argument("inference", type=Path, help="inference.yml: models and dag")
     verb.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; without it, to stdout")
@@ -268,12 +188,14 @@ and 8501, too.
 """
 
 
-def _verb(verbs: Any, run: object, name: str, text: str, example: str, **more: Any) -> argparse.ArgumentParser:
+def _verb(verbs: Any, name: str, run: Verb | None, text: str | None = None, **more: Any) -> argparse.ArgumentParser:
+    """Add a verb. Its help is the text, by default the function's docstring."""
+    help_text, _, example = inspect.cleandoc(text or run.__doc__ or "").partition("\n\nexample:\n")
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
-        help=text,
-        description=text,
-        epilog=f"example:\n  {example}",
+        help=help_text,
+        description=help_text,
+        epilog=f"example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **more,
     )
@@ -296,6 +218,12 @@ def _print_error(line: str) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    """Serve the models of a configuration, or of Triton model repositories, until SIGTERM.
+
+    example:
+      tensorgate serve gateway.yaml
+      tensorgate serve --model-repository models
+    """
     # The kernel ignores signals to process 1, a container's, for which the process has no handler.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from tensorgate.gateway import app
@@ -337,6 +265,11 @@ def _listen(options: argparse.Namespace) -> str:
 
 
 def _check(options: argparse.Namespace) -> int:
+    """Say what is wrong with a configuration, one line per problem, without serving. Exit status 2 if anything is.
+
+    example:
+      tensorgate check gateway.yaml
+    """
     from tensorgate.gateway import app
     from tensorgate.gateway.cli import check
     from tensorgate.gateway.config import ConfigError, load_config
@@ -365,6 +298,13 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    """Say what a reload of a running gateway would do from one configuration to another: which models, routes and
+    settings change, and what needs a restart. Exit status 0: nothing does, 1: something does, 2: a file is bad.
+
+    example:
+      tensorgate plan gateway.yaml next.yaml
+      git show HEAD:gateway.yaml | tensorgate plan - gateway.yaml
+    """
     from tensorgate.gateway import app
 
     found = app.plan(options.old, options.new, sys.stdin.read if options.old == Path("-") else None)
@@ -373,12 +313,32 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _import_triton(options: argparse.Namespace) -> int:
+    """Write another server's configuration as YAML of the gateway; a comment stands for each key that is ignored.
+    The report goes to stderr: a line for each such key, and for each model that cannot be served.
+
+    A Triton model repository can also be served as it is: tensorgate serve --model-repository DIR
+
+    example:
+      tensorgate import triton models -o gateway.yaml
+      tensorgate check --load gateway.yaml
+      tensorgate serve gateway.yaml
+    """
     from tensorgate.gateway.cli import migrate
 
     return migrate.from_triton(options.folder, options.output, _print_line, _print_error)
 
 
 def _import_tf_serving(options: argparse.Namespace) -> int:
+    """Write the configuration files and the command line of a TensorFlow Serving server as YAML of the gateway.
+    The report goes to stderr: for each key and flag what it becomes, or why it is ignored or refused.
+    Exit status 1 if a model or anything else is refused, 2 if the old server would not start like that, either.
+
+    example:
+      tensorgate import tf-serving models.config -o gateway.yaml
+      tensorgate import tf-serving models.config --batching batching.txt --monitoring monitoring.txt
+      tensorgate import tf-serving --model_name=m --model_base_path=/models/m
+      tensorgate import tf-serving -o gateway.yaml -- tensorflow_model_server --port=8500 --rest_api_port=8501 --model_config_file=models.config
+    """  # noqa: E501  (a command line, to be copied)
     from tensorgate.gateway.cli import migrate
 
     words = [*options.words, *options.flags]
@@ -390,12 +350,26 @@ def _import_tf_serving(options: argparse.Namespace) -> int:
 
 
 def _import_grps(options: argparse.Namespace) -> int:
+    """Write the two configuration files of a grps server as YAML of the gateway; its clients go on as they did.
+    The report goes to stderr: for each key what it becomes, or why it is ignored or refused with what to do.
+    Exit status 1 if a model or anything else is refused.
+
+    example:
+      tensorgate import grps conf/server.yml conf/inference.yml -o gateway.yaml
+      tensorgate check --load gateway.yaml
+    """
     from tensorgate.gateway.cli import migrate
 
     return migrate.from_grps(options.server, options.inference, options.output, _print_line, _print_error)
 
 
 def _schema(options: argparse.Namespace) -> int:
+    """Print the JSON schema of the configuration, for editors that complete and check YAML.
+
+    example:
+      tensorgate schema > schema.json
+      tensorgate schema gateway.yaml > schema.json
+    """
     from tensorgate.gateway.config import json_schema
 
     _print_line(json.dumps(json_schema(_kinds(options.file)), indent=2))
@@ -403,6 +377,13 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _ops(options: argparse.Namespace) -> int:
+    """List the operators for preprocess and postprocess, or say all about some of them.
+
+    example:
+      tensorgate ops
+      tensorgate ops softmax nms
+      tensorgate ops --config gateway.yaml my_op
+    """
     from tensorgate.gateway.cli import ops_help
 
     kinds = _kinds(options.config)
@@ -425,17 +406,36 @@ def _kinds(file: Path | None) -> Any:
 
 
 def _models(options: argparse.Namespace) -> int:
+    """List what a running gateway serves.
+
+    example:
+      tensorgate models --url http://gpu1:8000
+    """
     client.models(client.Gateway(options.url, options.timeout), _print_line)
     return 0
 
 
 def _call(options: argparse.Namespace) -> int:
+    """Call a model of a running gateway and print its outputs.
+
+    example:
+      tensorgate call half_plus_two '[1.0, 2.0, 5.0]'
+      tensorgate call digits image=@config/demo/images/7.json
+      tensorgate call add_sub INPUT0=@a.json INPUT1=@b.json --version 1
+    """
     gateway = client.Gateway(options.url, options.timeout)
     client.call(gateway, options.model, options.version, options.inputs, _print_line)
     return 0
 
 
 def _health(options: argparse.Namespace) -> int:
+    """Exit with 0 if a gateway is ready, with 1 if not: made for HEALTHCHECK and scripts.
+
+    example:
+      tensorgate health --wait 60 && run-my-tests
+      tensorgate health --url http://localhost:8501
+      tensorgate health --grpc localhost:8001
+    """
     gateway: client.Probed = (
         client.GrpcGateway(options.grpc, options.timeout)
         if options.grpc
@@ -446,6 +446,12 @@ def _health(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
+    """Show the answers that differed between a route's models and those that its traffic is mirrored to.
+
+    example:
+      tensorgate diff diffs.jsonl
+      tensorgate diff diffs.jsonl --route vision --json
+    """
     from tensorgate.gateway.cli import shadow_report
 
     try:
