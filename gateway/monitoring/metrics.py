@@ -178,14 +178,6 @@ class MetricsCollector(Collector):
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
-    def request(self, key: RequestKey, code: Code, seconds: float) -> None:
-        """Count one call that is over."""
-        calls = self.calls[key]
-        if code:
-            calls.failed(code, seconds)
-        else:
-            calls.took(seconds)
-
     def _calls(self, key: RequestKey) -> CallSeries:
         calls = self._requests.get(key)
         if calls is None:

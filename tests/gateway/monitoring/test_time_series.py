@@ -11,13 +11,22 @@ from tensorgate.adapters.grps.monitor import decode_series, encode_series
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.questions import MonitorSeries, Points
-from tensorgate.gateway.monitoring.metrics import MAX_RECENT, MetricsCollector
+from tensorgate.gateway.monitoring.metrics import MAX_RECENT, MetricsCollector, RequestKey
 from tensorgate.gateway.monitoring.time_series import RECENT_SECONDS, TimeSeries, Trend
 from tensorgate.gateway.page import page
 
 INFER = ("open_inference", "http", "m", "1", "infer")
 REFUSED = ("open_inference", "http", "", "", "infer")
 HEALTH = ("open_inference", "http", "", "", "ready")
+
+
+def count(metrics: MetricsCollector, key: RequestKey, code: Code, seconds: float) -> None:
+    """One call that is over."""
+    calls = metrics.calls[key]
+    if code:
+        calls.failed(code, seconds)
+    else:
+        calls.took(seconds)
 
 
 def test_a_trend_remembers_and_forgets() -> None:
@@ -43,10 +52,10 @@ def test_calls_become_rates_and_percentiles() -> None:
     metrics = MetricsCollector()
     monitor = TimeSeries(metrics)
     for number in range(1, 101):
-        metrics.request(INFER, Code.OK if number % 10 else Code.INTERNAL, number / 1000)
-    metrics.request(INFER, Code.CANCELLED, 0.05)
-    metrics.request(REFUSED, Code.NOT_FOUND, 0.001)
-    metrics.request(HEALTH, Code.OK, 0.001)
+        count(metrics, INFER, Code.OK if number % 10 else Code.INTERNAL, number / 1000)
+    count(metrics, INFER, Code.CANCELLED, 0.05)
+    count(metrics, REFUSED, Code.NOT_FOUND, 0.001)
+    count(metrics, HEALTH, Code.OK, 0.001)
     monitor.sample()
     assert set(monitor.streams) == {("open_inference", "m"), ("open_inference", "")}
     [second] = monitor.streams["open_inference", "m"].history
@@ -65,7 +74,7 @@ def test_a_model_that_comes_back_starts_anew() -> None:
     monitor = TimeSeries(metrics)
     for calls in (3, 1):
         for _ in range(calls):
-            metrics.request(INFER, Code.OK, 0.001)
+            count(metrics, INFER, Code.OK, 0.001)
         monitor.sample()
         metrics.forget("m", 1, is_last=True)
     assert [second.calls for second in monitor.streams["open_inference", "m"].history] == [3, 1]
@@ -75,7 +84,7 @@ def test_nothing_grows_without_end() -> None:
     metrics = MetricsCollector()
     monitor = TimeSeries(metrics)
     for _ in range(3 * MAX_RECENT):
-        metrics.request(INFER, Code.OK, 0.001)
+        count(metrics, INFER, Code.OK, 0.001)
     for _ in range(3 * RECENT_SECONDS):
         monitor.sample()
     calls = monitor.streams["open_inference", "m"]

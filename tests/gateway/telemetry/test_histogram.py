@@ -54,7 +54,7 @@ def test_calls_that_fail_are_no_others() -> None:
 
 def test_what_reached_no_model_has_no_stages() -> None:
     metrics = MetricsCollector()
-    metrics.request(("plain", "http", "", "", "ready"), Code.OK, 0.1)
+    metrics.calls["plain", "http", "", "", "ready"].took(0.1)
     text = metrics.render().decode()
     assert 'tensorgate_request_seconds_count{dialect="plain"' in text
     assert "tensorgate_stage_seconds_count" not in text
