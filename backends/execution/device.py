@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 
+from tensorgate.backends.execution.cuda_install import cuda_problem, is_installed
 from tensorgate.gateway.contract.execution import Traffic
 from tensorgate.gateway.contract.tensor import BYTES, Array
+
+log = logging.getLogger(__name__)
+
+_noted: Final[set[str]] = set()
 
 
 class TrafficCounter:
@@ -163,20 +169,29 @@ def cuda_devices() -> int:
         return 0
 
 
-def open_device(wanted: str) -> Device:
-    """`auto`, `cpu`, `cuda` or `cuda:N` -> a device, with a new stream where there are streams.
+def open_device(wanted: str, gpu_problem: Callable[[], str] = cuda_problem) -> Device:
+    """`auto`, `cpu`, `cuda` or `cuda:N` -> a device, with a new stream where there are streams. `gpu_problem` tells why
+    whoever asks cannot use a GPU here, empty where it can.
 
-    Raises ValueError if it is not there.
+    Raises ValueError naming what is missing; `auto` is the CPU then, and the log says so once.
     """
     if wanted == "cpu":
         return Device()
-    available = cuda_devices()
+    problem = gpu_problem()
     if wanted == "auto":
-        return CudaDevice(0) if available else Device()
+        if problem:
+            _note_fallback(problem)
+        return Device() if problem else CudaDevice(0)
     index = int(wanted.partition(":")[2] or 0)
-    if index >= available:
-        raise ValueError(
-            f"device {wanted} was asked for, but {available} CUDA devices can be used here; "
-            "say device: auto to use what is there, or install the extra cuda12 or cuda13 beside a driver"
-        )
+    if not problem and index >= (available := cuda_devices()):
+        problem = f"only {available} CUDA devices can be used here"
+    if problem:
+        raise ValueError(f"device {wanted} was asked for, but {problem}; say device: auto to use what is there")
     return CudaDevice(index)
+
+
+def _note_fallback(problem: str) -> None:
+    """Where CuPy is, GPUs were meant; elsewhere there is nothing to tell."""
+    if problem not in _noted and (is_installed("cupy-cuda12x") or is_installed("cupy-cuda13x")):
+        _noted.add(problem)
+        log.warning("models with device auto run on the CPU: %s", problem)

@@ -38,6 +38,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensorgate.backends.execution.cuda_install import cuda_problem
 from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.python.user_class import load_class
 from tensorgate.gateway.contract.backend import Backend, BackendKind, Described, ModelSource
@@ -323,4 +324,6 @@ def _load_class(file: Path, name: str) -> tuple[str, Callable[[ModelContext], An
     return module, model
 
 
-KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe)
+KIND = BackendKind(
+    PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe, gpu_problem=cuda_problem
+)

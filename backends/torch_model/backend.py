@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.device import CudaDevice, Device, open_device
 from tensorgate.backends.execution.spec_inference import DEFAULT_MAX_BATCH_SIZE, max_batch_size
 from tensorgate.backends.torch_model.archive import READ_BY, Form, form_of
 from tensorgate.backends.torch_model.exported import CompiledPackage, ExportedProgram, compiled_for
 from tensorgate.backends.torch_model.failures import plain, public_error
 from tensorgate.backends.torch_model.graphs import CudaGraphs
-from tensorgate.backends.torch_model.library import import_torch, set_once
+from tensorgate.backends.torch_model.library import gpu_problem, import_torch, set_once
 from tensorgate.backends.torch_model.names import ProgramOutputs
 from tensorgate.backends.torch_model.options import FILES, TorchOptions
 from tensorgate.backends.torch_model.script import ScriptProgram
@@ -138,17 +138,9 @@ def _find(folder: Path, name: str) -> Path:
 
 def _open_device(torch: Any, wanted: str, path: Path, form: Form) -> Device:
     """`auto` is a GPU only where both CuPy and this build of torch can use one, and machine code is for it."""
-    if wanted == "cpu" or (wanted == "auto" and not cuda_devices()):
-        device = open_device("cpu")
-    else:
-        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        fits = form != "compiled" or compiled_for(torch, path) != "cpu"
-        device = open_device(wanted if wanted != "auto" or (seen and fits) else "cpu")
-        if device.index >= seen and isinstance(device, CudaDevice):
-            raise ValueError(
-                f"device {wanted} was asked for, but torch can use {seen} GPUs here; "
-                "say device: auto to use what is there, or install a torch for CUDA beside a driver"
-            )
+    if wanted == "auto" and form == "compiled" and compiled_for(torch, path) == "cpu":
+        wanted = "cpu"
+    device = open_device(wanted, gpu_problem)
     if form == "compiled":
         made, have = compiled_for(torch, path), device.name.partition(":")[0]
         if made != have:
@@ -208,4 +200,4 @@ def _addresses(module: Any) -> frozenset[int]:
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel())
 
 
-KIND = BackendKind(TorchOptions, TorchBackend, runs_code=True)
+KIND = BackendKind(TorchOptions, TorchBackend, runs_code=True, gpu_problem=gpu_problem)
