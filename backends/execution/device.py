@@ -106,6 +106,10 @@ class CudaDevice(Device):
     current.
     """
 
+    capturing: Final = threading.Lock()
+    """Held while a stream of any GPU is captured, and by who waits for a whole GPU: one would end the other. See
+    graphs.py."""
+
     def __init__(self, index: int) -> None:
         super().__init__()
         cupy = importlib.import_module("cupy")
@@ -140,7 +144,8 @@ class CudaDevice(Device):
         self.stream.synchronize()
 
     def finish_all(self) -> None:
-        self.xp.cuda.Device(self.index).synchronize()
+        with self.capturing, self.selected():
+            self.xp.cuda.runtime.deviceSynchronize()
 
     def get(self, array: Array) -> Array:
         if isinstance(array, np.ndarray):

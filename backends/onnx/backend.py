@@ -18,9 +18,10 @@ from pydantic import Field
 from tensorgate.backends.execution.device import CudaDevice, Device, open_device
 from tensorgate.backends.execution.failures import failure_of, is_shortage
 from tensorgate.backends.execution.gpu import no_room
+from tensorgate.backends.execution.graphs import Graphs
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.onnx.binding import Bindings
-from tensorgate.backends.onnx.cuda import BF16_ELEMENT_TYPE, CudaSession
+from tensorgate.backends.onnx.cuda import BF16_ELEMENT_TYPE, CudaSession, Recording
 from tensorgate.backends.onnx.description import ScalarVectors, describe
 from tensorgate.backends.onnx.failures import is_about_inputs, plain
 from tensorgate.backends.onnx.file import MODEL_FILE, model_file, unknown_ranks
@@ -115,7 +116,7 @@ class OnnxBackend(Backend):
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         is_bound = type(self.device) is Device and is_taken("bound_outputs")
         self._bindings = Bindings(self._session, self._quiet) if is_bound else None
-        self._infer = self._choose_way(options)
+        self._infer = self._choose_way(options, source)
         if options.scalars_as_vectors:
             self._show_vectors(source)
 
@@ -147,14 +148,16 @@ class OnnxBackend(Backend):
         refuse_fallback(session, name_of(providers[0]))
         return session
 
-    def _choose_way(self, options: OnnxOptions) -> Infer:
+    def _choose_way(self, options: OnnxOptions, source: ModelSource) -> Infer:
         datatypes = {spec.datatype for spec in (*self.inputs, *self.outputs)}
         if isinstance(self.device, CudaDevice) and "BYTES" not in datatypes:
             dtypes = {theirs: DTYPES[ours] for theirs, ours in _DATATYPES.items()}
-            graphs: bool = options.cuda_graph
-            return self._with_public_errors(
-                CudaSession(self._session, self.device, self._ort.RunOptions, dtypes, graphs=graphs).run
-            )
+            graphs: Graphs[Recording] | None = Graphs(source.name, self.device) if options.cuda_graph else None
+            outputs = [spec.name for spec in self.outputs]
+            session = CudaSession(self._session, self.device, self._ort.RunOptions, dtypes, graphs, outputs)
+            if graphs is not None:
+                graphs.record_at_load(lambda tensors: session.run(tensors, outputs), self.inputs, source.padding)
+            return self._with_public_errors(session.run)
         if "BF16" in datatypes:
             return self._infer_ort_values
         return self._infer_strings if "BYTES" in datatypes else self._infer_on_host

@@ -46,7 +46,9 @@ class CudaOptions(Options):
     tf32: bool = Field(True, description="Whether GPUs may multiply FP32 with TF32's shorter mantissa.")
     cuda_graph: bool = Field(
         False,
-        description="Whether the kernels of a run are recorded for each shape, and started together from then on.",
+        description="Whether the kernels of a run are recorded, and started together from then on: at load for the "
+        "sizes of pad_batches_to, of other shapes when they come often; the last 32 are kept. A model that draws "
+        "random numbers draws the same ones again.",
     )
     convolution_search: Literal["exhaustive", "heuristic", "default"] = Field(
         "heuristic",
@@ -70,7 +72,6 @@ def provider_options(options: CudaOptions, device: Device, memory_limit_bytes: i
     cuda = {
         **common,
         "use_tf32": _flag(options.tf32),
-        "enable_cuda_graph": _flag(options.cuda_graph),
         "cudnn_conv_algo_search": options.convolution_search.upper(),
     }
     if memory_limit_bytes:

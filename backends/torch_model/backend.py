@@ -63,8 +63,10 @@ class TorchBackend(Backend):
         with self.device.active(), self._on_stream():
             self._program = self._load(source, options, path, form)
             self._call: Callable[[Mapping[str, Any]], Any] = self._program.call
+            recorded: CudaGraphs | None = None
             if options.cuda_graph and isinstance(self.device, CudaDevice):
-                self._call = CudaGraphs(torch, self._call, source.name).call
+                recorded = CudaGraphs(torch, self._call, source.name, self.device)
+                self._call = recorded.call
         self.inputs, self.outputs = self._program.inputs, self._program.outputs
         check_specs((*self.inputs, *self.outputs))
         self.max_batch_size = _max_batch_size(source, self._program, form)
@@ -72,6 +74,9 @@ class TorchBackend(Backend):
         self._results = ProgramOutputs(tuple(self._specs))
         self._state = _addresses(self._program.module)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # one's copies beside the other's computation
+        if recorded is not None:
+            outputs = tuple(self._specs)
+            recorded.graphs.record_at_load(lambda given: self.infer(given, outputs, ()), self.inputs, source.padding)
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         with self._on_stream(), self._torch.inference_mode(), self._autocast():

@@ -46,6 +46,8 @@ class World:
         self.copies: list[tuple[str, int]] = []
         self.blocks: list[Block] = []
         self.free: dict[tuple[Any, int], list[Block]] = {}
+        self.capturing: set[int] = set()
+        """Threads that capture."""
         self.null = Stream(self)
 
     @property
@@ -61,6 +63,9 @@ class World:
 
     def enqueue(self, stream: Stream, item: Any) -> None:
         with self.lock:
+            if stream.captured is not None:
+                stream.captured.append(item)
+                return
             stream.queue.append(item)
             self._drift()
 
@@ -110,6 +115,7 @@ class Stream:
         self.queue: deque[Any] = deque()
         world.streams.append(self)
         self.ptr = len(world.streams)
+        self.captured: list[Any] | None = None
 
     def __enter__(self) -> Stream:
         if not hasattr(self._world.host, "streams"):
@@ -129,9 +135,37 @@ class Stream:
         return event
 
     def synchronize(self) -> None:
+        if self.captured is not None:
+            raise RuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing")
         event = Event(self._world)
         event.record(self)
         event.synchronize()
+
+    def begin_capture(self, mode: str) -> None:
+        """What other threads do is no affair of a capture in this mode."""
+        assert mode == "thread local"
+        self._world.capturing.add(threading.get_ident())
+        self.captured = []
+
+    def end_capture(self) -> Graph:
+        self._world.capturing.remove(threading.get_ident())
+        assert self.captured is not None
+        items, self.captured = self.captured, None
+        return Graph(self._world, items)
+
+
+class Graph:
+    """cupy.cuda.Graph."""
+
+    graph = 0
+
+    def __init__(self, world: World, items: list[Any]) -> None:
+        self._world = world
+        self._items = items
+
+    def launch(self, stream: Stream) -> None:
+        for item in self._items:
+            self._world.enqueue(stream, item)
 
 
 class Event:
@@ -172,6 +206,8 @@ class Memory:
             if free:
                 self.block = free.pop()
             else:
+                if threading.get_ident() in world.capturing:
+                    raise RuntimeError("cudaErrorStreamCaptureUnsupported: cudaMalloc during a capture")
                 self.block = Block(nbytes, stream)
                 world.blocks.append(self.block)
 
@@ -362,6 +398,9 @@ class Cupy(ModuleType):
                 memcpyDeviceToDevice=3,
                 getDeviceCount=lambda: 1,
                 getDevice=lambda: 0,
+                setDevice=lambda index: None,
+                deviceSynchronize=SimpleDevice(world, 0).synchronize,
+                streamCaptureModeThreadLocal="thread local",
             ),
             get_current_stream=lambda: world.current,
         )
