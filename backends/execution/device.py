@@ -98,6 +98,43 @@ class Device:
         return (np if isinstance(own[0], np.ndarray) else self.xp).concatenate(own)
 
 
+in_use: Final[set[int]] = set()
+"""The GPUs that this process has had instances on."""
+
+
+class _Selection(threading.local):
+    """What a thread has selected, None outside of all that selects."""
+
+    index: int | None = None
+
+
+_selection: Final = _Selection()
+
+
+class Selected:
+    """What runs inside means one GPU where no other is named. The thread goes on with that GPU afterwards: CuPy's own
+    goes back to the first one, and by that CUDA makes a context there, some 500 MB, even where no model uses it.
+    Source: CUDA runtime API, cudaSetDevice.
+    """
+
+    __slots__ = ("_index", "_outer", "_runtime")
+
+    def __init__(self, runtime: Any, index: int) -> None:
+        self._runtime = runtime
+        self._index = index
+        self._outer: int | None = None
+
+    def __enter__(self) -> None:
+        self._outer = _selection.index
+        self._runtime.setDevice(self._index)
+        _selection.index = self._index
+
+    def __exit__(self, *error: object) -> None:
+        _selection.index = self._outer
+        if self._outer is not None and self._outer != self._index:
+            self._runtime.setDevice(self._outer)
+
+
 class CudaDevice(Device):
     """One GPU, and a stream of its own for one instance of a model, on which all of it is computed.
 
@@ -117,16 +154,13 @@ class CudaDevice(Device):
         self.index = index
         self.xp = cupy
         self.lock = threading.Lock()
+        in_use.add(index)
         with self.selected():
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream_pointer = int(self.stream.ptr)
 
     def selected(self) -> contextlib.AbstractContextManager[Any]:
-        """What runs inside means this device where no other is named. A new object each time: CuPy's remember in
-        themselves what was selected before, and threads share this device.
-        """
-        device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
-        return device
+        return Selected(self.xp.cuda.runtime, self.index)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from tensorgate.backends.execution.device import Selected
 from tensorgate.gateway.contract.backend import ModelSource
 from tensorgate.gateway.contract.metrics import Gpu
 
@@ -26,7 +27,9 @@ def read_gpu(device: str) -> Gpu | None:
         return None
     try:
         place, name = _identity(int(index))
-        free, total = importlib.import_module("cupy").cuda.Device(int(index)).mem_info
+        runtime = importlib.import_module("cupy").cuda.runtime
+        with Selected(runtime, int(index)):
+            free, total = runtime.memGetInfo()
     except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
         return None
     with _lock:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from fake_cuda import Cupy, orders
 
+from tensorgate.backends.execution.device import Selected
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, OutputRequest
@@ -287,3 +289,20 @@ async def test_the_examples_classes_run_on_a_gpu(cupy: Cupy, start: Start) -> No
     digits, _ = await read(app, photos())
     assert digits == want.tolist()
     assert copies(cupy) == ["in", "out"]
+
+
+# ------------------------------------------------------------------------------------------------- several GPUs
+
+
+def test_a_thread_touches_no_gpu_but_those_it_uses() -> None:
+    """CUDA makes a context on each GPU that is ever selected."""
+    selected: list[int] = []
+    runtime = SimpleNamespace(setDevice=selected.append)
+    with Selected(runtime, 2):
+        with Selected(runtime, 3):
+            pass
+        with Selected(runtime, 2):
+            pass
+    with Selected(runtime, 2):
+        pass
+    assert selected == [2, 3, 2, 2, 2]

@@ -27,10 +27,18 @@ def _forgotten() -> Iterator[None]:
 def cupy(index: int = 1) -> Any:
     def device(number: int) -> Any:
         assert number == index
-        return SimpleNamespace(mem_info=(300, 1000), pci_bus_id="0000:65:00.0")
+        return SimpleNamespace(pci_bus_id="0000:65:00.0")
+
+    selected: list[int] = []
+
+    def memory() -> tuple[int, int]:
+        assert selected[-1] == index
+        return 300, 1000
 
     properties = {"uuid": b"\x01\x23\x45\x67", "name": b"NVIDIA H200"}
-    runtime = SimpleNamespace(getDeviceProperties=lambda number: properties)
+    runtime = SimpleNamespace(
+        getDeviceProperties=lambda number: properties, setDevice=selected.append, memGetInfo=memory
+    )
     return SimpleNamespace(cuda=SimpleNamespace(Device=device, runtime=runtime))
 
 
