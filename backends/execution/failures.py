@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from tensorgate.backends.execution.device import CudaDevice, Selected, in_use
+from tensorgate.backends.execution.pinned import pinned_pool
 from tensorgate.gateway.contract.errors import DeviceLost, GatewayError, ModelFailed, OutOfMemory, text_of
 
 log = logging.getLogger(__name__)
@@ -113,9 +114,10 @@ def relieve() -> None:
 
 
 def free_pools() -> None:
-    """Give the device what CuPy and PyTorch keep of it for later, and the host what CuPy keeps pinned."""
+    """Give the device what CuPy and PyTorch keep of it for later, and the host what is kept pinned."""
     with contextlib.suppress(Exception):  # each raises what the driver or its absence makes it raise
         if (cupy := sys.modules.get("cupy")) is not None:
+            pinned_pool(cupy.cuda.runtime).trim()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
             for index in sorted(in_use):  # the pool gives back what is on the GPU that is selected
                 with Selected(cupy.cuda.runtime, index):

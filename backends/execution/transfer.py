@@ -41,6 +41,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from tensorgate.backends.execution.device import CudaDevice, Device
+from tensorgate.backends.execution.pinned import pinned_pool
 from tensorgate.backends.execution.rows import join_rows
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.execution import Observe
@@ -48,7 +49,6 @@ from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, Tensors
 
 ALIGNMENT: Final = 256
 """That of CUDA's own allocations."""
-_MIN_SIZE_CLASS: Final = 4096
 
 
 class Transfer(Protocol):
@@ -171,16 +171,6 @@ class Layout:
         return [np.ndarray(shape, dtype, memory, offset) for offset, dtype, shape in self.pieces]
 
 
-def size_class(nbytes: int) -> int:
-    """A size that is at most a quarter larger, four for each power of two: pools of memory keep what they ever gave
-    by its size, and batches come in any.
-    """
-    if nbytes <= _MIN_SIZE_CLASS:
-        return _MIN_SIZE_CLASS
-    step = 1 << (nbytes - 1).bit_length() - 3
-    return -(-nbytes // step) * step
-
-
 class Packed:
     """What leaves together: arrays of the host as they are, and of the others where in `source` their bytes are."""
 
@@ -200,6 +190,7 @@ class CudaTransfer:
         self._device = device
         self._cuda = cuda
         self._runtime = cuda.runtime
+        self._pool = pinned_pool(cuda.runtime)
         with device.selected():
             self._stream = cuda.Stream(non_blocking=True)
             self._begun, self._arrived, self._computed = cuda.Event(), cuda.Event(), cuda.Event()
@@ -316,11 +307,11 @@ class CudaTransfer:
         self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
 
     def _pinned(self, nbytes: int) -> Array:
-        """Bytes of the host that a GPU reaches by itself; they go back to CuPy's pool with the last view of them."""
+        """Bytes of the host that a GPU reaches by itself; they go back to their pool with the last view of them."""
         if not nbytes:
             return np.empty(0, np.uint8)
         with self._device.selected():
-            return np.frombuffer(self._cuda.alloc_pinned_memory(size_class(nbytes)), np.uint8, nbytes)
+            return self._pool.take(nbytes)
 
     def _settle(self) -> None:
         """Let nothing outlive the batch: where it failed, its work may still read what is given back now."""

@@ -244,14 +244,6 @@ class Pointer:
         return Pointer(self.mem, self.offset + offset)
 
 
-def _pinned(world: World, nbytes: int) -> Any:
-    """cupy.cuda.PinnedMemoryPointer: a buffer, whose memory goes back to the pool with the last view of it."""
-    memory = Memory(world, nbytes, None)
-    pinned: Any = (ctypes.c_uint8 * nbytes).from_address(memory.block.bytes.ctypes.data)
-    pinned.memory = memory
-    return pinned
-
-
 def _raw(value: Any) -> Any:
     if isinstance(value, Array):
         return value._v
@@ -381,6 +373,7 @@ class Cupy(ModuleType):
     def __init__(self, order: str | int = "lazy") -> None:
         super().__init__("cupy")
         self.world = world = World(order)
+        self.pinned: dict[int, Memory] = {}
         self.ndarray = type("ndarray", (Array,), {"world": world})
         self.cuda = SimpleNamespace(
             Device=lambda index: SimpleDevice(world, index),
@@ -389,7 +382,6 @@ class Cupy(ModuleType):
             alloc=lambda nbytes: Pointer(Memory(world, nbytes, world.current), 0),
             MemoryPointer=Pointer,
             UnownedMemory=lambda address, nbytes, owner, index: Unowned(owner),
-            alloc_pinned_memory=functools.partial(_pinned, world),
             get_elapsed_time=_elapsed,
             runtime=SimpleNamespace(
                 memcpyAsync=self._memcpy,
@@ -399,6 +391,9 @@ class Cupy(ModuleType):
                 getDeviceCount=lambda: 1,
                 getDevice=lambda: 0,
                 setDevice=lambda index: None,
+                hostAlloc=self._host_alloc,
+                hostAllocPortable=1,
+                freeHost=lambda address: self.pinned.pop(address),
                 deviceSynchronize=SimpleDevice(world, 0).synchronize,
                 streamCaptureModeThreadLocal="thread local",
             ),
@@ -444,6 +439,12 @@ class Cupy(ModuleType):
     def ascontiguousarray(self, array: Any) -> Any:
         """As CuPy has it: never without a dimension."""
         return array.reshape(1) if not array.ndim else array if array.flags.c_contiguous else array.copy()
+
+    def _host_alloc(self, nbytes: int, flags: int) -> int:
+        memory = Memory(self.world, nbytes, None)
+        address = memory.block.bytes.ctypes.data
+        self.pinned[address] = memory
+        return address
 
     def _memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         """Host memory has to be pinned: else the copy would be none that the GPU makes by itself."""
