@@ -177,6 +177,22 @@ class CudaDevice(Device):
     def finish(self) -> None:
         self.stream.synchronize()
 
+    def mark(self) -> Callable[[], None]:
+        """A wait, in any thread, for what this one has enqueued until now on its current stream, and for the default
+        stream, behind which CUDA puts all work of streams that are not made "non-blocking".
+        """
+        cuda = self.xp.cuda
+        events = [cuda.Event(block=True, disable_timing=True) for _ in range(2)]
+        with self.selected():
+            for event, stream in zip(events, (cuda.get_current_stream(), cuda.Stream.null), strict=True):
+                event.record(stream)
+
+        def wait() -> None:
+            for event in events:
+                event.synchronize()
+
+        return wait
+
     def finish_all(self) -> None:
         with self.capturing, self.selected():
             self.xp.cuda.runtime.deviceSynchronize()

@@ -15,16 +15,18 @@ may use them on any stream.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import EllipsisType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from tensorgate.backends.execution.device import Device
+from tensorgate.backends.execution.device import CudaDevice, Device
 from tensorgate.backends.execution.failures import device_failures, failure_of, relieve
 from tensorgate.backends.execution.instances import load_instances
 from tensorgate.backends.execution.padding import Padded, Padder
@@ -42,7 +44,7 @@ from tensorgate.backends.execution.rows import (
     wanted_whole,
 )
 from tensorgate.backends.execution.spec_inference import NO_OPERATORS, input_specs, output_specs, with_rows
-from tensorgate.backends.execution.transfer import Transfer, transfer_of
+from tensorgate.backends.execution.transfer import CudaTransfer, Transfer, transfer_of
 from tensorgate.backends.ops.best_classes import asks_for_classes, best_classes, largest_k
 from tensorgate.backends.ops.fusion import fuse
 from tensorgate.gateway.contract.backend import (
@@ -58,6 +60,8 @@ from tensorgate.gateway.contract.execution import Computation, Executor, Observe
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING, Array, Tensors, common_rows
+
+T = TypeVar("T")
 
 
 def load(
@@ -260,8 +264,9 @@ class Pipeline(Executor):
                 self._padded = None
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
-        """What the model awaits, and on which stream it computes then, nobody knows: so the device's work is finished
-        before it is called, and after it has answered.
+        """What the model awaits, and on which stream it computes then, nobody knows: so what it is given is ready
+        before it is called, and what it has enqueued on the default stream is waited for after it has answered. That,
+        and the way back, is waited for in threads: the loop has others to serve.
         """
         if self._padder is not None:
             self._padded = self._padder.pad(requests)
@@ -271,7 +276,9 @@ class Pipeline(Executor):
             transfer.bring(requests if self._padded is None else self._padded.requests)
             with transfer.computing():
                 tensors = self._prepared()
-            transfer.finish()
+            away = transfer if isinstance(transfer, CudaTransfer) else None
+            if away is not None:
+                await _in_thread(away.finish)
             begun = time.perf_counter()
             steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
             try:
@@ -279,11 +286,15 @@ class Pipeline(Executor):
                     raw = await _anext(steps, requests[0].view.name)
                     if raw is None:
                         return
-                    self._device.finish_all()
+                    if away is not None:
+                        await _in_thread(cast("CudaDevice", self._device).mark())
                     observe("infer", time.perf_counter() - begun)
                     with transfer.computing():
                         results = self._results(raw, wanted, requests)
-                    yield self._outcomes(results, requests)
+                    if away is None:
+                        yield self._outcomes(results, requests)
+                    else:
+                        yield await _in_thread(partial(self._outcomes, results, requests))
                     begun = time.perf_counter()
             finally:
                 await cast("Any", steps).aclose()
@@ -434,6 +445,16 @@ class RequestPipeline(Pipeline):
         if isinstance(own, GatewayError):
             return own
         return InferResponse(own.outputs, outcome.parameters, outcome.final, own.classes)
+
+
+async def _in_thread(wait: Callable[[], T]) -> T:
+    """What it returns. Who is cancelled meanwhile goes on when it is over: it works with what the batch then frees."""
+    waiting = asyncio.ensure_future(asyncio.to_thread(wait))
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        await asyncio.wait([waiting])
+        raise
 
 
 def _not_final(outcome: Outcome) -> Outcome:

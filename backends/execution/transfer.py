@@ -79,10 +79,6 @@ class Transfer(Protocol):
         """A stage ends here, of those that began with `bring` or with `computing`."""
         ...
 
-    def finish(self) -> None:
-        """When it returns, everything that was computed is done."""
-        ...
-
     def pack(self, arrays: Sequence[Array]) -> Any:
         """Make arrays ready to leave."""
         ...
@@ -132,9 +128,6 @@ class HostTransfer:
         now = time.perf_counter()
         self._observe(stage, now - self._begun + (self._seconds_in if stage == "preprocess" else 0.0))
         self._begun = now
-
-    def finish(self) -> None:
-        pass  # on the host, every step is finished when it returns
 
     def pack(self, arrays: Sequence[Array]) -> Any:
         return arrays
@@ -193,8 +186,9 @@ class CudaTransfer:
         self._pool = pinned_pool(cuda.runtime)
         with device.selected():
             self._stream = cuda.Stream(non_blocking=True)
-            self._begun, self._arrived, self._computed = cuda.Event(), cuda.Event(), cuda.Event()
-            self._left = cuda.Event(block=True)  # the thread sleeps, and leaves its core to the front door
+            self._begun, self._arrived = cuda.Event(), cuda.Event()
+            # The thread that waits for one of these sleeps, and leaves its core to the front door.
+            self._computed, self._left = cuda.Event(block=True), cuda.Event(block=True)
             self._laps = [cuda.Event() for _ in range(4)]
         self._stages: list[str] = []
         self._observe: Observe = _ignore
@@ -245,6 +239,7 @@ class CudaTransfer:
         self._laps[len(self._stages)].record(self._device.stream)
 
     def finish(self) -> None:
+        """When it returns, everything that was computed is done."""
         self._computed.synchronize()
         self._report_times(self._computed)
         self._stages.clear()

@@ -377,7 +377,7 @@ class Cupy(ModuleType):
         self.ndarray = type("ndarray", (Array,), {"world": world})
         self.cuda = SimpleNamespace(
             Device=lambda index: SimpleDevice(world, index),
-            Stream=lambda **flags: Stream(world),
+            Stream=_streams(world),
             Event=lambda **flags: Event(world),
             alloc=lambda nbytes: Pointer(Memory(world, nbytes, world.current), 0),
             MemoryPointer=Pointer,
@@ -462,6 +462,17 @@ def _device_has(world: World, address: int, nbytes: int) -> bool:
         if block.has(address, nbytes):
             return block.stream is not None
     raise AssertionError("an address that is neither the device's nor pinned")
+
+
+def _streams(world: World) -> Any:
+    """cupy.cuda.Stream, the class."""
+
+    def stream(**flags: Any) -> Stream:
+        return Stream(world)
+
+    made: Any = stream
+    made.null = world.null
+    return made
 
 
 def _elapsed(begin: Event, end: Event) -> float:

@@ -6,6 +6,7 @@ The GPU is a stand-in on NumPy that does everything late, early or in an odd ord
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from textwrap import dedent
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from fake_cuda import Cupy, orders
+from fake_cuda import Cupy, Event, SimpleDevice, orders
 
 from tensorgate.backends.execution.device import Selected
+from tensorgate.backends.execution.pipeline import _in_thread
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, OutputRequest
@@ -224,6 +226,42 @@ async def test_a_class_may_give_arrays_of_either_module(cupy: Cupy, start: Start
     copies(cupy)
     await one(app, "gpu", ROWS)
     assert copies(cupy).count("in") == 1
+
+
+async def test_the_loop_never_waits_for_a_gpu(cupy: Cupy, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a class that is on the loop: its inputs, what it computes, and the way back are waited for in threads."""
+    app = await start({"later": model("Later")})
+    waited: list[int] = []
+    synchronize = Event.synchronize
+
+    def noted(event: Event) -> None:
+        waited.append(threading.get_ident())
+        synchronize(event)
+
+    monkeypatch.setattr(Event, "synchronize", noted)
+    monkeypatch.setattr(SimpleDevice, "synchronize", None)  # nobody waits for all of it
+    assert await one(app, "later", ROWS) == {"y": [[5.0, -10.0, 15.0]]}
+    assert len(waited) >= 3
+    assert threading.get_ident() not in waited
+
+
+async def test_who_leaves_while_a_thread_waits_leaves_when_it_is_over() -> None:
+    """The thread works with what a batch gives back at its end."""
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        go.wait(10)
+
+    task = asyncio.ensure_future(_in_thread(wait))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_a_class_that_gives_cupy_on_the_host_is_understood(
