@@ -1,7 +1,8 @@
 """The way of a batch onto its device and back, as one executor goes it.
 
 On the host nothing is transferred: rows of several requests are joined, and that is all. To a GPU each batch makes
-exactly two copies, whatever the number of its requests, inputs and outputs:
+exactly two copies, whatever the number of its requests, inputs and outputs; but large inputs in registered memory, see
+registered.py, are copied from where they lie:
 
     requests' rows --> pinned memory --(one copy)--> device memory: the inputs are views of it
     what somebody asked for --> device memory --(one copy)--> pinned memory: the answers are views of it
@@ -40,6 +41,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from tensorgate.backends.execution import registered
 from tensorgate.backends.execution.device import CudaDevice, Device
 from tensorgate.backends.execution.pinned import pinned_pool
 from tensorgate.backends.execution.rows import join_rows
@@ -283,20 +285,39 @@ class CudaTransfer:
     def _copy_in(self, rows: Sequence[Sequence[Array]]) -> list[Array]:
         """Host arrays, for each tensor its rows -> the tensors on the device, which are there after `_arrived`."""
         layout = Layout((group[0].dtype, _joined_shape(group)) for group in rows)
-        memory = self._pinned(layout.nbytes)
-        for view, group in zip(layout.views(memory), rows, strict=True):
-            _fill(view, group)
+        if registered.ranges and any(_is_direct(group) for group in rows):
+            memory, sources = self._gather(layout, rows)
+        else:
+            memory = self._pinned(layout.nbytes)
+            for view, group in zip(layout.views(memory), rows, strict=True):
+                _fill(view, group)
+            sources = [(0, memory.ctypes.data, layout.nbytes)]
         with self._device.selected(), self._stream:  # memory that is made here is the copy stream's
             target = self._cuda.alloc(max(1, layout.nbytes))
-            self._coming = [memory, target]
+            self._coming = [memory, target, rows]
             self._copied = self._under_way = True
             self._begun.record(self._stream)
-            if layout.nbytes:
-                self._copy(target.ptr, memory.ctypes.data, layout.nbytes, self._runtime.memcpyHostToDevice)
-                self._device.traffic.note_in(layout.nbytes)
+            for offset, source, nbytes in sources:
+                if nbytes:
+                    self._copy(target.ptr + offset, source, nbytes, self._runtime.memcpyHostToDevice)
+                    self._device.traffic.note_in(nbytes)
             self._arrived.record(self._stream)
         ndarray = self._device.xp.ndarray
         return [ndarray(shape, dtype, target + offset) for offset, dtype, shape in layout.pieces]
+
+    def _gather(self, layout: Layout, rows: Sequence[Sequence[Array]]) -> tuple[Array, list[tuple[int, int, int]]]:
+        """Pinned memory with what a GPU cannot copy from where it lies, and for each tensor its offset on the device,
+        its address on the host and its size.
+        """
+        memory = self._pinned(layout.nbytes)
+        sources = []
+        for piece, view, group in zip(layout.pieces, layout.views(memory), rows, strict=True):
+            if _is_direct(group):
+                sources.append((piece.offset, group[0].ctypes.data, piece.nbytes))
+            else:
+                _fill(view, group)
+                sources.append((piece.offset, view.ctypes.data, piece.nbytes))
+        return memory, sources
 
     def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
         self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
@@ -342,6 +363,10 @@ def _inputs(requests: Sequence[InferRequest]) -> Iterator[tuple[str, list[Array]
         else:
             for array in arrays:
                 yield name, [array], isinstance(array, np.ndarray)
+
+
+def _is_direct(rows: Sequence[Array]) -> bool:
+    return len(rows) == 1 and registered.is_registered(rows[0])
 
 
 def _joined_shape(arrays: Sequence[Array]) -> tuple[int, ...]:

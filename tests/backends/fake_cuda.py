@@ -45,6 +45,7 @@ class World:
         self.clock = 0.0
         self.copies: list[tuple[str, int]] = []
         self.blocks: list[Block] = []
+        self.registered: dict[int, int] = {}
         self.free: dict[tuple[Any, int], list[Block]] = {}
         self.capturing: set[int] = set()
         """Threads that capture."""
@@ -393,6 +394,8 @@ class Cupy(ModuleType):
                 setDevice=lambda index: None,
                 hostAlloc=self._host_alloc,
                 hostAllocPortable=1,
+                hostRegister=self._host_register,
+                hostUnregister=lambda address: self.world.registered.pop(address),
                 freeHost=lambda address: self.pinned.pop(address),
                 deviceSynchronize=SimpleDevice(world, 0).synchronize,
                 streamCaptureModeThreadLocal="thread local",
@@ -440,6 +443,11 @@ class Cupy(ModuleType):
         """As CuPy has it: never without a dimension."""
         return array.reshape(1) if not array.ndim else array if array.flags.c_contiguous else array.copy()
 
+    def _host_register(self, address: int, nbytes: int, flags: int) -> None:
+        if address in self.world.registered:
+            raise RuntimeError("cudaErrorHostMemoryAlreadyRegistered")
+        self.world.registered[address] = nbytes
+
     def _host_alloc(self, nbytes: int, flags: int) -> int:
         memory = Memory(self.world, nbytes, None)
         address = memory.block.bytes.ctypes.data
@@ -461,6 +469,9 @@ def _device_has(world: World, address: int, nbytes: int) -> bool:
     for block in world.blocks:
         if block.has(address, nbytes):
             return block.stream is not None
+    for start, size in world.registered.items():
+        if start <= address and address + nbytes <= start + size:
+            return False
     raise AssertionError("an address that is neither the device's nor pinned")
 
 
