@@ -45,6 +45,41 @@ for device in ("auto", "auto", "cuda:0"):
         print(error)
 """
 
+COMPILE = """
+import numpy, re
+from cupy_backends.cuda.libs import nvrtc
+from tensorgate.backends.ops import affine_cuda, nms_cuda, resampling
+
+texts = [nms_cuda.source(numpy.dtype(dtype)) for dtype in ("f4", "f8")]
+texts += [affine_cuda.source(numpy.dtype(dtype), n) for dtype in ("f2", "f4") for n in (1, 2, 3, 4)]
+for whole, x, a in ((True, "unsigned char", "int"), (False, "float", "float"), (False, "double", "double")):
+    for index in (resampling.WIDE, resampling.NARROW):
+        names = ", ".join(f"{index[1]} {name}" for name in ("old", "fresh", "inner", "most"))
+        texts.append(
+            f"typedef {x} T; typedef {a} A; extern \\"C\\" __global__ void resample(const T* x, const int* first, "
+            f"const int* counts, const A* weights, {names}, T* out, long long size) {{"
+            "long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; if (i < size) { T& y = out[i];"
+            + resampling.body(whole, index) + "} }"
+        )
+divisions = []
+for arch in (80, 90, 100, 120):
+    for text in texts:
+        program = nvrtc.createProgram(text, "kernel.cu", [], [])
+        options = [*nms_cuda.OPTIONS, f"-arch=compute_{arch}"]
+        try:
+            nvrtc.compileProgram(program, options)
+        except Exception:
+            print(nvrtc.getProgramLog(program))
+            raise
+        assert not nvrtc.getProgramLog(program).strip(), nvrtc.getProgramLog(program)
+        ptx = nvrtc.getPTX(program)
+        ptx = ptx.decode() if isinstance(ptx, bytes) else ptx
+        assert ptx.count(".entry") == 1
+        if "resample" in text:
+            divisions.append(len(re.findall(r"(div|rem)[.][su]64", ptx)))
+print("compiled", len(texts), "kernels;", "64-bit divisions, wide and narrow:", divisions[:2])
+"""
+
 
 def has_driver() -> bool:
     try:
@@ -135,3 +170,9 @@ def test_the_command_tells_what_is_there(python: Path) -> None:
     assert {"onnxruntime-gpu"} < wheels
     assert len([each for each in wheels if each.startswith("nvidia-")]) >= 7, told
     assert "backend onnx: " in told
+
+
+def test_kernels_compile(python: Path) -> None:
+    """By the compiler that comes with the packages, for every generation, without a warning; it needs no GPU."""
+    told = says(python, COMPILE)
+    assert told.splitlines()[-1] == "compiled 16 kernels; 64-bit divisions, wide and narrow: [2, 0]", told
