@@ -193,6 +193,12 @@ class CudaDevice(Device):
 
         return wait
 
+    def computed(self) -> Any:
+        """A new event after all that has been enqueued on the stream, with the device selected."""
+        event = self.xp.cuda.Event(block=True, disable_timing=True)
+        event.record(self.stream)
+        return event
+
     def finish_all(self) -> None:
         with self.capturing, self.selected():
             self.xp.cuda.runtime.deviceSynchronize()

@@ -10,7 +10,8 @@ way through one instance. On the host nothing is transferred: a batch of one is 
 pass through as they are.
 
 Who asks for its outputs `on_device` gets them there, to be another model's inputs: complete, so that whoever is next
-may use them on any stream.
+may use them on any stream; or, if it says so, as soon as they are enqueued, with an event behind them. Everybody
+holds his inputs until he has waited for what he made of them: no memory is given again too early.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tensorgate.backends.execution.rows import (
     wanted_whole,
 )
 from tensorgate.backends.execution.spec_inference import NO_OPERATORS, input_specs, output_specs, with_rows
-from tensorgate.backends.execution.transfer import CudaTransfer, Transfer, transfer_of
+from tensorgate.backends.execution.transfer import CudaTransfer, Transfer, ready_events, transfer_of
 from tensorgate.backends.ops.best_classes import asks_for_classes, best_classes, largest_k
 from tensorgate.backends.ops.fusion import fuse
 from tensorgate.gateway.contract.backend import (
@@ -54,7 +55,7 @@ from tensorgate.gateway.contract.backend import (
     ModelSource,
     RequestBackend,
 )
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, TopK
+from tensorgate.gateway.contract.canonical import ChainedRequest, InferRequest, InferResponse, TopK
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.execution import Computation, Executor, Observe, Traffic
 from tensorgate.gateway.contract.operator import Op
@@ -131,7 +132,8 @@ def load(
 
 class BatchResults(NamedTuple):
     """What the batch's callers asked for, on the device: all of it as `tensors`; `packed` has those of `names` that
-    somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory.
+    somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory;
+    `stays`: some of it is wanted where it is.
     """
 
     tensors: Tensors
@@ -139,6 +141,7 @@ class BatchResults(NamedTuple):
     best: Mapping[str, TopK | GatewayError]
     packed: Any
     placed: bool
+    stays: bool
 
 
 class Pipeline(Executor):
@@ -256,6 +259,8 @@ class Pipeline(Executor):
                             return
                         transfer.lap("infer")
                         results = self._results(raw, wanted, requests)
+                        if results.stays and not self.decoupled:
+                            self._give(results, requests)
                     yield self._outcomes(results, requests)
                     if not self.decoupled:
                         return
@@ -349,7 +354,7 @@ class Pipeline(Executor):
         ]
         packed = self._transfer.pack(leaving)
         self._transfer.lap("postprocess")
-        return BatchResults(tensors, names, best, packed, placed)
+        return BatchResults(tensors, names, best, packed, placed, stays)
 
     def _outcomes(self, results: BatchResults, requests: Sequence[InferRequest]) -> Sequence[Outcome]:
         """Everybody's own rows, on the host or where they are wanted."""
@@ -366,6 +371,13 @@ class Pipeline(Executor):
             with self._device.selected():
                 outcomes = self._place(results.tensors, requests, outcomes)
         return [_not_final(outcome) for outcome in outcomes] if self.decoupled else outcomes
+
+    def _give(self, results: BatchResults, requests: Sequence[InferRequest]) -> None:
+        """Hand on what stays here, to be another model's inputs; this thread waits for it, others need not."""
+        event = cast("CudaDevice", self._device).computed()
+        for request, outcome in zip(requests, split_rows({}, requests, NOTHING, results.tensors), strict=True):
+            if isinstance(request, ChainedRequest) and request.give is not None:
+                request.give(cast("InferResponse", outcome), event)
 
     def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
@@ -404,6 +416,8 @@ class RequestPipeline(Pipeline):
     async def arun(
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
+        if self._device.xp is not np:
+            await _wait_for(requests)
         begun = time.perf_counter()
         answers = cast("RequestBackend", self._backend).infer_each(requests)
         async with contextlib.aclosing(cast("Any", answers)) as steps:
@@ -413,6 +427,8 @@ class RequestPipeline(Pipeline):
                 begun = time.perf_counter()
 
     async def _arun_alone(self, request: InferRequest, observe: Observe) -> Outcome:
+        if self._device.xp is not np:
+            await _wait_for((request,))
         begun = time.perf_counter()
         outcome = await self._alone(request)
         observe("infer", time.perf_counter() - begun)
@@ -455,6 +471,12 @@ async def _in_thread(wait: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([waiting])
         raise
+
+
+async def _wait_for(requests: Sequence[InferRequest]) -> None:
+    """Until the inputs that are on a GPU are what they say."""
+    for event in ready_events(requests):
+        await _in_thread(event.synchronize)
 
 
 def _not_final(outcome: Outcome) -> Outcome:

@@ -45,7 +45,7 @@ from tensorgate.backends.execution import registered
 from tensorgate.backends.execution.device import CudaDevice, Device
 from tensorgate.backends.execution.pinned import pinned_pool
 from tensorgate.backends.execution.rows import join_rows
-from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.canonical import ChainedRequest, InferRequest
 from tensorgate.gateway.contract.execution import Observe
 from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, Tensors
 
@@ -114,6 +114,8 @@ class HostTransfer:
         if all(request.into is None for request in requests):
             self._tensors = join_rows(requests)
         else:
+            for event in ready_events(requests):
+                event.synchronize()
             self._tensors = {
                 name: device.join([request.inputs[name] for request in requests]) for name in requests[0].inputs
             }
@@ -198,6 +200,7 @@ class CudaTransfer:
         self._incoming: dict[str, list[Array]] = {}
         self._coming: list[Any] = []
         self._leaving: list[Any] = []
+        self._ready: list[Any] = []
         self._copied = self._under_way = False
 
     @contextlib.contextmanager
@@ -217,6 +220,8 @@ class CudaTransfer:
         self._incoming = {}
         for name, arrays, is_copied in inputs:
             self._incoming.setdefault(name, []).extend([next(arrived)] if is_copied else arrays)
+        if len(copied) < len(inputs):
+            self._ready = ready_events(requests)
         self._seconds_in = time.perf_counter() - begun
 
     @contextlib.contextmanager
@@ -225,6 +230,8 @@ class CudaTransfer:
             stream = self._device.stream
             self._under_way = True
             stream.wait_event(self._arrived)
+            for event in self._ready:
+                stream.wait_event(event)
             self._stages.clear()
             self._laps[0].record(stream)
             try:
@@ -336,7 +343,7 @@ class CudaTransfer:
                 self._stream.synchronize()
                 self._computed.synchronize()
         self._copied = self._under_way = False
-        self._coming, self._leaving, self._incoming = [], [], {}
+        self._coming, self._leaving, self._ready, self._incoming = [], [], [], {}
         self._observe = _ignore  # it knows its batch
 
     def _report_times(self, end: Any) -> None:
@@ -348,6 +355,11 @@ class CudaTransfer:
             if stage == "preprocess":
                 seconds += self._seconds_in + (elapsed(self._begun, self._arrived) / 1e3 if self._copied else 0.0)
             self._observe(stage, seconds)
+
+
+def ready_events(requests: Sequence[InferRequest]) -> list[Any]:
+    """Events after which inputs that are on a GPU already are what they say."""
+    return [event for request in requests if isinstance(request, ChainedRequest) for event in request.ready]
 
 
 def _inputs(requests: Sequence[InferRequest]) -> Iterator[tuple[str, list[Array], bool]]:

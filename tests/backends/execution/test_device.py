@@ -228,6 +228,70 @@ async def test_a_class_may_give_arrays_of_either_module(cupy: Cupy, start: Start
     assert copies(cupy).count("in") == 1
 
 
+async def test_a_step_is_enqueued_before_the_one_before_it_is_done(
+    cupy: Cupy, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else this would never end: whoever waits for the first step waits until the last has been enqueued."""
+    app = await start({"double": model("Double"), "plus": model("Plus")} | {"e": chain("double", "plus", outputs="b")})
+    enqueued, synchronize = threading.Event(), Event.synchronize
+
+    def wait(event: Event) -> None:
+        assert enqueued.wait(10), "a step waits for the one before it"
+        synchronize(event)
+
+    executor: Any = app.repository.snapshot.models["plus"][1].computation.executors[0]
+    plus = executor._backend._model
+    answer = plus.answer
+
+    def noted(x: Any) -> Any:
+        enqueued.set()
+        return answer(x)
+
+    plus.answer = noted
+    monkeypatch.setattr(Event, "synchronize", wait)
+    for number in range(1, 4):
+        assert await one(app, "e", ROWS * number) == {"b": [[3.0, -1.0, 7.0]] * number}
+        enqueued.clear()
+
+
+async def test_steps_on_one_gpu_side_by_side_and_behind_each_other(cupy: Cupy, start: Start) -> None:
+    """Many callers, whose rows share batches: a tensor that two steps read, one that is read late, one that is left."""
+    steps = [
+        {"model": "two", "inputs": {"x": "x"}, "outputs": {"y": "a", "z": "b"}},
+        {"model": "plus", "inputs": {"x": "a"}, "outputs": {"y": "c"}},
+        {"model": "double", "inputs": {"x": "a"}, "outputs": {"y": "d"}},
+        {"model": "double", "inputs": {"x": "c"}, "outputs": {"y": "e"}},
+        {"model": "plus", "inputs": {"x": "b"}, "outputs": {"y": "f"}},
+    ]
+    app = await start(
+        {"two": model("Two"), "plus": model("Plus"), "double": model("Double", instances=2)}
+        | {"e": chain(outputs="def", steps=steps)}
+    )
+    found = await asyncio.gather(*[one(app, "e", [[n, -n, 0.0]] * (1 + n % 3)) for n in range(1, 30)])
+    for n, outputs in enumerate(found, 1):
+        rows = 1 + n % 3
+        assert outputs == {
+            "d": [[6.0 * n, -3.0 * n, 0.0]] * rows,
+            "e": [[2 * (3.0 * n + 1), 1 - 3.0 * n, 2.0]] * rows,
+            "f": [[float(n), float(-n), 0.0]] * rows,
+        }
+
+
+async def test_who_leaves_between_two_steps_leaves_nothing_behind(cupy: Cupy, start: Start) -> None:
+    app = await start(
+        {"double": model("Double"), "plus": model("Plus"), "e": chain("double", "plus", "double", outputs="c")}
+    )
+    for turn in range(20):
+        leaving = [asyncio.ensure_future(one(app, "e", [[n, n, n]])) for n in range(1, 4)]
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        for task in leaving[1:]:
+            task.cancel()
+        assert await leaving[0] == {"c": [[6.0, 6.0, 6.0]]}
+        await asyncio.gather(*leaving, return_exceptions=True)
+    assert await one(app, "e", ROWS) == {"c": [[6.0, -1.0, 14.0]]}
+
+
 async def test_the_loop_never_waits_for_a_gpu(cupy: Cupy, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a class that is on the loop: its inputs, what it computes, and the way back are waited for in threads."""
     app = await start({"later": model("Later")})
