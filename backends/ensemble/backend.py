@@ -125,7 +125,8 @@ class EnsembleBackend(Backend):
         try:
             async with contextlib.aclosing(self._flow(dict(tensors), absent, self._steps, call)) as answers:
                 async for answer in answers:
-                    await call.done()
+                    if call.running:
+                        await call.done()
                     yield await _on_host(self._checked(answer, outputs))
         finally:
             if call.running:
@@ -203,9 +204,12 @@ class EnsembleBackend(Backend):
     ) -> AsyncGenerator[dict[str, Array], None]:
         try:
             try:
-                answers, early = self._submit(step, view, known, call)
+                request, early = self._request(step, view, known, call)
+                answers = view.handle.submit(request)
             except ModelUnavailable:  # exchanged or unloaded since it was found: ask what serves now
-                answers, early = self._submit(step, self._view(step), known, call)
+                view = self._view(step)
+                request, early = self._request(step, view, known, call)
+                answers = view.handle.submit(request)
             if early is not None:
                 response = await self._soonest(answers, early, call)
                 if response is not None:
@@ -219,14 +223,6 @@ class EnsembleBackend(Backend):
         except (InvalidArgument, ModelFailed) as error:
             raise _kind_of(error)(f"in ensemble '{self._name}', {error}") from error
 
-    def _submit(
-        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], call: _Call
-    ) -> tuple[Answers, _Early | None]:
-        """With who gets the answer early, where it stays on a GPU. What a sequence remembers is not for others."""
-        stays = self._stays(step, view)
-        early = _Early() if stays and not view.decoupled and call.request.sequence is None else None
-        return view.handle.submit(self._request(step, view, known, call, stays, early)), early
-
     async def _soonest(self, answers: Answers, early: _Early, call: _Call) -> InferResponse | None:
         """The only answer, as soon as it is enqueued on its GPU; the step itself goes on until it is complete."""
         task = asyncio.ensure_future(_only(answers))
@@ -239,15 +235,12 @@ class EnsembleBackend(Backend):
         return response
 
     def _request(
-        self,
-        step: EnsembleStep,
-        view: ModelView,
-        known: Mapping[str, Array],
-        call: _Call,
-        stays: bool,
-        early: _Early | None,
-    ) -> InferRequest:
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], call: _Call
+    ) -> tuple[InferRequest, _Early | None]:
+        """With who gets the answer early, where it stays on a GPU. What a sequence remembers is not for others."""
         request = call.request
+        stays = self._stays(step, view)
+        early = _Early() if stays and not view.decoupled and request.sequence is None else None
         inputs = {name: known[tensor] for name, tensor in step.inputs.items() if tensor in known}
         check_inputs(view.name, inputs, view.inputs, view.max_batch_size)
         for name in step.outputs:
@@ -274,7 +267,7 @@ class EnsembleBackend(Backend):
         )
         if request.cancellation.request_id:
             made.cancellation.request_id = request.cancellation.request_id
-        return made
+        return made, early
 
     def _needed(self, step: EnsembleStep, call: _Call) -> Sequence[str]:
         """The outputs of a step that the caller or another step wants; all of one that runs for no such reason."""

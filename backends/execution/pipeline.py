@@ -409,6 +409,7 @@ class RequestPipeline(Pipeline):
 
     def __init__(self, backend: Backend | RequestBackend, *others: Any) -> None:
         super().__init__(backend, *others)
+        self._on_gpu = self._device.xp is not np
         self._alone: Any = cast("RequestBackend", backend).infer_alone
         if self._alone is not None and not self.decoupled:
             self.arun_alone = self._arun_alone
@@ -416,7 +417,7 @@ class RequestPipeline(Pipeline):
     async def arun(
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
-        if self._device.xp is not np:
+        if self._on_gpu:
             await _wait_for(requests)
         begun = time.perf_counter()
         answers = cast("RequestBackend", self._backend).infer_each(requests)
@@ -427,7 +428,7 @@ class RequestPipeline(Pipeline):
                 begun = time.perf_counter()
 
     async def _arun_alone(self, request: InferRequest, observe: Observe) -> Outcome:
-        if self._device.xp is not np:
+        if self._on_gpu:
             await _wait_for((request,))
         begun = time.perf_counter()
         outcome = await self._alone(request)
