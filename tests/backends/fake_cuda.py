@@ -245,6 +245,14 @@ class Pointer:
         return Pointer(self.mem, self.offset + offset)
 
 
+def _pinned(world: World, nbytes: int) -> Any:
+    """cupy.cuda.PinnedMemoryPointer: a buffer, whose memory goes back to the pool with the last view of it."""
+    memory = Memory(world, nbytes, None)
+    pinned: Any = (ctypes.c_uint8 * nbytes).from_address(memory.block.bytes.ctypes.data)
+    pinned.memory = memory
+    return pinned
+
+
 def _raw(value: Any) -> Any:
     if isinstance(value, Array):
         return value._v
@@ -383,6 +391,7 @@ class Cupy(ModuleType):
             alloc=lambda nbytes: Pointer(Memory(world, nbytes, world.current), 0),
             MemoryPointer=Pointer,
             UnownedMemory=lambda address, nbytes, owner, index: Unowned(owner),
+            alloc_pinned_memory=functools.partial(_pinned, world),
             get_elapsed_time=_elapsed,
             runtime=SimpleNamespace(
                 memcpyAsync=self._memcpy,
