@@ -5,6 +5,7 @@ CLIENTS := .venv-clients
 HEAVY := .venv-heavy
 TENSORFLOW := .venv-tensorflow
 TORCH := .venv-torch
+CUDA := .venv-cuda12 .venv-cuda13
 TOOLS := .tools-heavy
 NODE := .tools-node
 HELPERS := $(wildcard adapters/_native/*.cpp adapters/_native/*.hpp)
@@ -58,7 +59,7 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
 # prometheus nginx-light haproxy; kubectl, and root for all of deploy/.
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, Chromium, other clients, deploy/; eight minutes
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/; eight minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
 
 lint: $(VENV)/.test ## ruff, mypy and the contract of imports
@@ -92,7 +93,7 @@ proto: $(VENV)/.test ## rewrite the descriptor set from proto/
 clients: $(CLIENTS)/.installed ## install the genuine clients that the tests run
 
 clean: ## remove all that was built and installed
-	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(TOOLS) $(NODE) build *.egg-info adapters/_native/*.so
+	rm -rf $(VENV) $(CLIENTS) $(HEAVY) $(TENSORFLOW) $(TORCH) $(CUDA) $(TOOLS) $(NODE) build *.egg-info adapters/_native/*.so
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tensorgate needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
@@ -133,6 +134,12 @@ $(TORCH)/.installed: tests/system/heavy/requirements-torch.txt pyproject.toml $(
 	@echo "installing tensorgate with PyTorch into $(TORCH) (two minutes the first time, 5 GB)"
 	$(VENV)/bin/python -m venv --clear $(TORCH)
 	$(TORCH)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e . -r $<
+	@touch $@
+
+$(CUDA:%=%/.installed): .venv-%/.installed: pyproject.toml $(HELPERS) | $(VENV)/bin/python
+	@echo "installing tensorgate[$*] into .venv-$* (a minute the first time, 3 GB)"
+	$(VENV)/bin/python -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -e '.[$*]'
 	@touch $@
 
 $(TOOLS)/.installed: tests/system/heavy/unpack.py | $(VENV)/bin/python

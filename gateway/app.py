@@ -27,7 +27,7 @@ from tensorgate.adapters.importers.triton_repository import read_model
 from tensorgate.adapters.open_inference.model_override import translate
 from tensorgate.adapters.protobuf import messages as descriptors
 from tensorgate.backends import BACKENDS
-from tensorgate.backends.execution import cuda_memory
+from tensorgate.backends.execution import cuda_memory, registered
 from tensorgate.backends.execution import pipeline as pipelines
 from tensorgate.backends.execution.failures import free_pools, on_lost_device
 from tensorgate.backends.execution.gpu import read_gpu
@@ -230,6 +230,7 @@ def _shared_memory(config: Config) -> SharedMemory:
         prefix=allowed.prefix,
         max_regions=allowed.max_regions,
         open_cuda=cuda_memory.opener() if allowed.cuda else None,
+        register_host=registered.registrar() if allowed.system else None,
     )
 
 

@@ -7,7 +7,8 @@ it. A step whose model is decoupled gives many answers, and what follows it runs
 The models are found anew for every request, so that each may be loaded, unloaded and exchanged on its own.
 
 What one model gives to others on the same GPU stays there: only what the caller asked for comes to the host, with the
-answer of the model that made it.
+answer of the model that made it. And nobody waits between them: a step is asked as soon as what it needs is enqueued on
+the GPU, and its stream waits for the event behind that.
 Source: Triton's ensemble scheduler.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, cast
 
@@ -26,7 +27,15 @@ from tensorgate.backends.ensemble.options import EnsembleOptions, EnsembleStep, 
 from tensorgate.backends.execution.device import Device
 from tensorgate.backends.execution.instances import check_free_instance
 from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource
-from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView, OutputRequest
+from tensorgate.gateway.contract.canonical import (
+    Answers,
+    ChainedRequest,
+    InferRequest,
+    InferResponse,
+    ModelRef,
+    ModelView,
+    OutputRequest,
+)
 from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.errors import (
     InvalidArgument,
@@ -45,6 +54,37 @@ class _Call:
 
     request: InferRequest
     wanted: frozenset[str]
+    running: list[asyncio.Task[InferResponse | None]] = field(default_factory=list)
+    """Steps whose results have been handed on, and who may not be done."""
+    ready: dict[int, Any] = field(default_factory=dict)
+    """By the id of an array on a GPU, the event after which it is complete. Of one that is gone it does no harm."""
+
+    async def done(self) -> None:
+        """Until all steps are. Raises what went wrong late."""
+        for task in self.running:
+            await task
+
+    async def end(self) -> None:
+        """Let no step go on alone."""
+        for task in self.running:
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+
+
+class _Early:
+    """A step's response, given in the thread of its run before it is complete, with the event after which it is."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.given: asyncio.Future[tuple[InferResponse, Any]] = self._loop.create_future()
+
+    def give(self, response: InferResponse, event: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._take, response, event)
+
+    def _take(self, response: InferResponse, event: Any) -> None:
+        if not self.given.done():  # a batch that failed is run again, request by request
+            self.given.set_result((response, event))
 
 
 class EnsembleBackend(Backend):
@@ -80,9 +120,15 @@ class EnsembleBackend(Backend):
     ) -> AsyncIterator[Tensors]:
         (request,) = requests
         call = _Call(request, frozenset(outputs))
-        async with contextlib.aclosing(self._flow(dict(tensors), self._steps, call)) as answers:
-            async for answer in answers:
-                yield await _on_host(self._checked(answer, outputs))
+        try:
+            async with contextlib.aclosing(self._flow(dict(tensors), self._steps, call)) as answers:
+                async for answer in answers:
+                    if call.running:
+                        await call.done()
+                    yield await _on_host(self._checked(answer, outputs))
+        finally:
+            if call.running:
+                await call.end()
 
     def is_ready(self) -> bool:
         """Whether requests should come to all of its models now."""
@@ -155,10 +201,17 @@ class EnsembleBackend(Backend):
     ) -> AsyncGenerator[dict[str, Array], None]:
         try:
             try:
-                answers = view.handle.submit(self._request(step, view, known, call))
+                request, early = self._request(step, view, known, call)
+                answers = view.handle.submit(request)
             except ModelUnavailable:  # exchanged or unloaded since it was found: ask what serves now
                 view = self._view(step)
-                answers = view.handle.submit(self._request(step, view, known, call))
+                request, early = self._request(step, view, known, call)
+                answers = view.handle.submit(request)
+            if early is not None:
+                response = await self._soonest(answers, early, call)
+                if response is not None:
+                    yield {step.outputs[name]: array for name, array in response.outputs.items()}
+                return
             try:
                 async for answer in answers:
                     yield {step.outputs[name]: array for name, array in answer.outputs.items()}
@@ -169,14 +222,34 @@ class EnsembleBackend(Backend):
             kind = InvalidArgument if isinstance(error, InvalidArgument) else ModelFailed
             raise kind(f"in ensemble '{self._name}', {error}") from error
 
-    def _request(self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], call: _Call) -> InferRequest:
+    async def _soonest(self, answers: Answers, early: _Early, call: _Call) -> InferResponse | None:
+        """The only answer, as soon as it is enqueued on its GPU; the step itself goes on until it is complete."""
+        task = asyncio.ensure_future(_only(answers))
+        call.running.append(task)
+        await asyncio.wait((task, early.given), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        response, event = early.given.result()
+        call.ready.update((id(array), event) for array in response.outputs.values())
+        return response
+
+    def _request(
+        self, step: EnsembleStep, view: ModelView, known: Mapping[str, Array], call: _Call
+    ) -> tuple[InferRequest, _Early | None]:
+        """With who gets the answer early, where it stays on a GPU. What a sequence remembers is not for others."""
         request = call.request
+        stays = self._stays(step, view)
+        early = _Early() if stays and not view.decoupled and request.sequence is None else None
         inputs = {name: known[tensor] for name, tensor in step.inputs.items() if tensor in known}
         check_inputs(view.name, inputs, view.inputs, view.max_batch_size)
         for name in step.outputs:
             if name not in view.outputs:
                 raise UnknownOutput(name, view.name)
-        made = InferRequest(
+        facts: dict[str, Any] = {}
+        if early is not None or call.ready:
+            events = {id(event): event for array in inputs.values() if (event := call.ready.get(id(array))) is not None}
+            facts = {"ready": tuple(events.values()), "give": early.give if early is not None else None}
+        made = (ChainedRequest if facts else InferRequest)(
             view,
             inputs,
             request.id,
@@ -187,12 +260,13 @@ class EnsembleBackend(Backend):
             deadline=request.deadline,
             stream=request.stream,
             into=None if all(isinstance(array, np.ndarray) for array in inputs.values()) else NOTHING,
-            on_device=self._stays(step, view),
+            on_device=stays,
             callers=self._callers(view, request),
+            **facts,
         )
         if request.cancellation.request_id:
             made.cancellation.request_id = request.cancellation.request_id
-        return made
+        return made, early
 
     def _needed(self, step: EnsembleStep, call: _Call) -> Sequence[str]:
         """The outputs of a step that the caller or another step wants; all of one that runs for no such reason."""
@@ -243,6 +317,16 @@ class EnsembleBackend(Backend):
                     f"{spec.datatype} {list(spec.shape or ())} is declared"
                 )
         return {name: answer[name] for name in outputs}
+
+
+async def _only(answers: Answers) -> InferResponse | None:
+    """The one answer of a unary model; None where it gives none."""
+    try:
+        async for answer in answers:
+            return answer
+        return None
+    finally:
+        answers.abandon()
 
 
 def _part(step: EnsembleStep) -> ModelRef:

@@ -13,12 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.backends.execution.device import cuda_devices
-from tensorgate.gateway.contract.tensor import DTYPES, Array
+from tensorgate.backends.execution.device import Selected, cuda_devices
+from tensorgate.gateway.contract.tensor import BYTES, Array
 
 _HANDLE_BYTES: Final = 64
-_ON_HOST: Final = (DTYPES["BYTES"], DTYPES["BF16"])
-"""What CuPy has no arrays of."""
 
 
 def opener() -> Any:
@@ -42,8 +40,8 @@ class CudaRegion:
 
     def __init__(self, cupy: Any, handle: bytes, device: int, byte_size: int) -> None:
         self._cupy = cupy
-        self._device = cupy.cuda.Device(device)
-        with self._device:
+        self._index = device
+        with Selected(cupy.cuda.runtime, device):
             owner = _Opened(cupy.cuda.runtime, handle)
             if byte_size > _bytes_from(owner.pointer):
                 raise ValueError("the region is larger than the allocation behind its handle")
@@ -51,7 +49,7 @@ class CudaRegion:
             self._bytes = cupy.ndarray(byte_size, np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
     def view(self, offset: int, byte_size: int, *, writable: bool) -> CudaView:
-        return CudaView(self._cupy, self._device, self._bytes[offset : offset + byte_size])
+        return CudaView(self._cupy, self._index, self._bytes[offset : offset + byte_size])
 
 
 class _Opened:
@@ -81,25 +79,23 @@ def _bytes_from(pointer: int) -> int:
 class CudaView:
     """A part of a region."""
 
-    def __init__(self, cupy: Any, device: Any, data: Array) -> None:
+    def __init__(self, cupy: Any, index: int, data: Array) -> None:
         self._cupy = cupy
-        self._device = device
+        self._index = index
         self._data = data
         self.nbytes: int = data.nbytes
 
     def tobytes(self) -> bytes:
         """A copy on the host."""
-        with self._device:
+        with Selected(self._cupy.cuda.runtime, self._index):
             data: bytes = self._cupy.asnumpy(self._data).tobytes()
             return data
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], *, copy: bool = False) -> Array:
-        """As an array of exactly these bytes: a view on the device where it can be one, of what CuPy does not know a
-        copy on the host.
-        """
-        if dtype in _ON_HOST:
+        """As an array of exactly these bytes: a view on the device where it can be one; BYTES are on the host."""
+        if dtype == BYTES:
             return np.frombuffer(self.tobytes(), dtype).reshape(shape)
-        with self._device:
+        with Selected(self._cupy.cuda.runtime, self._index):
             if dtype.kind == "b":
                 return self._finished(self._data != 0).reshape(shape)
             in_place = not copy and self._data.data.ptr % dtype.itemsize == 0
@@ -110,7 +106,7 @@ class CudaView:
         """Fill the first bytes with an array, of this device, of another one or of the host. Finished when it
         returns.
         """
-        with self._device:
+        with Selected(self._cupy.cuda.runtime, self._index):
             if isinstance(array, np.ndarray):  # CuPy may not know its dtype
                 array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             flat = self._cupy.ascontiguousarray(self._cupy.asarray(array)).reshape(-1).view(np.uint8)

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 
+from tensorgate.backends.execution.cuda_install import cuda_problem, is_installed
 from tensorgate.gateway.contract.execution import Traffic
 from tensorgate.gateway.contract.tensor import BYTES, Array
+
+log = logging.getLogger(__name__)
+
+_noted: Final[set[str]] = set()
 
 
 class TrafficCounter:
@@ -92,6 +98,43 @@ class Device:
         return (np if isinstance(own[0], np.ndarray) else self.xp).concatenate(own)
 
 
+in_use: Final[set[int]] = set()
+"""The GPUs that this process has had instances on."""
+
+
+class _Selection(threading.local):
+    """What a thread has selected, None outside of all that selects."""
+
+    index: int | None = None
+
+
+_selection: Final = _Selection()
+
+
+class Selected:
+    """What runs inside means one GPU where no other is named. The thread goes on with that GPU afterwards: CuPy's own
+    goes back to the first one, and by that CUDA makes a context there, some 500 MB, even where no model uses it.
+    Source: CUDA runtime API, cudaSetDevice.
+    """
+
+    __slots__ = ("_index", "_outer", "_runtime")
+
+    def __init__(self, runtime: Any, index: int) -> None:
+        self._runtime = runtime
+        self._index = index
+        self._outer: int | None = None
+
+    def __enter__(self) -> None:
+        self._outer = _selection.index
+        self._runtime.setDevice(self._index)
+        _selection.index = self._index
+
+    def __exit__(self, *error: object) -> None:
+        _selection.index = self._outer
+        if self._outer is not None and self._outer != self._index:
+            self._runtime.setDevice(self._outer)
+
+
 class CudaDevice(Device):
     """One GPU, and a stream of its own for one instance of a model, on which all of it is computed.
 
@@ -100,6 +143,10 @@ class CudaDevice(Device):
     current.
     """
 
+    capturing: Final = threading.Lock()
+    """Held while a stream of any GPU is captured, and by who waits for a whole GPU: one would end the other. See
+    graphs.py."""
+
     def __init__(self, index: int) -> None:
         super().__init__()
         cupy = importlib.import_module("cupy")
@@ -107,16 +154,13 @@ class CudaDevice(Device):
         self.index = index
         self.xp = cupy
         self.lock = threading.Lock()
+        in_use.add(index)
         with self.selected():
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream_pointer = int(self.stream.ptr)
 
     def selected(self) -> contextlib.AbstractContextManager[Any]:
-        """What runs inside means this device where no other is named. A new object each time: CuPy's remember in
-        themselves what was selected before, and threads share this device.
-        """
-        device: contextlib.AbstractContextManager[Any] = self.xp.cuda.Device(self.index)
-        return device
+        return Selected(self.xp.cuda.runtime, self.index)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -133,8 +177,31 @@ class CudaDevice(Device):
     def finish(self) -> None:
         self.stream.synchronize()
 
+    def mark(self) -> Callable[[], None]:
+        """A wait, in any thread, for what this one has enqueued until now on its current stream, and for the default
+        stream, behind which CUDA puts all work of streams that are not made "non-blocking".
+        """
+        cuda = self.xp.cuda
+        events = [cuda.Event(block=True, disable_timing=True) for _ in range(2)]
+        with self.selected():
+            for event, stream in zip(events, (cuda.get_current_stream(), cuda.Stream.null), strict=True):
+                event.record(stream)
+
+        def wait() -> None:
+            for event in events:
+                event.synchronize()
+
+        return wait
+
+    def computed(self) -> Any:
+        """A new event after all that has been enqueued on the stream, with the device selected."""
+        event = self.xp.cuda.Event(block=True, disable_timing=True)
+        event.record(self.stream)
+        return event
+
     def finish_all(self) -> None:
-        self.xp.cuda.Device(self.index).synchronize()
+        with self.capturing, self.selected():
+            self.xp.cuda.runtime.deviceSynchronize()
 
     def get(self, array: Array) -> Array:
         if isinstance(array, np.ndarray):
@@ -163,20 +230,29 @@ def cuda_devices() -> int:
         return 0
 
 
-def open_device(wanted: str) -> Device:
-    """`auto`, `cpu`, `cuda` or `cuda:N` -> a device, with a new stream where there are streams.
+def open_device(wanted: str, gpu_problem: Callable[[], str] = cuda_problem) -> Device:
+    """`auto`, `cpu`, `cuda` or `cuda:N` -> a device, with a new stream where there are streams. `gpu_problem` tells why
+    whoever asks cannot use a GPU here, empty where it can.
 
-    Raises ValueError if it is not there.
+    Raises ValueError naming what is missing; `auto` is the CPU then, and the log says so once.
     """
     if wanted == "cpu":
         return Device()
-    available = cuda_devices()
+    problem = gpu_problem()
     if wanted == "auto":
-        return CudaDevice(0) if available else Device()
+        if problem:
+            _note_fallback(problem)
+        return Device() if problem else CudaDevice(0)
     index = int(wanted.partition(":")[2] or 0)
-    if index >= available:
-        raise ValueError(
-            f"device {wanted} was asked for, but {available} CUDA devices can be used here; "
-            "say device: auto to use what is there, or install the extra cuda12 or cuda13 beside a driver"
-        )
+    if not problem and index >= (available := cuda_devices()):
+        problem = f"only {available} CUDA devices can be used here"
+    if problem:
+        raise ValueError(f"device {wanted} was asked for, but {problem}; say device: auto to use what is there")
     return CudaDevice(index)
+
+
+def _note_fallback(problem: str) -> None:
+    """Where CuPy is, GPUs were meant; elsewhere there is nothing to tell."""
+    if problem not in _noted and (is_installed("cupy-cuda12x") or is_installed("cupy-cuda13x")):
+        _noted.add(problem)
+        log.warning("models with device auto run on the CPU: %s", problem)

@@ -19,6 +19,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from tensorgate.backends.execution.device import CudaDevice, Selected, in_use
+from tensorgate.backends.execution.pinned import pinned_pool
 from tensorgate.gateway.contract.errors import DeviceLost, GatewayError, ModelFailed, OutOfMemory, text_of
 
 log = logging.getLogger(__name__)
@@ -112,11 +114,14 @@ def relieve() -> None:
 
 
 def free_pools() -> None:
-    """Give the device what CuPy and PyTorch keep of it for later, and the host what CuPy keeps pinned."""
+    """Give the device what CuPy and PyTorch keep of it for later, and the host what is kept pinned."""
     with contextlib.suppress(Exception):  # each raises what the driver or its absence makes it raise
         if (cupy := sys.modules.get("cupy")) is not None:
+            pinned_pool(cupy.cuda.runtime).trim()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
-            cupy.get_default_memory_pool().free_all_blocks()
+            for index in sorted(in_use):  # the pool gives back what is on the GPU that is selected
+                with Selected(cupy.cuda.runtime, index):
+                    cupy.get_default_memory_pool().free_all_blocks()
     with contextlib.suppress(Exception):
         if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -173,12 +178,15 @@ def _cuda_status(error: BaseException) -> int | None:
 
 
 def _device_is_dead() -> bool:
-    """Whether CUDA refuses all work, which it does with the number of the first failure."""
+    """Whether CUDA refuses all work on one of the GPUs, which it does with the number of the first failure there."""
     if sys.modules.get("cupy") is None:
         return False
     runtime: Any = importlib.import_module("cupy").cuda.runtime
-    try:
-        runtime.deviceSynchronize()
-    except Exception as error:
-        return _cuda_status(error) in _LOST
+    for index in sorted(in_use) or [runtime.getDevice()]:  # a user's class may use one by itself
+        try:
+            with CudaDevice.capturing, Selected(runtime, index):
+                runtime.deviceSynchronize()
+        except Exception as error:
+            if _cuda_status(error) in _LOST:
+                return True
     return False

@@ -1,6 +1,6 @@
 """What a GPU says of itself: memory, load, power, heat, whoever uses it. Everything here may take a millisecond.
 
-Memory and identity come from CUDA, by CuPy; the rest from NVIDIA's management library (nvidia-ml-py), where that is
+Memory and name come from CUDA, by CuPy; the rest from NVIDIA's management library (nvidia-ml-py), where that is
 installed and answers: a part of a GPU (MIG) has no load of its own, and some containers show no power. What nobody
 tells is None, not zero. The two count GPUs differently, so they are matched by their place on the PCI bus.
 """
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib
 import threading
-import uuid
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from tensorgate.backends.execution.device import Selected
 from tensorgate.gateway.contract.backend import ModelSource
 from tensorgate.gateway.contract.metrics import Gpu
 
@@ -26,15 +26,17 @@ def read_gpu(device: str) -> Gpu | None:
     if kind != "cuda":
         return None
     try:
-        number, place, name = _identity(int(index))
-        free, total = importlib.import_module("cupy").cuda.Device(int(index)).mem_info
+        place, name = _identity(int(index))
+        runtime = importlib.import_module("cupy").cuda.runtime
+        with Selected(runtime, int(index)):
+            free, total = runtime.memGetInfo()
     except Exception:  # CuPy raises what CUDA, its loader or its wheels raise; each of them means no
         return None
     with _lock:
         library, handle = _managed(place)
     return Gpu(
         device,
-        number,
+        _uuid(library, handle, place),
         name,
         int(total),
         int(total - free),
@@ -60,13 +62,45 @@ def no_room(source: ModelSource, device: str, text: str) -> str:
     return f"no room for the model on {device}: {'; '.join((*facts, message))}"
 
 
+def driver_version() -> str | None:
+    """ "580.65.06 for CUDA 13.0"; None where the management library does not tell."""
+    try:
+        library = importlib.import_module("pynvml")
+        library.nvmlInit()
+        release = int(library.nvmlSystemGetCudaDriverVersion())
+        return f"{_text(library.nvmlSystemGetDriverVersion())} for CUDA {release // 1000}.{release % 1000 // 10}"
+    except Exception:  # not installed, no driver, or not allowed
+        return None
+
+
+def mig_mode(device: str) -> str:
+    """Whether "cuda:0" is on a GPU that is cut into parts: on, off, or unknown."""
+    with _lock:
+        library, handle = _managed(_identity(int(device.partition(":")[2]))[0])
+    on = _asked(library, lambda: library.nvmlDeviceGetMigMode(handle)[0])
+    return "unknown" if on is None else "on" if on else "off"
+
+
 @lru_cache(maxsize=64)
-def _identity(index: int) -> tuple[str, str, str]:
-    """UUID as the driver writes it, place on the PCI bus, name. They do not change while the process lives."""
+def _identity(index: int) -> tuple[str, str]:
+    """Place on the PCI bus, name. They do not change while the process lives."""
     cuda = importlib.import_module("cupy").cuda
-    properties = cuda.runtime.getDeviceProperties(index)
-    number = uuid.UUID(bytes=bytes(properties["uuid"])[:16])
-    return f"GPU-{number}", str(cuda.Device(index).pci_bus_id), bytes(properties["name"]).rstrip(b"\0").decode()
+    name = cuda.runtime.getDeviceProperties(index)["name"]
+    return str(cuda.Device(index).pci_bus_id), bytes(name).rstrip(b"\0").decode()
+
+
+def _uuid(library: Any, handle: Any, place: str) -> str:
+    """As the management library writes it, of a part of a GPU the whole's. Where that is not there, the place on the
+    bus stands for it: CuPy ends the UUID of CUDA's properties at its first zero byte.
+    """
+    try:
+        return _text(library.nvmlDeviceGetUUID(handle))
+    except Exception:  # not installed, or not allowed
+        return place
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @lru_cache(maxsize=64)

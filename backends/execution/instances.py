@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tensorgate.backends.execution.cuda_install import cuda_problem
 from tensorgate.backends.execution.device import cuda_devices
 from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource, RequestBackend
 from tensorgate.gateway.contract.canonical import ModelView
@@ -56,8 +57,8 @@ def load_instances(
         devices = _gpus()
         if not devices:
             raise ValueError(
-                f"device {EVERY_GPU} was asked for, but no CUDA device can be used here; "
-                f"say device: {EVERYWHERE} to use what is there, or install the extra cuda12 or cuda13 beside a driver"
+                f"device {EVERY_GPU} was asked for, but no CUDA device can be used here: {cuda_problem()}; "
+                f"say device: {EVERYWHERE} to use what is there"
             )
     for device in (devices * copies)[len(backends) :]:
         load(device)

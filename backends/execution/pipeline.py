@@ -10,21 +10,24 @@ way through one instance. On the host nothing is transferred: a batch of one is 
 pass through as they are.
 
 Who asks for its outputs `on_device` gets them there, to be another model's inputs: complete, so that whoever is next
-may use them on any stream.
+may use them on any stream; or, if it says so, as soon as they are enqueued, with an event behind them. Everybody
+holds his inputs until he has waited for what he made of them: no memory is given again too early.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import EllipsisType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from tensorgate.backends.execution.device import Device
+from tensorgate.backends.execution.device import CudaDevice, Device
 from tensorgate.backends.execution.failures import device_failures, failure_of, relieve
 from tensorgate.backends.execution.instances import load_instances
 from tensorgate.backends.execution.padding import Padded, Padder
@@ -43,7 +46,7 @@ from tensorgate.backends.execution.rows import (
     wanted_whole,
 )
 from tensorgate.backends.execution.spec_inference import NO_OPERATORS, input_specs, output_specs, with_rows
-from tensorgate.backends.execution.transfer import Transfer, transfer_of
+from tensorgate.backends.execution.transfer import CudaTransfer, Transfer, ready_events, transfer_of
 from tensorgate.backends.ops.best_classes import asks_for_classes, best_classes, largest_k
 from tensorgate.backends.ops.fusion import fuse
 from tensorgate.gateway.contract.backend import (
@@ -53,12 +56,14 @@ from tensorgate.gateway.contract.backend import (
     ModelSource,
     RequestBackend,
 )
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, TopK
+from tensorgate.gateway.contract.canonical import ChainedRequest, InferRequest, InferResponse, TopK
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.execution import Computation, Executor, Observe, Traffic
 from tensorgate.gateway.contract.operator import Op
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.contract.tensor import NOTHING, Array, Tensors, common_rows
+
+T = TypeVar("T")
 
 
 def load(
@@ -128,7 +133,8 @@ def load(
 
 class BatchResults(NamedTuple):
     """What the batch's callers asked for, on the device: all of it as `tensors`; `packed` has those of `names` that
-    somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory.
+    somebody wants whole, then values and indices of the `best` classes. `placed`: some of it goes into callers' memory;
+    `stays`: some of it is wanted where it is.
     """
 
     tensors: Tensors
@@ -136,6 +142,7 @@ class BatchResults(NamedTuple):
     best: Mapping[str, TopK | GatewayError]
     packed: Any
     placed: bool
+    stays: bool
 
 
 class Pipeline(Executor):
@@ -244,6 +251,8 @@ class Pipeline(Executor):
                             return
                         transfer.lap("infer")
                         results = self._results(raw, wanted, requests)
+                        if results.stays and not self.decoupled:
+                            self._give(results, requests)
                     yield self._outcomes(results, requests)
                     if not self.decoupled:
                         return
@@ -255,8 +264,9 @@ class Pipeline(Executor):
                 self._padded = None
 
     async def arun(self, requests: Sequence[InferRequest], observe: Observe) -> AsyncIterator[Sequence[Outcome]]:
-        """What the model awaits, and on which stream it computes then, nobody knows: so the device's work is finished
-        before it is called, and after it has answered.
+        """What the model awaits, and on which stream it computes then, nobody knows: so what it is given is ready
+        before it is called, and what it has enqueued on the default stream is waited for after it has answered. That,
+        and the way back, is waited for in threads: the loop has others to serve.
         """
         if self._padder is not None:
             self._padded = self._padder.pad(requests)
@@ -266,7 +276,9 @@ class Pipeline(Executor):
             transfer.bring(requests if self._padded is None else self._padded.requests)
             with transfer.computing():
                 tensors = self._prepared()
-            transfer.finish()
+            away = transfer if isinstance(transfer, CudaTransfer) else None
+            if away is not None:
+                await _in_thread(away.finish)
             begun = time.perf_counter()
             steps = cast("AsyncIterator[Tensors]", self._infer(tensors, wanted, requests))
             try:
@@ -274,11 +286,15 @@ class Pipeline(Executor):
                     raw = await _anext(steps, requests[0].view.name)
                     if raw is None:
                         return
-                    self._device.finish_all()
+                    if away is not None:
+                        await _in_thread(cast("CudaDevice", self._device).mark())
                     observe("infer", time.perf_counter() - begun)
                     with transfer.computing():
                         results = self._results(raw, wanted, requests)
-                    yield self._outcomes(results, requests)
+                    if away is None:
+                        yield self._outcomes(results, requests)
+                    else:
+                        yield await _in_thread(partial(self._outcomes, results, requests))
                     begun = time.perf_counter()
             finally:
                 await cast("Any", steps).aclose()
@@ -333,7 +349,7 @@ class Pipeline(Executor):
         ]
         packed = self._transfer.pack(leaving)
         self._transfer.lap("postprocess")
-        return BatchResults(tensors, names, best, packed, placed)
+        return BatchResults(tensors, names, best, packed, placed, stays)
 
     def _outcomes(self, results: BatchResults, requests: Sequence[InferRequest]) -> Sequence[Outcome]:
         """Everybody's own rows, on the host or where they are wanted."""
@@ -350,6 +366,13 @@ class Pipeline(Executor):
             with self._device.selected():
                 outcomes = self._place(results.tensors, requests, outcomes)
         return [_not_final(outcome) for outcome in outcomes] if self.decoupled else outcomes
+
+    def _give(self, results: BatchResults, requests: Sequence[InferRequest]) -> None:
+        """Hand on what stays here, to be another model's inputs; this thread waits for it, others need not."""
+        event = cast("CudaDevice", self._device).computed()
+        for request, outcome in zip(requests, split_rows({}, requests, NOTHING, results.tensors), strict=True):
+            if isinstance(request, ChainedRequest) and request.give is not None:
+                request.give(cast("InferResponse", outcome), event)
 
     def _place(self, tensors: Tensors, requests: Sequence[InferRequest], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Copy outputs into their callers' memory, where it was given for them. Who has left may use it otherwise."""
@@ -372,6 +395,7 @@ class RequestPipeline(Pipeline):
 
     def __init__(self, backend: Backend | RequestBackend, *others: Any) -> None:
         super().__init__(backend, *others)
+        self._on_gpu = self._device.xp is not np
         self._alone: Any = cast("RequestBackend", backend).infer_alone
         if self._alone is not None and not self.decoupled:
             self.arun_alone = self._arun_alone
@@ -379,6 +403,8 @@ class RequestPipeline(Pipeline):
     async def arun(
         self, requests: Sequence[InferRequest], observe: Observe
     ) -> AsyncIterator[Sequence[InferResponse | GatewayError]]:
+        if self._on_gpu:
+            await _wait_for(requests)
         begun = time.perf_counter()
         answers = cast("RequestBackend", self._backend).infer_each(requests)
         async with contextlib.aclosing(cast("Any", answers)) as steps:
@@ -388,6 +414,8 @@ class RequestPipeline(Pipeline):
                 begun = time.perf_counter()
 
     async def _arun_alone(self, request: InferRequest, observe: Observe) -> Outcome:
+        if self._on_gpu:
+            await _wait_for((request,))
         begun = time.perf_counter()
         outcome = await self._alone(request)
         observe("infer", time.perf_counter() - begun)
@@ -415,6 +443,22 @@ class RequestPipeline(Pipeline):
         if isinstance(own, GatewayError):
             return own
         return InferResponse(own.outputs, outcome.parameters, outcome.final, own.classes)
+
+
+async def _in_thread(wait: Callable[[], T]) -> T:
+    """What it returns. Who is cancelled meanwhile goes on when it is over: it works with what the batch then frees."""
+    waiting = asyncio.ensure_future(asyncio.to_thread(wait))
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        await asyncio.wait([waiting])
+        raise
+
+
+async def _wait_for(requests: Sequence[InferRequest]) -> None:
+    """Until the inputs that are on a GPU are what they say."""
+    for event in ready_events(requests):
+        await _in_thread(event.synchronize)
 
 
 def _not_final(outcome: Outcome) -> Outcome:

@@ -1,7 +1,8 @@
 """The way of a batch onto its device and back, as one executor goes it.
 
 On the host nothing is transferred: rows of several requests are joined, and that is all. To a GPU each batch makes
-exactly two copies, whatever the number of its requests, inputs and outputs:
+exactly two copies, whatever the number of its requests, inputs and outputs; but large inputs in registered memory, see
+registered.py, are copied from where they lie:
 
     requests' rows --> pinned memory --(one copy)--> device memory: the inputs are views of it
     what somebody asked for --> device memory --(one copy)--> pinned memory: the answers are views of it
@@ -40,15 +41,16 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from tensorgate.backends.execution import registered
 from tensorgate.backends.execution.device import CudaDevice, Device
+from tensorgate.backends.execution.pinned import pinned_pool
 from tensorgate.backends.execution.rows import join_rows
-from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.canonical import ChainedRequest, InferRequest
 from tensorgate.gateway.contract.execution import Observe
 from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, Tensors
 
 ALIGNMENT: Final = 256
 """That of CUDA's own allocations."""
-_MIN_SIZE_CLASS: Final = 4096
 
 
 class Transfer(Protocol):
@@ -77,10 +79,6 @@ class Transfer(Protocol):
 
     def lap(self, stage: str) -> None:
         """A stage ends here, of those that began with `bring` or with `computing`."""
-        ...
-
-    def finish(self) -> None:
-        """When it returns, everything that was computed is done."""
         ...
 
     def pack(self, arrays: Sequence[Array]) -> Any:
@@ -116,6 +114,8 @@ class HostTransfer:
         if all(request.into is None for request in requests):
             self._tensors = join_rows(requests)
         else:
+            for event in ready_events(requests):
+                event.synchronize()
             self._tensors = {
                 name: device.join([request.inputs[name] for request in requests]) for name in requests[0].inputs
             }
@@ -132,9 +132,6 @@ class HostTransfer:
         now = time.perf_counter()
         self._observe(stage, now - self._begun + (self._seconds_in if stage == "preprocess" else 0.0))
         self._begun = now
-
-    def finish(self) -> None:
-        pass  # on the host, every step is finished when it returns
 
     def pack(self, arrays: Sequence[Array]) -> Any:
         return arrays
@@ -171,16 +168,6 @@ class Layout:
         return [np.ndarray(shape, dtype, memory, offset) for offset, dtype, shape in self.pieces]
 
 
-def size_class(nbytes: int) -> int:
-    """A size that is at most a quarter larger, four for each power of two: pools of memory keep what they ever gave
-    by its size, and batches come in any.
-    """
-    if nbytes <= _MIN_SIZE_CLASS:
-        return _MIN_SIZE_CLASS
-    step = 1 << (nbytes - 1).bit_length() - 3
-    return -(-nbytes // step) * step
-
-
 class Packed:
     """What leaves together: arrays of the host as they are, and of the others where in `source` their bytes are."""
 
@@ -200,10 +187,12 @@ class CudaTransfer:
         self._device = device
         self._cuda = cuda
         self._runtime = cuda.runtime
+        self._pool = pinned_pool(cuda.runtime)
         with device.selected():
             self._stream = cuda.Stream(non_blocking=True)
-            self._begun, self._arrived, self._computed = cuda.Event(), cuda.Event(), cuda.Event()
-            self._left = cuda.Event(block=True)  # the thread sleeps, and leaves its core to the front door
+            self._begun, self._arrived = cuda.Event(), cuda.Event()
+            # The thread that waits for one of these sleeps, and leaves its core to the front door.
+            self._computed, self._left = cuda.Event(block=True), cuda.Event(block=True)
             self._laps = [cuda.Event() for _ in range(4)]
         self._stages: list[str] = []
         self._observe: Observe = _ignore
@@ -211,6 +200,7 @@ class CudaTransfer:
         self._incoming: dict[str, list[Array]] = {}
         self._coming: list[Any] = []
         self._leaving: list[Any] = []
+        self._ready: list[Any] = []
         self._copied = self._under_way = False
 
     @contextlib.contextmanager
@@ -230,6 +220,8 @@ class CudaTransfer:
         self._incoming = {}
         for name, arrays, is_copied in inputs:
             self._incoming.setdefault(name, []).extend([next(arrived)] if is_copied else arrays)
+        if len(copied) < len(inputs):
+            self._ready = ready_events(requests)
         self._seconds_in = time.perf_counter() - begun
 
     @contextlib.contextmanager
@@ -238,6 +230,8 @@ class CudaTransfer:
             stream = self._device.stream
             self._under_way = True
             stream.wait_event(self._arrived)
+            for event in self._ready:
+                stream.wait_event(event)
             self._stages.clear()
             self._laps[0].record(stream)
             try:
@@ -254,6 +248,7 @@ class CudaTransfer:
         self._laps[len(self._stages)].record(self._device.stream)
 
     def finish(self) -> None:
+        """When it returns, everything that was computed is done."""
         self._computed.synchronize()
         self._report_times(self._computed)
         self._stages.clear()
@@ -297,30 +292,49 @@ class CudaTransfer:
     def _copy_in(self, rows: Sequence[Sequence[Array]]) -> list[Array]:
         """Host arrays, for each tensor its rows -> the tensors on the device, which are there after `_arrived`."""
         layout = Layout((group[0].dtype, _joined_shape(group)) for group in rows)
-        memory = self._pinned(layout.nbytes)
-        for view, group in zip(layout.views(memory), rows, strict=True):
-            _fill(view, group)
+        if registered.ranges and any(_is_direct(group) for group in rows):
+            memory, sources = self._gather(layout, rows)
+        else:
+            memory = self._pinned(layout.nbytes)
+            for view, group in zip(layout.views(memory), rows, strict=True):
+                _fill(view, group)
+            sources = [(0, memory.ctypes.data, layout.nbytes)]
         with self._device.selected(), self._stream:  # memory that is made here is the copy stream's
             target = self._cuda.alloc(max(1, layout.nbytes))
-            self._coming = [memory, target]
+            self._coming = [memory, target, rows]
             self._copied = self._under_way = True
             self._begun.record(self._stream)
-            if layout.nbytes:
-                self._copy(target.ptr, memory.ctypes.data, layout.nbytes, self._runtime.memcpyHostToDevice)
-                self._device.traffic.note_in(layout.nbytes)
+            for offset, source, nbytes in sources:
+                if nbytes:
+                    self._copy(target.ptr + offset, source, nbytes, self._runtime.memcpyHostToDevice)
+                    self._device.traffic.note_in(nbytes)
             self._arrived.record(self._stream)
         ndarray = self._device.xp.ndarray
         return [ndarray(shape, dtype, target + offset) for offset, dtype, shape in layout.pieces]
+
+    def _gather(self, layout: Layout, rows: Sequence[Sequence[Array]]) -> tuple[Array, list[tuple[int, int, int]]]:
+        """Pinned memory with what a GPU cannot copy from where it lies, and for each tensor its offset on the device,
+        its address on the host and its size.
+        """
+        memory = self._pinned(layout.nbytes)
+        sources = []
+        for piece, view, group in zip(layout.pieces, layout.views(memory), rows, strict=True):
+            if _is_direct(group):
+                sources.append((piece.offset, group[0].ctypes.data, piece.nbytes))
+            else:
+                _fill(view, group)
+                sources.append((piece.offset, view.ctypes.data, piece.nbytes))
+        return memory, sources
 
     def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
         self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
 
     def _pinned(self, nbytes: int) -> Array:
-        """Bytes of the host that a GPU reaches by itself; they go back to CuPy's pool with the last view of them."""
+        """Bytes of the host that a GPU reaches by itself; they go back to their pool with the last view of them."""
         if not nbytes:
             return np.empty(0, np.uint8)
         with self._device.selected():
-            return np.frombuffer(self._cuda.alloc_pinned_memory(size_class(nbytes)), np.uint8, nbytes)
+            return self._pool.take(nbytes)
 
     def _settle(self) -> None:
         """Let nothing outlive the batch: where it failed, its work may still read what is given back now."""
@@ -329,7 +343,7 @@ class CudaTransfer:
                 self._stream.synchronize()
                 self._computed.synchronize()
         self._copied = self._under_way = False
-        self._coming, self._leaving, self._incoming = [], [], {}
+        self._coming, self._leaving, self._ready, self._incoming = [], [], [], {}
         self._observe = _ignore  # it knows its batch
 
     def _report_times(self, end: Any) -> None:
@@ -341,6 +355,11 @@ class CudaTransfer:
             if stage == "preprocess":
                 seconds += self._seconds_in + (elapsed(self._begun, self._arrived) / 1e3 if self._copied else 0.0)
             self._observe(stage, seconds)
+
+
+def ready_events(requests: Sequence[InferRequest]) -> list[Any]:
+    """Events after which inputs that are on a GPU already are what they say."""
+    return [event for request in requests if isinstance(request, ChainedRequest) for event in request.ready]
 
 
 def _inputs(requests: Sequence[InferRequest]) -> Iterator[tuple[str, list[Array], bool]]:
@@ -356,6 +375,10 @@ def _inputs(requests: Sequence[InferRequest]) -> Iterator[tuple[str, list[Array]
         else:
             for array in arrays:
                 yield name, [array], isinstance(array, np.ndarray)
+
+
+def _is_direct(rows: Sequence[Array]) -> bool:
+    return len(rows) == 1 and registered.is_registered(rows[0])
 
 
 def _joined_shape(arrays: Sequence[Array]) -> tuple[int, ...]:

@@ -7,8 +7,6 @@ inference and postprocessing. Strings cannot be bound, so a model that has any r
 from __future__ import annotations
 
 import ctypes
-import importlib
-import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +15,24 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.device import CudaDevice, Device, open_device
 from tensorgate.backends.execution.failures import failure_of, is_shortage
 from tensorgate.backends.execution.gpu import no_room
+from tensorgate.backends.execution.graphs import Graphs
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.onnx.binding import Bindings
-from tensorgate.backends.onnx.cuda import BF16_ELEMENT_TYPE, CudaSession
+from tensorgate.backends.onnx.cuda import BF16_ELEMENT_TYPE, CudaSession, Recording
 from tensorgate.backends.onnx.description import ScalarVectors, describe
 from tensorgate.backends.onnx.failures import is_about_inputs, plain
 from tensorgate.backends.onnx.file import MODEL_FILE, model_file, unknown_ranks
-from tensorgate.backends.onnx.providers import CudaOptions, name_of, provider_options, refuse_fallback
+from tensorgate.backends.onnx.providers import (
+    CudaOptions,
+    gpu_problem,
+    import_onnxruntime,
+    name_of,
+    provider_options,
+    refuse_fallback,
+)
 from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import InvalidArgument, ModelFailed
@@ -97,8 +103,8 @@ class OnnxBackend(Backend):
         options: OnnxOptions = source.options
         self._name = source.name
         path = model_file(source.path, options.file)
-        self._ort = _import_onnxruntime()
-        self.device = self._open_device(source.device)
+        self._ort = import_onnxruntime()
+        self.device = open_device(source.device, gpu_problem)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # copies of one hide behind the other
         self._session = self._open_session(path, options, source)
         self._quiet = self._ort.RunOptions()
@@ -110,7 +116,7 @@ class OnnxBackend(Backend):
         self.inputs += self._optional_inputs({spec.name for spec in source.inputs}, path)
         is_bound = type(self.device) is Device and is_taken("bound_outputs")
         self._bindings = Bindings(self._session, self._quiet) if is_bound else None
-        self._infer = self._choose_way(options)
+        self._infer = self._choose_way(options, source)
         if options.scalars_as_vectors:
             self._show_vectors(source)
 
@@ -121,12 +127,6 @@ class OnnxBackend(Backend):
 
     def close(self) -> None:
         del self._infer, self._bindings, self._session
-
-    def _open_device(self, wanted: str) -> Device:
-        """`auto` is a GPU only where this build of ONNX Runtime can use one."""
-        if wanted == "auto" and not (cuda_devices() and "CUDAExecutionProvider" in self._ort.get_available_providers()):
-            return open_device("cpu")
-        return open_device(wanted)
 
     def _open_session(self, path: Path, options: OnnxOptions, source: ModelSource) -> Any:
         settings = self._ort.SessionOptions()
@@ -148,14 +148,16 @@ class OnnxBackend(Backend):
         refuse_fallback(session, name_of(providers[0]))
         return session
 
-    def _choose_way(self, options: OnnxOptions) -> Infer:
+    def _choose_way(self, options: OnnxOptions, source: ModelSource) -> Infer:
         datatypes = {spec.datatype for spec in (*self.inputs, *self.outputs)}
         if isinstance(self.device, CudaDevice) and "BYTES" not in datatypes:
             dtypes = {theirs: DTYPES[ours] for theirs, ours in _DATATYPES.items()}
-            graphs: bool = options.cuda_graph
-            return self._with_public_errors(
-                CudaSession(self._session, self.device, self._ort.RunOptions, dtypes, graphs=graphs).run
-            )
+            graphs: Graphs[Recording] | None = Graphs(source.name, self.device) if options.cuda_graph else None
+            outputs = [spec.name for spec in self.outputs]
+            session = CudaSession(self._session, self.device, self._ort.RunOptions, dtypes, graphs, outputs)
+            if graphs is not None:
+                graphs.record_at_load(lambda tensors: session.run(tensors, outputs), self.inputs, source.padding)
+            return self._with_public_errors(session.run)
         if "BF16" in datatypes:
             return self._infer_ort_values
         return self._infer_strings if "BYTES" in datatypes else self._infer_on_host
@@ -285,29 +287,4 @@ def _shape(node: Any) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) and size >= 0 else -1 for size in node.shape)
 
 
-def _import_onnxruntime() -> Any:
-    """The module, or an error that says what to install.
-
-    Its CPU and GPU builds in one environment break each other silently.
-    """
-    installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
-    if len(installed) > 1:
-        raise ImportError(
-            "onnxruntime and onnxruntime-gpu are both installed, and the CPU build hides the other; "
-            "uninstall both, then install tensorgate with one of the extras cpu, cuda12, cuda13"
-        )
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError:
-        raise ImportError("ONNX models need ONNX Runtime: pip install 'tensorgate[cpu]' (or cuda12, cuda13)") from None
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        importlib.metadata.distribution(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-KIND = BackendKind(OnnxOptions, OnnxBackend, describe=describe, limits_memory=True)
+KIND = BackendKind(OnnxOptions, OnnxBackend, describe=describe, limits_memory=True, gpu_problem=gpu_problem)

@@ -4,13 +4,17 @@ Nothing waits here. The session enqueues its kernels behind what made the inputs
 is enqueued behind them. ONNX Runtime allocates the outputs, since only it knows their shapes, and they live as long as
 the arrays that are views of them: each batch has its own.
 
-With `cuda_graph` the kernels of a run are recorded once for each combination of shapes and started together from then
-on, which saves the host most of its work. A recording knows addresses, not arrays, so it has buffers of its own, and
-inputs and outputs are copied there and from there on the device.
+With `cuda_graph` a run is recorded for each combination of shapes, and replayed from then on: see execution/graphs.py.
+The session knows nothing of it. ONNX Runtime's own `enable_cuda_graph` is not asked for: it captures in CUDA's global
+mode, so that any allocation in another thread fails and voids the capture; it keeps recordings per thread, while
+batches come from several; a capture that fails leaves the session unable to run those shapes; each replay waits for the
+GPU; and recordings are never given up. Source: ONNX Runtime, core/providers/cuda/cuda_graph.cc.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,21 +22,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tensorgate.backends.execution.device import CudaDevice
+from tensorgate.backends.execution.graphs import Graphs, capture
 from tensorgate.gateway.contract.tensor import DTYPES, Array, Tensors
 
 BF16_ELEMENT_TYPE: Final = 16  # onnx.TensorProto.BFLOAT16, which NumPy has no type number for
-_NO_GRAPH: Final = "-1"
-_MAX_GRAPHS: Final = 32
-"""Recordings are kept as long as the session; further shapes run without."""
-
-Key = tuple[Any, ...]
 
 
 class Recording(NamedTuple):
-    """The buffers of one combination of shapes and outputs, bound for good."""
+    """A run's graph, and the buffers of its own that it reads and writes."""
 
-    binding: Any
-    options: Any
+    graph: Any
     inputs: dict[str, Array]
     outputs: dict[str, Array]
 
@@ -40,7 +39,8 @@ class Recording(NamedTuple):
 class CudaSession:
     """A session, its inputs and outputs on `device`. Under the device's lock, on its stream.
 
-    `make_options` is onnxruntime.RunOptions, `dtypes` translates its types, "tensor(float)" and so on.
+    `make_options` is onnxruntime.RunOptions, `dtypes` translates its types, "tensor(float)" and so on. With `graphs`,
+    recordings have `outputs`, all that the model gives: callers choose among them freely.
     """
 
     def __init__(
@@ -49,29 +49,32 @@ class CudaSession:
         device: CudaDevice,
         make_options: Callable[[], Any],
         dtypes: Mapping[str, np.dtype[Any]],
-        *,
-        graphs: bool,
+        graphs: Graphs[Recording] | None = None,
+        outputs: Sequence[str] = (),
     ) -> None:
         self._session = session
         self._device = device
-        self._make_options = make_options
         self._dtypes = dtypes
-        self._plain = self._options(_NO_GRAPH if graphs else "")
+        self._options = make_options()
+        self._options.add_run_config_entry("disable_synchronize_execution_providers", "1")  # the stream keeps the order
         self._graphs = graphs
-        self._recordings: dict[Key, Recording | None] = {}
+        self._all = outputs
 
     def run(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """The outputs as arrays of this batch alone. Raises what ONNX Runtime raises."""
-        if not self._graphs:
+        if self._graphs is None:
             return self._run_plain(tensors, outputs)
-        key = (*outputs, *[(name, array.dtype, array.shape) for name, array in tensors.items()])
-        if key in self._recordings:
-            recording = self._recordings[key]
-            return self._run_plain(tensors, outputs) if recording is None else self._replay(recording, tensors)
-        results = self._run_plain(tensors, outputs)
-        if len(self._recordings) < _MAX_GRAPHS:
-            self._recordings[key] = self._prepare(tensors, results)
-        return results
+        arrays = {name: self._device.put(array) for name, array in tensors.items()}
+        recording = None
+        if all(array.nbytes for array in arrays.values()):  # the address of what is empty means nothing
+            key = tuple([(name, array.dtype, array.shape) for name, array in arrays.items()])
+            recording = self._graphs.find(key, lambda: self._record(arrays))
+        if recording is not None:
+            return self._replay(recording, arrays, outputs)
+        results = self._run_plain(arrays, outputs)
+        if not self._graphs:
+            return results
+        return {name: self._copy(self._empty(array), array) for name, array in results.items()}
 
     def _run_plain(self, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         binding = self._session.io_binding()
@@ -80,35 +83,36 @@ class CudaSession:
             self._bind(binding.bind_input, name, array)
         for name in outputs:
             binding.bind_output(name, "cuda", self._device.index)
-        self._session.run_with_iobinding(binding, self._plain)
+        self._session.run_with_iobinding(binding, self._options)
         return {name: self._taken(value) for name, value in zip(outputs, binding.get_outputs(), strict=True)}
 
-    def _replay(self, recording: Recording, tensors: Tensors) -> Tensors:
+    def _replay(self, recording: Recording, arrays: Tensors, outputs: Sequence[str]) -> Tensors:
         for name, buffer in recording.inputs.items():
-            self._copy(buffer, self._device.contiguous(self._device.put(tensors[name])))
-        self._session.run_with_iobinding(recording.binding, recording.options)
-        results = {}
-        for name, buffer in recording.outputs.items():
-            results[name] = self._empty(buffer.shape, buffer.dtype)
-            self._copy(results[name], buffer)
-        return results
+            self._copy(buffer, self._device.contiguous(arrays[name]))
+        recording.graph.launch(self._device.stream)
+        return {name: self._copy(self._empty(each), each) for name in outputs for each in (recording.outputs[name],)}
 
-    def _prepare(self, tensors: Tensors, results: Tensors) -> Recording | None:
-        """ONNX Runtime records when it first runs so, in each thread anew. None where something is empty: its address
-        would mean nothing.
-        """
-        if not all(array.nbytes for array in (*tensors.values(), *results.values())):
-            return None
+    def _record(self, arrays: Tensors) -> Recording:
+        """Runs once more, from and to buffers of its own, before it is captured. Raises where it cannot be."""
+        results = self._run_plain(arrays, self._all)
+        if not all(array.nbytes for array in results.values()):
+            raise ValueError("an output is empty")
+        inputs, outputs = ({name: self._empty(each) for name, each in part.items()} for part in (arrays, results))
+        del results
         binding = self._session.io_binding()
-        into, out = (
-            {name: self._empty(array.shape, array.dtype) for name, array in arrays.items()}
-            for arrays in (tensors, results)
-        )
-        for name, buffer in into.items():
-            self._bind(binding.bind_input, name, buffer)
-        for name, buffer in out.items():
-            self._bind(binding.bind_output, name, buffer)
-        return Recording(binding, self._options(str(len(self._recordings) + 1)), into, out)
+        for bind, buffers in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
+            for name, buffer in buffers.items():
+                self._bind(bind, name, buffer)
+        for name, buffer in inputs.items():
+            self._copy(buffer, self._device.contiguous(arrays[name]))
+        run = functools.partial(self._session.run_with_iobinding, binding, self._options)
+        run()
+        try:
+            return Recording(capture(self._device, run), inputs, outputs)
+        except Exception:
+            with contextlib.suppress(Exception):  # CUDA tells the failure once more, to whoever comes next
+                run()
+            raise
 
     def _bind(self, bind: Callable[..., None], name: str, array: Array) -> None:
         element = BF16_ELEMENT_TYPE if array.dtype == DTYPES["BF16"] else array.dtype
@@ -119,28 +123,23 @@ class CudaSession:
         xp, shape, dtype = self._device.xp, tuple(value.shape()), self._dtypes[value.data_type()]
         nbytes = dtype.itemsize * math.prod(shape)
         if not nbytes:
-            return self._empty(shape, dtype)
+            return xp.ndarray(shape, dtype, xp.cuda.alloc(1))
         memory = xp.cuda.UnownedMemory(value.data_ptr(), nbytes, value, self._device.index)
         return xp.ndarray(shape, dtype, xp.cuda.MemoryPointer(memory, 0))
 
-    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    def _empty(self, like: Array) -> Array:
         """New memory of the stream's own; made from an address, so that CuPy need not know the dtype."""
         xp = self._device.xp
-        return xp.ndarray(shape, dtype, xp.cuda.alloc(max(1, dtype.itemsize * math.prod(shape))))
+        return xp.ndarray(like.shape, like.dtype, xp.cuda.alloc(max(1, like.nbytes)))
 
-    def _copy(self, target: Array, source: Array) -> None:
+    def _copy(self, target: Array, source: Array) -> Array:
         runtime = self._device.xp.cuda.runtime
-        runtime.memcpyAsync(
-            target.data.ptr,
-            source.data.ptr,
-            source.nbytes,
-            runtime.memcpyDeviceToDevice,
-            self._device.stream_pointer,
-        )
-
-    def _options(self, graph: str) -> Any:
-        options = self._make_options()
-        options.add_run_config_entry("disable_synchronize_execution_providers", "1")  # the stream keeps the order
-        if graph:
-            options.add_run_config_entry("gpu_graph_id", graph)
-        return options
+        if source.nbytes:
+            runtime.memcpyAsync(
+                target.data.ptr,
+                source.data.ptr,
+                source.nbytes,
+                runtime.memcpyDeviceToDevice,
+                self._device.stream_pointer,
+            )
+        return target

@@ -6,14 +6,19 @@ TensorRT execution provider.
 
 from __future__ import annotations
 
+import importlib
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from tensorgate.backends.execution.cuda_install import cuda_problem, is_installed, open_toolkit
 from tensorgate.backends.execution.device import CudaDevice, Device
 from tensorgate.gateway.contract.options import Options
+
+log = logging.getLogger(__name__)
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
@@ -41,7 +46,9 @@ class CudaOptions(Options):
     tf32: bool = Field(True, description="Whether GPUs may multiply FP32 with TF32's shorter mantissa.")
     cuda_graph: bool = Field(
         False,
-        description="Whether the kernels of a run are recorded for each shape, and started together from then on.",
+        description="Whether the kernels of a run are recorded, and started together from then on: at load for the "
+        "sizes of pad_batches_to, of other shapes when they come often; the last 32 are kept. A model that draws "
+        "random numbers draws the same ones again.",
     )
     convolution_search: Literal["exhaustive", "heuristic", "default"] = Field(
         "heuristic",
@@ -65,13 +72,50 @@ def provider_options(options: CudaOptions, device: Device, memory_limit_bytes: i
     cuda = {
         **common,
         "use_tf32": _flag(options.tf32),
-        "enable_cuda_graph": _flag(options.cuda_graph),
         "cudnn_conv_algo_search": options.convolution_search.upper(),
     }
     if memory_limit_bytes:
         cuda |= {"gpu_mem_limit": str(memory_limit_bytes), "arena_extend_strategy": "kSameAsRequested"}
     tensorrt = [] if options.tensorrt is None else [(TENSORRT, {**common, **_tensorrt(options.tensorrt)})]
     return [*tensorrt, (CUDA, cuda)]
+
+
+def gpu_problem() -> str:
+    """Why there can be no session on a GPU, naming all that is missing; empty where there can, and then what the
+    provider links is open.
+    """
+    problems = [cuda_problem()]
+    try:
+        ort = import_onnxruntime()
+    except ImportError as error:
+        problems.append(str(error))
+    else:
+        problems.append(_provider_problem(ort))
+    return "; ".join(filter(None, problems))
+
+
+def import_onnxruntime() -> Any:
+    """The module. Raises ImportError that says what to install: its CPU and GPU builds in one environment break each
+    other silently.
+    """
+    if is_installed("onnxruntime") and is_installed("onnxruntime-gpu"):
+        raise ImportError(
+            "onnxruntime and onnxruntime-gpu are both installed, and the CPU build hides the other; "
+            "uninstall both, then install tensorgate with one of the extras cpu, cuda12, cuda13"
+        )
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError:
+        raise ImportError("ONNX models need ONNX Runtime: pip install 'tensorgate[cpu]' (or cuda12, cuda13)") from None
+
+
+def _provider_problem(ort: Any) -> str:
+    if CUDA not in ort.get_available_providers():
+        return "this build of ONNX Runtime has no CUDA provider: install the extra cuda12 or cuda13 in place of cpu"
+    linked, lazy = open_toolkit(int(ort.cuda_version.partition(".")[0]))
+    if lazy:
+        log.warning("on a GPU, ONNX models with certain operators will fail: there is no %s", ", ".join(lazy))
+    return f"ONNX Runtime's CUDA provider needs {', '.join(linked)}" if linked else ""
 
 
 def name_of(provider: Provider) -> str:

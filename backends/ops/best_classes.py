@@ -74,6 +74,8 @@ def best_indices(flat: Array, n: int, xp: Any) -> Array:
     if not (len(flat) and n):
         return xp.zeros((len(flat), n), np.int64)
     keys = _keys(flat.astype(np.float32) if flat.dtype == np.float16 else flat, xp)
+    if n == 1:
+        return xp.argmin(keys, axis=1)[:, None]  # the first of equal ones, as NumPy and CuPy have it
     whole = size <= _SORTED_WHOLE or n * 4 > size or xp is not np  # a GPU would have to tell how many, and we to wait
     return _sorted_best(keys, n, xp) if whole else _few_best(keys, n, xp)
 

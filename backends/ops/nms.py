@@ -8,8 +8,9 @@ Of equal scores the lower index goes first. A candidate is a box, or a box and a
     -> which of them overlap, all against all                       [N, M, M]
     -> at most `max_output` turns, each for all images at once      [N, max_output]
 
-All of it is arithmetic on whole arrays, and no turn waits for the device. What is returned has a fixed size, padded
-behind `counts`, so that the rows of requests stay rows. Source: ONNX NonMaxSuppression, torchvision's batched_nms.
+On the host that is arithmetic on whole arrays, on a GPU the last two are one kernel. What is returned has a fixed size,
+padded behind `counts`, so that the rows of requests stay rows. Source: ONNX NonMaxSuppression, torchvision's
+batched_nms.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from tensorgate.backends.ops import nms_cuda
 from tensorgate.backends.ops.best_classes import best_indices
 from tensorgate.backends.ops.checks import dense, floating, integral, one, put, replaced
 from tensorgate.gateway.contract.errors import InvalidArgument
@@ -71,7 +73,7 @@ class NmsOptions(Options):
     )
     max_output: int = Field(100, ge=1, le=10_000, description="How many are kept per image at most.")
     max_candidates: int = Field(
-        1000, ge=1, le=10_000, description="How many of the best candidates of an image are looked at."
+        1000, ge=1, le=nms_cuda.MAX_CANDIDATES, description="How many of the best candidates of an image are looked at."
     )
     class_aware: bool = Field(
         True, description="Whether only boxes of the same class suppress each other; false: a box has its best class."
@@ -181,32 +183,37 @@ class Nms(Op):
         batch, candidates = valid.shape
         picks = xp.zeros((batch, self._options.max_output), np.int64)
         taken = xp.zeros((batch, self._options.max_output), bool)
+        if xp is not np:
+            if batch and candidates:
+                corners = _corners(boxes, self._options.layout, xp)
+                nms_cuda.select(corners, classes, valid, self._options.iou_threshold, picks, taken, xp)
+            return picks, taken
         step = max(1, _PAIRS // max(1, candidates * candidates))
         for start in range(0, batch if candidates else 0, step):
             part = slice(start, start + step)
-            overlap = self._overlap(boxes[part], None if classes is None else classes[part], xp)
-            self._turns(overlap, valid[part].copy(), picks[part], taken[part], xp)
+            overlap = self._overlap(boxes[part], None if classes is None else classes[part])
+            self._turns(overlap, valid[part].copy(), picks[part], taken[part])
         return picks, taken
 
-    def _overlap(self, boxes: Array, classes: Array | None, xp: Any) -> Array:
+    def _overlap(self, boxes: Array, classes: Array | None) -> Array:
         """[N, M, 4] -> whether two suppress each other, [N, M, M]; each itself, too."""
-        x0, y0, x1, y1 = _corners(boxes, self._options.layout, xp)
+        x0, y0, x1, y1 = _corners(boxes, self._options.layout, np)
         area = (x1 - x0) * (y1 - y0)
-        width = xp.minimum(x1[:, :, None], x1[:, None]) - xp.maximum(x0[:, :, None], x0[:, None])
-        height = xp.minimum(y1[:, :, None], y1[:, None]) - xp.maximum(y0[:, :, None], y0[:, None])
-        common = xp.maximum(width, 0) * xp.maximum(height, 0)
+        width = np.minimum(x1[:, :, None], x1[:, None]) - np.maximum(x0[:, :, None], x0[:, None])
+        height = np.minimum(y1[:, :, None], y1[:, None]) - np.maximum(y0[:, :, None], y0[:, None])
+        common = np.maximum(width, 0) * np.maximum(height, 0)
         union = area[:, :, None] + area[:, None] - common
-        overlap = common / xp.where(union > 0, union, 1) > area.dtype.type(self._options.iou_threshold)
+        overlap = common / np.where(union > 0, union, 1) > area.dtype.type(self._options.iou_threshold)
         if classes is not None:
             overlap &= classes[:, :, None] == classes[:, None]
-        overlap |= xp.eye(overlap.shape[1], dtype=bool)
+        overlap |= np.eye(overlap.shape[1], dtype=bool)
         return overlap
 
-    def _turns(self, overlap: Array, alive: Array, picks: Array, taken: Array, xp: Any) -> None:
+    def _turns(self, overlap: Array, alive: Array, picks: Array, taken: Array) -> None:
         """Fill picks and taken, a column per turn, for all images at once."""
-        images = xp.arange(len(alive))
+        images = np.arange(len(alive))
         for turn in range(min(picks.shape[1], alive.shape[1])):
-            if xp is np and not alive.any():
+            if not alive.any():
                 return
             first = alive.argmax(axis=1)  # of candidates in order, the best that is left
             picks[:, turn] = first

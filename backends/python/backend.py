@@ -38,6 +38,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensorgate.backends.execution.cuda_install import cuda_problem
 from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.execution.rows import last_deadline
 from tensorgate.backends.python.user_class import load_class
@@ -312,4 +313,6 @@ def _as_bytes(name: str, array: Array) -> Array:
     return flat.reshape(array.shape)
 
 
-KIND = BackendKind(PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe)
+KIND = BackendKind(
+    PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe, gpu_problem=cuda_problem
+)

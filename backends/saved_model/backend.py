@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.device import CudaDevice, Device, open_device
 from tensorgate.backends.execution.spec_inference import max_batch_size
 from tensorgate.backends.saved_model.device import DeviceFunctions
 from tensorgate.backends.saved_model.failures import plain
 from tensorgate.backends.saved_model.host import HostFunctions
-from tensorgate.backends.saved_model.library import import_tensorflow
+from tensorgate.backends.saved_model.library import gpu_problem, import_tensorflow
 from tensorgate.backends.saved_model.ranks import takes_any_rank
 from tensorgate.backends.saved_model.signatures import read_signatures
 from tensorgate.gateway.contract.backend import Backend, BackendKind, ModelSource
@@ -88,7 +88,7 @@ class TensorFlowBackend(Backend):
         options: TensorFlowOptions = source.options
         path = _find(source.path, options.folder)
         tensorflow = import_tensorflow(options.modules)
-        self.device = _open_device(tensorflow, source.device)
+        self.device = open_device(source.device, gpu_problem)
         try:
             self._functions = _load(tensorflow, path, options, self.device)
         except Exception as error:  # TensorFlow raises its own errors, OSError, RuntimeError, KeyError, …
@@ -139,22 +139,6 @@ def _find(folder: Path, name: str) -> Path:
     raise ValueError(f"no such file: {places[0] / _FILES[0]}")
 
 
-def _open_device(tensorflow: Any, wanted: str) -> Device:
-    """`auto` is a GPU only where both CuPy and this build of TensorFlow can use one."""
-    if wanted == "cpu" or (wanted == "auto" and not cuda_devices()):
-        return open_device("cpu")
-    seen = len(tensorflow.config.list_physical_devices("GPU"))
-    if wanted == "auto" and not seen:
-        return open_device("cpu")
-    device = open_device(wanted)
-    if device.index >= seen:
-        raise ValueError(
-            f"device {wanted} was asked for, but TensorFlow can use {seen} GPUs here; "
-            "say device: auto to use what is there, or install tensorflow[and-cuda] beside a driver"
-        )
-    return device
-
-
 def _load(tensorflow: Any, path: Path, options: TensorFlowOptions, device: Device) -> HostFunctions | DeviceFunctions:
     if not isinstance(device, CudaDevice):
         return HostFunctions(tensorflow, path, options.tags, options.intra_op_threads, options.inter_op_threads)
@@ -183,4 +167,4 @@ def _set_up(tensorflow: Any, options: TensorFlowOptions) -> None:
             return
 
 
-KIND = BackendKind(TensorFlowOptions, TensorFlowBackend, runs_code=True)
+KIND = BackendKind(TensorFlowOptions, TensorFlowBackend, runs_code=True, gpu_problem=gpu_problem)

@@ -1,8 +1,8 @@
 """The functions of a SavedModel on a GPU: CuPy arrays go in and come out by DLPack, which copies nothing.
 
 TensorFlow orders its work on streams of its own, so both hand-overs wait: for the instance's stream before the call,
-for the whole GPU after it. What cannot be handed over goes by the host: text, which no GPU holds; bfloat16, which
-CuPy does not have; and memory that begins where TensorFlow's may not, with which its kernels would end the process.
+for the whole GPU after it. Text goes by the host, since no GPU holds it. Memory that begins where TensorFlow's may not,
+with which its kernels would end the process, is copied on the device first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.backends.execution.device import Device
+from tensorgate.backends.execution.device import CudaDevice, Device
 from tensorgate.backends.saved_model.failures import public_error
 from tensorgate.backends.saved_model.host import host_array
 from tensorgate.backends.saved_model.ranks import operations_of
@@ -31,6 +31,9 @@ class DeviceFunctions:
         self._tensorflow = tensorflow
         self._device = device
         self._place = place
+        self._by_host = (
+            (BYTES,) if isinstance(device, CudaDevice) else (BYTES, DTYPES["BF16"])
+        )  # NumPy does not export it
         with tensorflow.device(place):
             self._loaded = tensorflow.saved_model.load(str(path), tags=list(tags))
         loader = importlib.import_module("tensorflow.python.saved_model.loader_impl")
@@ -41,10 +44,11 @@ class DeviceFunctions:
 
     def run(self, name: str, tensors: Tensors, outputs: Sequence[str]) -> Tensors:
         """Call the function of a signature: its inputs by their keys -> these outputs by theirs."""
+        ready = {key: self._ready(array) for key, array in tensors.items()}
         self._device.finish()
         try:
             with self._tensorflow.device(self._place):
-                results = self._loaded.signatures[name](**{key: self._given(array) for key, array in tensors.items()})
+                results = self._loaded.signatures[name](**{key: self._given(array) for key, array in ready.items()})
         except Exception as error:
             raise public_error(error) from error
         self._device.finish_all()  # also what nobody asked for must have read its inputs before they are freed
@@ -54,15 +58,21 @@ class DeviceFunctions:
         """The variables go with the functions, once nothing refers to those."""
         del self._loaded
 
-    def _given(self, array: Array) -> Any:
+    def _ready(self, array: Array) -> Array:
+        """As TensorFlow may have it, once the instance's stream has come so far."""
+        if array.dtype in self._by_host:
+            return array
         array = self._device.xp.ascontiguousarray(array).reshape(array.shape)  # the first makes a vector of a scalar
-        if _goes_by_host(array.dtype) or _address(array) % _ALIGNMENT:
-            return self._tensorflow.constant(self._device.get(array))
+        return array.copy() if _address(array) % _ALIGNMENT else array
+
+    def _given(self, array: Array) -> Any:
+        if array.dtype in self._by_host or _address(array) % _ALIGNMENT:  # NumPy begins its memory anywhere
+            return self._tensorflow.constant(array)
         return self._tensorflow.experimental.dlpack.from_dlpack(array.__dlpack__())
 
     def _taken(self, tensor: Any) -> Array:
         """TensorFlow keeps some results on the host: shapes, small integers, text."""
-        if _goes_by_host(tensor.dtype.as_numpy_dtype) or not tensor.device.endswith(self._place):
+        if tensor.dtype.as_numpy_dtype in self._by_host or not tensor.device.endswith(self._place):
             return self._device.put(host_array(tensor.numpy()))
         return self._device.xp.from_dlpack(Export(tensor))
 
@@ -84,7 +94,3 @@ class Export:
 def _address(array: Array) -> int:
     interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
     return int(interface["data"][0])
-
-
-def _goes_by_host(dtype: Any) -> bool:
-    return dtype in (BYTES, DTYPES["BF16"])

@@ -10,7 +10,20 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final
 
+from tensorgate.backends.execution.cuda_install import cuda_problem
+
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def gpu_problem() -> str:
+    """Why SavedModels cannot run on a GPU here, empty where they can."""
+    if problem := cuda_problem():
+        return problem
+    try:
+        seen = import_tensorflow().config.list_physical_devices("GPU")
+    except ValueError as error:
+        return str(error)
+    return "" if seen else "this build of TensorFlow can use no GPU here: pip install 'tensorflow[and-cuda]'"
 
 
 def import_tensorflow(modules: Iterable[str] = ()) -> Any:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tensorgate.backends.execution.device import CudaDevice, Device, cuda_devices, open_device
+from tensorgate.backends.execution.device import CudaDevice, Device, open_device
 from tensorgate.backends.execution.spec_inference import DEFAULT_MAX_BATCH_SIZE, max_batch_size
 from tensorgate.backends.torch_model.archive import READ_BY, Form, form_of
 from tensorgate.backends.torch_model.exported import CompiledPackage, ExportedProgram, compiled_for
 from tensorgate.backends.torch_model.failures import plain, public_error
 from tensorgate.backends.torch_model.graphs import CudaGraphs
-from tensorgate.backends.torch_model.library import import_torch, set_once
+from tensorgate.backends.torch_model.library import gpu_problem, import_torch, set_once
 from tensorgate.backends.torch_model.names import ProgramOutputs
 from tensorgate.backends.torch_model.options import FILES, TorchOptions
 from tensorgate.backends.torch_model.script import ScriptProgram
@@ -63,8 +63,10 @@ class TorchBackend(Backend):
         with self.device.active(), self._on_stream():
             self._program = self._load(source, options, path, form)
             self._call: Callable[[Mapping[str, Any]], Any] = self._program.call
+            recorded: CudaGraphs | None = None
             if options.cuda_graph and isinstance(self.device, CudaDevice):
-                self._call = CudaGraphs(torch, self._call, source.name).call
+                recorded = CudaGraphs(torch, self._call, source.name, self.device)
+                self._call = recorded.call
         self.inputs, self.outputs = self._program.inputs, self._program.outputs
         check_specs((*self.inputs, *self.outputs))
         self.max_batch_size = _max_batch_size(source, self._program, form)
@@ -72,6 +74,9 @@ class TorchBackend(Backend):
         self._results = ProgramOutputs(tuple(self._specs))
         self._state = _addresses(self._program.module)
         self.in_flight = 2 if isinstance(self.device, CudaDevice) else 1  # one's copies beside the other's computation
+        if recorded is not None:
+            outputs = tuple(self._specs)
+            recorded.graphs.record_at_load(lambda given: self.infer(given, outputs, ()), self.inputs, source.padding)
 
     def infer(self, tensors: Tensors, outputs: Sequence[str], requests: Sequence[InferRequest]) -> Iterable[Tensors]:
         with self._on_stream(), self._torch.inference_mode(), self._autocast():
@@ -138,17 +143,9 @@ def _find(folder: Path, name: str) -> Path:
 
 def _open_device(torch: Any, wanted: str, path: Path, form: Form) -> Device:
     """`auto` is a GPU only where both CuPy and this build of torch can use one, and machine code is for it."""
-    if wanted == "cpu" or (wanted == "auto" and not cuda_devices()):
-        device = open_device("cpu")
-    else:
-        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        fits = form != "compiled" or compiled_for(torch, path) != "cpu"
-        device = open_device(wanted if wanted != "auto" or (seen and fits) else "cpu")
-        if device.index >= seen and isinstance(device, CudaDevice):
-            raise ValueError(
-                f"device {wanted} was asked for, but torch can use {seen} GPUs here; "
-                "say device: auto to use what is there, or install a torch for CUDA beside a driver"
-            )
+    if wanted == "auto" and form == "compiled" and compiled_for(torch, path) == "cpu":
+        wanted = "cpu"
+    device = open_device(wanted, gpu_problem)
     if form == "compiled":
         made, have = compiled_for(torch, path), device.name.partition(":")[0]
         if made != have:
@@ -208,4 +205,4 @@ def _addresses(module: Any) -> frozenset[int]:
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel())
 
 
-KIND = BackendKind(TorchOptions, TorchBackend, runs_code=True)
+KIND = BackendKind(TorchOptions, TorchBackend, runs_code=True, gpu_problem=gpu_problem)

@@ -1,4 +1,5 @@
-"""Runs recorded as CUDA graphs: one launch for all of a model's kernels, which small batches spend their time on.
+"""A program's call as a CUDA graph: see execution/graphs.py. torch captures, since its allocator has to know: memory of
+recordings is a pool of its own, which nothing else is given from.
 
 A graph runs on the memory that it was recorded with. So inputs are copied into that, and outputs out of it: the next
 run writes there again, while what this one gave may still be on its way to the host.
@@ -6,20 +7,13 @@ run writes there again, while what this one gave may still be on its way to the 
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from tensorgate.backends.execution.device import CudaDevice
+from tensorgate.backends.execution.graphs import Graphs
 from tensorgate.backends.torch_model.names import leaves
-
-log = logging.getLogger(__name__)
-
-_MAX_GRAPHS: Final = 32
-_RUNS_BEFORE: Final = 3  # libraries choose their kernels and take their memory, which a recording must not see
-_recording: Final = threading.Lock()  # of all that a process does on its GPUs, one thing may be recorded at a time
 
 Call = Callable[[Mapping[str, Any]], Any]
 
@@ -32,28 +26,20 @@ class _Graph:
 
 
 class CudaGraphs:
-    """A program's call, recorded once for each combination of shapes; those used last are kept.
-
-    Called on the stream on which it records, by one thread at a time. What cannot be recorded runs as it would without.
+    """A program's call, recorded for each combination of shapes. Called on the stream on which it records, under the
+    device's lock. What cannot be recorded runs as it would without.
     """
 
-    def __init__(self, torch: Any, call: Call, model: str) -> None:
+    def __init__(self, torch: Any, call: Call, model: str, device: CudaDevice) -> None:
         self._torch = torch
         self._call = call
-        self._model = model
-        self._graphs: OrderedDict[tuple[Any, ...], _Graph | None] = OrderedDict()
+        self.graphs: Graphs[_Graph] = Graphs(model, device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def call(self, tensors: Mapping[str, Any]) -> Any:
         """The program's results, as a mapping by their own names."""
         key = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()])
-        if key not in self._graphs:
-            self._graphs[key] = self._record(tensors)
-            if len(self._graphs) > _MAX_GRAPHS:
-                self._torch.cuda.current_stream().synchronize()  # it may still be running
-                self._graphs.popitem(last=False)
-        self._graphs.move_to_end(key)
-        found = self._graphs[key]
+        found = self.graphs.find(key, lambda: self._record(tensors))
         if found is None:
             return self._call(tensors)
         for name, tensor in tensors.items():
@@ -61,20 +47,11 @@ class CudaGraphs:
         found.graph.replay()
         return {name: tensor.clone() for name, tensor in found.outputs.items()}
 
-    def _record(self, tensors: Mapping[str, Any]) -> _Graph | None:
-        """None where the program waits for the GPU, or does something else that no recording can hold."""
+    def _record(self, tensors: Mapping[str, Any]) -> _Graph:
+        """Raises where the program waits for the GPU, or does something else that no recording can hold."""
         torch = self._torch
-        stream = torch.cuda.current_stream()
         inputs = {name: tensor.clone() for name, tensor in tensors.items()}
-        for _ in range(_RUNS_BEFORE):
-            self._call(inputs)
         graph = torch.cuda.CUDAGraph()
-        try:
-            with _recording, torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
-                outputs = dict(leaves(self._call(inputs)))
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            log.warning("model %s cannot be recorded as a CUDA graph: %s", self._model, str(error).partition("\n")[0])
-            return None
+        with torch.cuda.graph(graph, self._pool, torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            outputs = dict(leaves(self._call(inputs)))
         return _Graph(graph, inputs, outputs)

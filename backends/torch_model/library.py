@@ -12,6 +12,8 @@ import threading
 import warnings
 from typing import Any, Final
 
+from tensorgate.backends.execution.cuda_install import cuda_problem
+
 log = logging.getLogger(__name__)
 
 _lock: Final = threading.Lock()
@@ -33,6 +35,16 @@ def import_torch() -> Any:
     for text in ("The given NumPy array is not writ", "`torch.jit.load` is (deprecated|not supported)"):
         warnings.filterwarnings("ignore", text)
     return torch
+
+
+def gpu_problem() -> str:
+    """Why programs cannot run on a GPU here, empty where they can."""
+    if problem := cuda_problem():
+        return problem
+    try:
+        return "" if import_torch().cuda.is_available() else "this build of torch can use no GPU here"
+    except ValueError as error:
+        return str(error)
 
 
 def set_once(model: str, option: str, value: Any, apply: Any) -> None:

@@ -51,8 +51,8 @@ class TorchOptions(Options):
     )
     cuda_graph: bool = Field(
         False,
-        description="On a GPU, whether the kernels of a run are recorded for each shape, and started together from "
-        "then on.",
+        description="On a GPU, whether the kernels of a run are recorded, and started together from then on: at load "
+        "for the sizes of pad_batches_to, of other shapes when they come often; the last 32 are kept.",
     )
     autocast: Literal["", "FP16", "BF16"] = Field(
         "", description="Compute in this datatype where torch holds that to be safe, whatever the weights are."

@@ -75,8 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     _model_control(verb)
 
     verb = _verb(verbs, "check", _check)
-    verb.add_argument("files", type=Path, nargs="+", help="configurations, YAML")
+    verb.add_argument("files", type=Path, nargs="*", metavar="FILE", help="configurations, YAML")
     verb.add_argument("--load", action="store_true", help="also load every model once, as serve would")
+    verb.add_argument(
+        "--device",
+        action="store_true",
+        help="also tell which drivers, libraries and GPUs are there, and where each model would run; files may be "
+        "left out then",
+    )
 
     verb = _verb(verbs, "plan", _plan)
     verb.add_argument("old", type=Path, metavar="OLD", help="configuration, YAML; - is stdin, read as if it lay by NEW")
@@ -269,13 +275,19 @@ def _check(options: argparse.Namespace) -> int:
 
     example:
       tensorgate check gateway.yaml
+      tensorgate check --device
     """
     from tensorgate.gateway import app
-    from tensorgate.gateway.cli import check
+    from tensorgate.gateway.cli import check, device_report
     from tensorgate.gateway.config import ConfigError, load_config
 
+    if not (options.files or options.device):
+        _print_error("check needs a configuration, or --device; see tensorgate check --help")
+        return 2
     kinds = app.registries()
     status = 0
+    for line in device_report.installation(kinds) if options.device else ():
+        _print_line(line)
     for file in options.files:
         try:
             config = load_config(file, kinds)
@@ -283,6 +295,8 @@ def _check(options: argparse.Namespace) -> int:
             _print_error(str(error))
             status = 2
             continue
+        for line in device_report.models(config, config.extended(kinds)) if options.device else ():
+            _print_line(line)
         found = check.misfits(config, file, kinds)
         failures = [str(problem) for _, problem in found]
         if options.load:

@@ -20,6 +20,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
+    PlainSerializer,
     PlainValidator,
     ValidationError,
     WithJsonSchema,
@@ -195,6 +196,7 @@ Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pa
 Placement = Annotated[
     str | tuple[str, ...],
     PlainValidator(_check_placement),
+    PlainSerializer(lambda placement: placement),  # pydantic's own warns of a tuple that it writes as JSON
     WithJsonSchema(
         {
             "anyOf": [

@@ -231,5 +231,8 @@ class BackendKind:
     """Where a model does not fit the models that it is composed of."""
     limits_memory: bool = False
     """Whether it can keep an instance within `ModelSource.memory_limit_bytes`."""
+    gpu_problem: Callable[[], str] | None = None
+    """Why its models cannot run on a GPU here, naming what is missing; empty where they can. None: `device` is nothing
+    to them, or `auto` is the host."""
     options_by_dialects: Callable[[tuple[str, ...]], type[Options]] | None = None
     """Names of the dialects that have a client -> `options`, for a backend that asks other servers."""

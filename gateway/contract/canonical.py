@@ -233,6 +233,17 @@ class InferRequest:
     """The models that wait for this request, outermost first."""
 
 
+@message
+class ChainedRequest(InferRequest):
+    """A step of a model composed of models, whose tensors stay on a GPU: events are handed on, and nobody waits."""
+
+    ready: tuple[Any, ...] = ()
+    """CUDA events: a stream that reads the inputs waits for them first."""
+    give: Callable[[InferResponse, Any], None] | None = None
+    """Takes the response, in the thread of the run, as soon as it has been enqueued, and the event after which it is
+    true. It comes as an answer, too, once that is so."""
+
+
 def takes_whole_outputs(request: InferRequest) -> bool:
     """Whether all outputs go to the host, and into no memory but ours: then they can be cut there."""
     return request.into is None and not request.on_device and not any(output.top_k for output in request.outputs)

@@ -22,6 +22,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
+
 from tensorgate.gateway.contract.errors import (
     CudaMemoryUnavailable,
     InvalidArgument,
@@ -57,11 +59,15 @@ OpenCuda: TypeAlias = Callable[[bytes, int, int], Mapped]
 """(CUDA IPC handle, device, bytes) -> the memory behind it. Raises ValueError."""
 
 
+RegisterHost: TypeAlias = Callable[[int, int], Callable[[], None]]
+"""(address, bytes) of memory that GPUs may copy from and to by themselves -> what takes that back."""
+
+
 class SharedMemory:
     """The registered regions. Methods may be called from any thread.
 
-    A kind is off unless it is allowed; `open_cuda` is None on a machine without GPUs. `prefix` is what the keys of
-    system memory must begin with.
+    A kind is off unless it is allowed; `open_cuda` and `register_host` are None on a machine without GPUs. `prefix` is
+    what the keys of system memory must begin with.
     """
 
     def __init__(
@@ -72,11 +78,13 @@ class SharedMemory:
         prefix: str = "",
         max_regions: int = 256,
         open_cuda: OpenCuda | None = None,
+        register_host: RegisterHost | None = None,
     ) -> None:
         self._allowed: Mapping[MemoryKind, bool] = {"system": system, "cuda": cuda}
         self._prefix = prefix.lstrip("/")
         self._max_regions = max_regions
         self._open_cuda = open_cuda
+        self._register_host = register_host
         self._regions: dict[str, tuple[MemoryKind, Region, Mapped]] = {}
         self._lock = threading.Lock()
 
@@ -154,7 +162,7 @@ class SharedMemory:
             raise RegionKeyReserved(region.name, region.key, RESERVED)
         if not name.startswith(self._prefix):
             raise RegionUnreachable(region.key)
-        return _map_file(name, region)
+        return _map_file(name, region, self._register_host)
 
     def _map_cuda(self, region: Region, handle: bytes) -> Mapped:
         if self._open_cuda is None:
@@ -185,7 +193,17 @@ class _MappedFile:
         return view if writable else view.toreadonly()
 
 
-def _map_file(name: str, region: Region) -> Mapped:
+class _Mapping(mmap.mmap):
+    """A mapping that GPUs may know of, as long as it is there."""
+
+    unregister: Callable[[], None] | None = None
+
+    def __del__(self) -> None:
+        if self.unregister is not None:
+            self.unregister()
+
+
+def _map_file(name: str, region: Region, register_host: RegisterHost | None) -> Mapped:
     """The region of the file `name` below /dev/shm. Raises RegionUnreachable, RegionInvalid."""
     end = region.offset + region.byte_size
     with _opened(name, region.key) as file:
@@ -195,10 +213,13 @@ def _map_file(name: str, region: Region) -> Mapped:
         aligned = region.offset - region.offset % mmap.ALLOCATIONGRANULARITY
         try:
             os.posix_fallocate(file, region.offset, region.byte_size)
-            mapping = mmap.mmap(file, end - aligned, offset=aligned)
+            mapping = _Mapping(file, end - aligned, offset=aligned)
         except (OSError, ValueError, OverflowError) as error:
             log.info("shared memory %r cannot be mapped: %s", name, error)
             raise RegionInvalid(region.key) from None
+    if register_host is not None:
+        address = np.frombuffer(mapping, np.uint8).ctypes.data
+        mapping.unregister = register_host(address, len(mapping))
     return _MappedFile(mapping, region.offset - aligned, end)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from fake_cuda import POISON
 
 from tensorgate.backends.execution.device import cuda_devices
+from tensorgate.backends.execution.pinned import PinnedPool
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelRef, OutputRequest
@@ -122,6 +125,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def xp(request: pytest.FixtureRequest) -> Any:
     """What operators compute with: NumPy, and CuPy where there is a GPU."""
     return importlib.import_module(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _pinned_memory_that_is_given_back_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what still reads it, or copies there, gives wrong numbers."""
+    give_back = PinnedPool.give_back
+
+    def overwrite(pool: PinnedPool, size: int, address: int) -> None:
+        ctypes.memset(address, POISON, size)
+        give_back(pool, size, address)
+
+    monkeypatch.setattr(PinnedPool, "give_back", overwrite)
 
 
 Make = Callable[..., Awaitable[World]]

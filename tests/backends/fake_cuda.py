@@ -45,7 +45,10 @@ class World:
         self.clock = 0.0
         self.copies: list[tuple[str, int]] = []
         self.blocks: list[Block] = []
+        self.registered: dict[int, int] = {}
         self.free: dict[tuple[Any, int], list[Block]] = {}
+        self.capturing: set[int] = set()
+        """Threads that capture."""
         self.null = Stream(self)
 
     @property
@@ -61,6 +64,9 @@ class World:
 
     def enqueue(self, stream: Stream, item: Any) -> None:
         with self.lock:
+            if stream.captured is not None:
+                stream.captured.append(item)
+                return
             stream.queue.append(item)
             self._drift()
 
@@ -110,6 +116,7 @@ class Stream:
         self.queue: deque[Any] = deque()
         world.streams.append(self)
         self.ptr = len(world.streams)
+        self.captured: list[Any] | None = None
 
     def __enter__(self) -> Stream:
         if not hasattr(self._world.host, "streams"):
@@ -129,9 +136,37 @@ class Stream:
         return event
 
     def synchronize(self) -> None:
+        if self.captured is not None:
+            raise RuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing")
         event = Event(self._world)
         event.record(self)
         event.synchronize()
+
+    def begin_capture(self, mode: str) -> None:
+        """What other threads do is no affair of a capture in this mode."""
+        assert mode == "thread local"
+        self._world.capturing.add(threading.get_ident())
+        self.captured = []
+
+    def end_capture(self) -> Graph:
+        self._world.capturing.remove(threading.get_ident())
+        assert self.captured is not None
+        items, self.captured = self.captured, None
+        return Graph(self._world, items)
+
+
+class Graph:
+    """cupy.cuda.Graph."""
+
+    graph = 0
+
+    def __init__(self, world: World, items: list[Any]) -> None:
+        self._world = world
+        self._items = items
+
+    def launch(self, stream: Stream) -> None:
+        for item in self._items:
+            self._world.enqueue(stream, item)
 
 
 class Event:
@@ -172,6 +207,8 @@ class Memory:
             if free:
                 self.block = free.pop()
             else:
+                if threading.get_ident() in world.capturing:
+                    raise RuntimeError("cudaErrorStreamCaptureUnsupported: cudaMalloc during a capture")
                 self.block = Block(nbytes, stream)
                 world.blocks.append(self.block)
 
@@ -345,10 +382,11 @@ class Cupy(ModuleType):
     def __init__(self, order: str | int = "lazy") -> None:
         super().__init__("cupy")
         self.world = world = World(order)
+        self.pinned: dict[int, Memory] = {}
         self.ndarray = type("ndarray", (Array,), {"world": world})
         self.cuda = SimpleNamespace(
             Device=lambda index: SimpleDevice(world, index),
-            Stream=lambda **flags: Stream(world),
+            Stream=_streams(world),
             Event=lambda **flags: Event(world),
             alloc=lambda nbytes: Pointer(Memory(world, nbytes, world.current), 0),
             MemoryPointer=Pointer,
@@ -362,6 +400,14 @@ class Cupy(ModuleType):
                 memcpyDeviceToDevice=3,
                 getDeviceCount=lambda: 1,
                 getDevice=lambda: 0,
+                setDevice=lambda index: None,
+                hostAlloc=self._host_alloc,
+                hostAllocPortable=1,
+                hostRegister=self._host_register,
+                hostUnregister=lambda address: self.world.registered.pop(address),
+                freeHost=lambda address: self.pinned.pop(address),
+                deviceSynchronize=SimpleDevice(world, 0).synchronize,
+                streamCaptureModeThreadLocal="thread local",
             ),
             get_current_stream=lambda: world.current,
         )
@@ -406,6 +452,17 @@ class Cupy(ModuleType):
         """As CuPy has it: never without a dimension."""
         return array.reshape(1) if not array.ndim else array if array.flags.c_contiguous else array.copy()
 
+    def _host_register(self, address: int, nbytes: int, flags: int) -> None:
+        if address in self.world.registered:
+            raise RuntimeError("cudaErrorHostMemoryAlreadyRegistered")
+        self.world.registered[address] = nbytes
+
+    def _host_alloc(self, nbytes: int, flags: int) -> int:
+        memory = Memory(self.world, nbytes, None)
+        address = memory.block.bytes.ctypes.data
+        self.pinned[address] = memory
+        return address
+
     def _memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         """Host memory has to be pinned: else the copy would be none that the GPU makes by itself."""
         world = self.world
@@ -421,7 +478,21 @@ def _device_has(world: World, address: int, nbytes: int) -> bool:
     for block in world.blocks:
         if block.has(address, nbytes):
             return block.stream is not None
+    for start, size in world.registered.items():
+        if start <= address and address + nbytes <= start + size:
+            return False
     raise AssertionError("an address that is neither the device's nor pinned")
+
+
+def _streams(world: World) -> Any:
+    """cupy.cuda.Stream, the class."""
+
+    def stream(**flags: Any) -> Stream:
+        return Stream(world)
+
+    made: Any = stream
+    made.null = world.null
+    return made
 
 
 def _elapsed(begin: Event, end: Event) -> float:

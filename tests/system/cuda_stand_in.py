@@ -22,7 +22,29 @@ CUDA = """
 #define __restrict__
 #define __align__(bytes) alignas(bytes)
 struct Place { unsigned int x, y; };
-static Place blockIdx, blockDim, gridDim, threadIdx;
+static Place blockIdx, blockDim, gridDim;
+static thread_local Place threadIdx;
+"""
+TOGETHER = """
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+#define __shared__ static
+static std::mutex gate;
+static std::condition_variable opened;
+static unsigned int arrived, rounds;
+static void __syncthreads() {
+    std::unique_lock<std::mutex> held(gate);
+    const unsigned int round = rounds;
+    if (++arrived == blockDim.x) {
+        arrived = 0;
+        ++rounds;
+        opened.notify_all();
+    } else {
+        opened.wait(held, [=] { return rounds != round; });
+    }
+}
 """
 ROUNDED = """
 static unsigned short rounded(float value) {  // to the nearest half, ties to even
@@ -113,6 +135,54 @@ class StandIn:
         return functools.wraps(function)(lambda *arguments, **options: there(function(*arguments, **options)))
 
     def RawKernel(self, code: str, name: str, options: tuple[str, ...]) -> Any:  # noqa: N802 - CuPy's name
+        return self._nms(code, name, options) if name == "tensorgate_nms" else self._planar(code, name, options)
+
+    def _nms(self, code: str, name: str, options: tuple[str, ...]) -> Any:
+        """A block's threads are real ones, since they wait for each other; a few do for many."""
+        assert options == ("-std=c++17", "--fmad=false")
+        launch = """
+        extern "C" void launch(const Real* x0, const Real* y0, const Real* x1, const Real* y1, const long long* classes,
+                               const bool* valid, Real threshold, unsigned int candidates, unsigned int most,
+                               unsigned int class_aware, long long* picks, bool* taken, unsigned int images,
+                               unsigned int threads) {
+            blockDim = {threads, 1};
+            for (blockIdx.x = 0; blockIdx.x < images; ++blockIdx.x) {
+                std::vector<std::thread> all;
+                for (unsigned int own = 0; own < threads; ++own) {
+                    all.emplace_back([=] {
+                        threadIdx.x = own;
+                        tensorgate_nms(x0, y0, x1, y1, classes, valid, threshold, candidates, most, class_aware, picks,
+                                       taken);
+                    });
+                }
+                for (std::thread& each : all) {
+                    each.join();
+                }
+            }
+        }"""
+        library = compiled(CUDA + TOGETHER + code + launch, self._folder)
+
+        def run(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+            self.launched.append(name)
+            *arrays, threshold, candidates, most, class_aware, picks, taken = arguments
+            assert all(isinstance(each, OnGpu) and each.flags.c_contiguous for each in (*arrays, picks, taken))
+            assert (picks.dtype, taken.dtype) == (np.int64, bool)
+            assert all(isinstance(each, np.uint32) for each in (candidates, most, class_aware))
+            real = {np.float32: ctypes.c_float, np.float64: ctypes.c_double}[type(threshold)]
+            assert all(each.dtype == threshold.dtype for each in arrays[:4])
+            library.launch(
+                *[ctypes.c_void_p(each.data.ptr) for each in arrays],
+                real(threshold),
+                *[ctypes.c_uint(int(each)) for each in (candidates, most, class_aware)],
+                ctypes.c_void_p(picks.data.ptr),
+                ctypes.c_void_p(taken.data.ptr),
+                ctypes.c_uint(grid[0]),
+                ctypes.c_uint(3),
+            )
+
+        return run
+
+    def _planar(self, code: str, name: str, options: tuple[str, ...]) -> Any:
         assert options == ("-std=c++17",)
         launch = """
         extern "C" void launch(const Word* x, Pack* y, const float* scale, const float* shift, unsigned int groups,
@@ -149,9 +219,9 @@ class StandIn:
             types: dict[Any, Any] = {}
             parameters, prepare, values, kept = [], [], [], []
             for (kind, own), is_raw, value in zip([*declared, out], [*raw, False], [*given, result], strict=True):
-                if kind == "int64":
-                    parameters.append(f"long long {own}")
-                    values.append(ctypes.c_longlong(value))
+                if kind in ("int64", "uint32"):
+                    parameters.append(f"{'long long' if kind == 'int64' else 'unsigned int'} {own}")
+                    values.append((ctypes.c_longlong if kind == "int64" else ctypes.c_uint)(value))
                     continue
                 assert isinstance(value, OnGpu), own
                 if kind == "int32":

@@ -1,6 +1,5 @@
 """CUDA IPC handles and the arrays on them, with host memory in the place of a GPU's."""
 
-import contextlib
 import gc
 import importlib
 from types import SimpleNamespace
@@ -30,6 +29,9 @@ class Runtime:
     def __init__(self) -> None:
         self.open: list[int] = []
 
+    def setDevice(self, index: int) -> None:  # noqa: N802
+        assert index == 0
+
     def ipcOpenMemHandle(self, handle: bytes) -> int:  # noqa: N802
         self.open.append(BASE)
         return BASE
@@ -44,7 +46,6 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     memory = np.arange(256, dtype=np.uint8)
     Card.origin = memory.ctypes.data
     made: dict[str, Any] = {
-        "Device": lambda index: contextlib.nullcontext(),
         "runtime": runtime,
         "UnownedMemory": lambda pointer, size, owner, device: owner,
         "MemoryPointer": lambda owner, offset: owner,

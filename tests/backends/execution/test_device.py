@@ -6,16 +6,20 @@ The GPU is a stand-in on NumPy that does everything late, early or in an odd ord
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from fake_cuda import Cupy, orders
+from fake_cuda import Cupy, Event, SimpleDevice, orders
 
+from tensorgate.backends.execution.device import Selected
+from tensorgate.backends.execution.pipeline import _in_thread
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
 from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, OutputRequest
@@ -224,6 +228,106 @@ async def test_a_class_may_give_arrays_of_either_module(cupy: Cupy, start: Start
     assert copies(cupy).count("in") == 1
 
 
+async def test_a_step_is_enqueued_before_the_one_before_it_is_done(
+    cupy: Cupy, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else this would never end: whoever waits for the first step waits until the last has been enqueued."""
+    app = await start({"double": model("Double"), "plus": model("Plus")} | {"e": chain("double", "plus", outputs="b")})
+    enqueued, synchronize = threading.Event(), Event.synchronize
+
+    def wait(event: Event) -> None:
+        assert enqueued.wait(10), "a step waits for the one before it"
+        synchronize(event)
+
+    executor: Any = app.repository.snapshot.models["plus"][1].computation.executors[0]
+    plus = executor._backend._model
+    answer = plus.answer
+
+    def noted(x: Any) -> Any:
+        enqueued.set()
+        return answer(x)
+
+    plus.answer = noted
+    monkeypatch.setattr(Event, "synchronize", wait)
+    for number in range(1, 4):
+        assert await one(app, "e", ROWS * number) == {"b": [[3.0, -1.0, 7.0]] * number}
+        enqueued.clear()
+
+
+async def test_steps_on_one_gpu_side_by_side_and_behind_each_other(cupy: Cupy, start: Start) -> None:
+    """Many callers, whose rows share batches: a tensor that two steps read, one that is read late, one that is left."""
+    steps = [
+        {"model": "two", "inputs": {"x": "x"}, "outputs": {"y": "a", "z": "b"}},
+        {"model": "plus", "inputs": {"x": "a"}, "outputs": {"y": "c"}},
+        {"model": "double", "inputs": {"x": "a"}, "outputs": {"y": "d"}},
+        {"model": "double", "inputs": {"x": "c"}, "outputs": {"y": "e"}},
+        {"model": "plus", "inputs": {"x": "b"}, "outputs": {"y": "f"}},
+    ]
+    app = await start(
+        {"two": model("Two"), "plus": model("Plus"), "double": model("Double", instances=2)}
+        | {"e": chain(outputs="def", steps=steps)}
+    )
+    found = await asyncio.gather(*[one(app, "e", [[n, -n, 0.0]] * (1 + n % 3)) for n in range(1, 30)])
+    for n, outputs in enumerate(found, 1):
+        rows = 1 + n % 3
+        assert outputs == {
+            "d": [[6.0 * n, -3.0 * n, 0.0]] * rows,
+            "e": [[2 * (3.0 * n + 1), 1 - 3.0 * n, 2.0]] * rows,
+            "f": [[float(n), float(-n), 0.0]] * rows,
+        }
+
+
+async def test_who_leaves_between_two_steps_leaves_nothing_behind(cupy: Cupy, start: Start) -> None:
+    app = await start(
+        {"double": model("Double"), "plus": model("Plus"), "e": chain("double", "plus", "double", outputs="c")}
+    )
+    for turn in range(20):
+        leaving = [asyncio.ensure_future(one(app, "e", [[n, n, n]])) for n in range(1, 4)]
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        for task in leaving[1:]:
+            task.cancel()
+        assert await leaving[0] == {"c": [[6.0, 6.0, 6.0]]}
+        await asyncio.gather(*leaving, return_exceptions=True)
+    assert await one(app, "e", ROWS) == {"c": [[6.0, -1.0, 14.0]]}
+
+
+async def test_the_loop_never_waits_for_a_gpu(cupy: Cupy, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a class that is on the loop: its inputs, what it computes, and the way back are waited for in threads."""
+    app = await start({"later": model("Later")})
+    waited: list[int] = []
+    synchronize = Event.synchronize
+
+    def noted(event: Event) -> None:
+        waited.append(threading.get_ident())
+        synchronize(event)
+
+    monkeypatch.setattr(Event, "synchronize", noted)
+    monkeypatch.setattr(SimpleDevice, "synchronize", None)  # nobody waits for all of it
+    assert await one(app, "later", ROWS) == {"y": [[5.0, -10.0, 15.0]]}
+    assert len(waited) >= 3
+    assert threading.get_ident() not in waited
+
+
+async def test_who_leaves_while_a_thread_waits_leaves_when_it_is_over() -> None:
+    """The thread works with what a batch gives back at its end."""
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        go.wait(10)
+
+    task = asyncio.ensure_future(_in_thread(wait))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_class_that_gives_cupy_on_the_host_is_understood(
     cupy: Any, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,3 +391,20 @@ async def test_the_examples_classes_run_on_a_gpu(cupy: Cupy, start: Start) -> No
     digits, _ = await read(app, photos())
     assert digits == want.tolist()
     assert copies(cupy) == ["in", "out"]
+
+
+# ------------------------------------------------------------------------------------------------- several GPUs
+
+
+def test_a_thread_touches_no_gpu_but_those_it_uses() -> None:
+    """CUDA makes a context on each GPU that is ever selected."""
+    selected: list[int] = []
+    runtime = SimpleNamespace(setDevice=selected.append)
+    with Selected(runtime, 2):
+        with Selected(runtime, 3):
+            pass
+        with Selected(runtime, 2):
+            pass
+    with Selected(runtime, 2):
+        pass
+    assert selected == [2, 3, 2, 2, 2]

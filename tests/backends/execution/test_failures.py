@@ -88,26 +88,37 @@ def test_a_failure_tells_its_last_line_or_what_the_backend_says() -> None:
     assert failure_of(KeyError("no such word"), "m", "whole").text == "whole"  # type: ignore[attr-defined]
 
 
-def cupy(synchronize: Callable[[], None]) -> Any:
-    pool = SimpleNamespace(freed=0)
-
-    def free() -> None:
-        pool.freed += 1
-
-    pool.free_all_blocks = free
+def cupy(synchronize: Callable[[int], None]) -> Any:
+    """Two GPUs, of which `freed` tells whose memory was given back."""
+    selected, freed = [0], []
+    runtime = SimpleNamespace(
+        deviceSynchronize=lambda: synchronize(selected[-1]),
+        setDevice=selected.append,
+    )
     return SimpleNamespace(
-        cuda=SimpleNamespace(runtime=SimpleNamespace(deviceSynchronize=synchronize)),
-        get_default_memory_pool=lambda: pool,
-        get_default_pinned_memory_pool=lambda: pool,
-        pool=pool,
+        cuda=SimpleNamespace(runtime=runtime),
+        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: freed.append(selected[-1])),
+        get_default_pinned_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: freed.append("host")),
+        freed=freed,
+        selected=selected,
     )
 
 
-def refuses() -> None:
-    raise error("CUDARuntimeError", ILLEGAL, status=700)
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "in_use", {0, 1})
 
 
-@pytest.mark.parametrize(("device", "kind"), [(refuses, DeviceLost), (lambda: None, ModelFailed)], ids=["dead", "well"])
+def refuses(index: int) -> None:
+    """The second one."""
+    if index == 1:
+        raise error("CUDARuntimeError", ILLEGAL, status=700)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("device", "kind"), [(refuses, DeviceLost), (lambda index: None, ModelFailed)], ids=["dead", "well"]
+)
 @pytest.mark.parametrize("text", [ORT.format("Conv", "CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED"), ILLEGAL])
 def test_of_other_texts_the_device_is_asked(
     device: Any, kind: type[GatewayError], text: str, monkeypatch: pytest.MonkeyPatch
@@ -169,10 +180,11 @@ def batch(make_model: Any, *rows: int) -> Batch:
     )
 
 
+@pytest.mark.usefixtures("two_gpus")
 def test_a_batch_too_large_for_memory_is_answered_one_by_one(
     small: Computation, make_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = cupy(lambda: None)
+    library = cupy(lambda index: None)
     monkeypatch.setattr(failures, "_short_of_memory", False)
     monkeypatch.setitem(sys.modules, "cupy", library)
     together = batch(make_model, 1, 3, 2)
@@ -187,9 +199,9 @@ def test_a_batch_too_large_for_memory_is_answered_one_by_one(
     assert answers == [[[1]], [[2], [2]]]
     assert getattr(second, "__traceback__", "") is None
     assert small.executors[0]._backend.in_the_way == [False, False, False]  # type: ignore[attr-defined]
-    assert library.pool.freed == 4  # both pools, after the batch and after the request that is too large itself
+    assert library.freed == ["host", 0, 1] * 2  # after the batch and after the request that is too large itself
     compute(small.executors[0], batch(make_model, 1))
-    assert library.pool.freed == 4
+    assert library.freed == ["host", 0, 1] * 2
 
 
 def test_memory_runs_out_where_a_batch_is_joined(

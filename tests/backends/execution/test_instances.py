@@ -132,8 +132,8 @@ def test_a_model_without_room_is_told_with_figures(monkeypatch: pytest.MonkeyPat
     (tmp_path / "model.onnx").write_bytes(b"")
     device = object.__new__(CudaDevice)
     device.name, device.index, device.stream_pointer = "cuda:1", 1, 77  # type: ignore[misc]
-    monkeypatch.setattr(onnx_runtime, "_import_onnxruntime", lambda: Arena)
-    monkeypatch.setattr(onnx_runtime, "open_device", lambda wanted: device)
+    monkeypatch.setattr(onnx_runtime, "import_onnxruntime", lambda: Arena)
+    monkeypatch.setattr(onnx_runtime, "open_device", lambda wanted, problem: device)
     monkeypatch.setattr(gpu, "read_gpu", lambda name: Gpu(name, "GPU-x", "H200", 80_000_000_000, 79_000_000_000))
     options = onnx_runtime.KIND.options()
     source = ModelSource("m", 1, tmp_path, "cuda:1", (), (), 0, options, threads=3, memory_limit_bytes=1 << 30)
@@ -157,7 +157,7 @@ def test_a_session_gets_its_share_unless_it_says_more(
 ) -> None:
     (tmp_path / "model.onnx").write_bytes(b"")
     Arena.asked.clear()
-    monkeypatch.setattr(onnx_runtime, "_import_onnxruntime", lambda: Arena)
+    monkeypatch.setattr(onnx_runtime, "import_onnxruntime", lambda: Arena)
     options = onnx_runtime.KIND.options(intra_op_threads=own)
     with pytest.raises(MemoryError):
         onnx_runtime.KIND.load(ModelSource("m", 1, tmp_path, "cpu", (), (), 0, options, threads=budget))

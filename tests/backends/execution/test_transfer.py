@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paper_backend import PaperBackend
 
-from tensorgate.backends.execution import pipeline
+from tensorgate.backends.execution import pipeline, registered
 from tensorgate.backends.execution.device import Device, open_device
 from tensorgate.backends.ops.best_classes import best_classes
 from tensorgate.backends.ops.normalize import KIND as NORMALIZE
@@ -379,3 +379,46 @@ def test_whoever_does_not_wait_is_wrong(broken: Any, monkeypatch: pytest.MonkeyP
         assert any(told(run(computation, [request])[0]) != want for _ in range(9))
     except RuntimeError as error:
         assert "NotReady" in str(error)  # noqa: PT017 - either is right
+
+
+@pytest.mark.parametrize("order", [*orders()])
+def test_registered_memory_is_copied_from_where_it_lies(order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pinned memory is filled for it, and it is held until the copy is over."""
+    fake = Cupy(order)
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(registered, "_MIN_BYTES", 24)
+    computation, alone = load("cuda:0"), load("cpu")
+    request = ask(4, 3, more="n")
+    shared = np.zeros(4096, np.uint8)
+    x = shared[64 : 64 + 48].view(np.float32).reshape(4, 3)
+    x[:] = request.inputs["x"]
+    unregister = registered.register(shared.ctypes.data, shared.nbytes)
+    direct = InferRequest(VIEW, {**request.inputs, "x": x})
+    want = told(run(alone, [request])[0])
+    fake.world.copies.clear()
+    assert told(run(computation, [direct])[0]) == want
+    assert [nbytes for way, nbytes in fake.world.copies if way == "in"] == [48, 32]
+    both = run(computation, [direct, request])  # rows of several callers lie in no region together
+    assert [told(each) for each in both] == [want, want]
+    unregister()
+    assert fake.world.registered == {}
+    fake.world.copies.clear()
+    assert told(run(computation, [direct])[0]) == want
+    assert len([way for way, _ in fake.world.copies if way == "in"]) == 1
+
+
+def test_memory_that_cuda_refuses_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Cupy()
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    memory = np.zeros(1 << 20, np.uint8)
+    monkeypatch.setattr(registered, "in_use", set())
+    registered.register(memory.ctypes.data, memory.nbytes)()  # no model is on a GPU
+    monkeypatch.setattr(registered, "in_use", {0})
+    first = registered.register(memory.ctypes.data, memory.nbytes)
+    assert registered.is_registered(memory)
+    assert not registered.is_registered(memory[::2])
+    assert not registered.is_registered(memory[:100])
+    registered.register(memory.ctypes.data, memory.nbytes)()  # a second time is refused, and changes nothing
+    assert registered.is_registered(memory)
+    first()
+    assert registered.ranges == {}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tensorgate.gateway import app
 from tensorgate.gateway.app import dry_run_load, registries
+from tensorgate.gateway.cli import device_report
 from tensorgate.gateway.cli.check import misfits
 from tensorgate.gateway.cli.main import main
 from tensorgate.gateway.config import load_config
+from tensorgate.gateway.contract.metrics import Gpu
 
 KINDS = registries()
 
@@ -305,3 +310,53 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert told.out == f"{file}: models fail to load, 1 models\n"
     file.write_text(linear("preprocess: [{op: sigmoid, input: image}]"))
     assert main(["check", str(file)]) == 0
+
+
+def test_what_is_there_of_cuda(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a machine with two GPUs, one in parts; and of one without."""
+    assert main(["check"]) == 2
+    assert "needs a configuration, or --device" in capsys.readouterr().err
+    file = folder / "gateway.yaml"
+    models = "models:\n"
+    for number, device in enumerate(["auto", "all", '"cuda:*"', "[cuda, cpu]", "cuda:2", "cpu"]):
+        models += f"  m{number}: {{backend: onnx, path: linear, device: {device}}}\n"
+    file.write_text(models)
+    facts = {
+        "cuda_devices": lambda: 2,
+        "driver_problem": lambda: "",
+        "driver_version": lambda: "580.1 for CUDA 13.0",
+        "mig_mode": lambda name: "on",
+        "read_gpu": lambda name: Gpu(name, "GPU-1", "H100", 80 << 30, 8 << 30) if name == "cuda:0" else None,
+    }
+    for name, fact in facts.items():
+        monkeypatch.setattr(device_report, name, fact)
+    problem = ""
+    onnx_kind = replace(KINDS.backends["onnx"], gpu_problem=lambda: problem)
+    kinds = replace(KINDS, backends={**KINDS.backends, "onnx": onnx_kind})
+    monkeypatch.setattr(app, "registries", lambda: kinds)
+    assert main(["check", "--device", str(file)]) == 0
+    told = capsys.readouterr().out
+    problem = "the driver is missing"
+    assert main(["check", "--device", str(file)]) == 0
+    without = capsys.readouterr().out
+    assert "driver: 580.1 for CUDA 13.0\n" in told
+    assert f"package: onnxruntime {onnxruntime.__version__}\n" in told
+    assert "cuda:0: H100, GPU-1, 72.0 of 80.0 GiB free, MIG on\ncuda:1: says nothing of itself\n" in told
+    assert "backend onnx: can use GPUs\n" in told
+    assert "backend onnx: the driver is missing\n" in without
+    assert [line.partition("device ")[2] for line in told.splitlines() if line.startswith("model ")] == [
+        "auto -> cuda:0",
+        "all -> cuda:0, cuda:1",
+        "cuda:* -> cuda:0, cuda:1",
+        "cuda, cpu -> cuda:0, cpu",
+        "cuda:2 -> fails: there is no cuda:2",
+        "cpu -> cpu",
+    ]
+    assert [line.partition("-> ")[2] for line in without.splitlines() if line.startswith("model ")] == [
+        "cpu",
+        "cpu",
+        *["fails: the driver is missing"] * 3,
+        "cpu",
+    ]

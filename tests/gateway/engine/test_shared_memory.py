@@ -1,5 +1,6 @@
 """Regions that callers register: which are refused, what a view of one is, and when its mapping ends."""
 
+import ctypes
 import gc
 import os
 import threading
@@ -350,3 +351,27 @@ def test_cuda_regions(make_file: Any) -> None:
     assert "internal" not in str(refused.value)
     memory.unregister(UnregisterRegion("cuda"))
     assert names(memory, "cuda") == []
+
+
+def test_gpus_know_of_a_mapping_as_long_as_it_is_there(make_file: Any) -> None:
+    known: list[tuple[int, int]] = []
+
+    def tell(address: int, nbytes: int) -> Callable[[], None]:
+        known.append((address, nbytes))
+        assert (ctypes.c_char * 3).from_address(address).raw == b"abc"
+
+        def forget() -> None:
+            assert (ctypes.c_char * 3).from_address(address).raw == b"abc"  # it is mapped still
+            known.remove((address, nbytes))
+
+        return forget
+
+    memory, file = SharedMemory(system=True, register_host=tell), make_file(b"abc" + bytes(PAGE))
+    register(memory, "r", file.name)
+    view = memory.view("r", 0, 3)
+    memory.unregister(UnregisterRegion("system", "r"))
+    gc.collect()
+    assert [nbytes for _, nbytes in known] == [PAGE]
+    del view
+    gc.collect()
+    assert known == []

@@ -175,7 +175,7 @@ def check_a_closed_model_leaves_no_session(folder: str) -> None:
 def check_a_gpu_that_is_not_there_is_refused(folder: str) -> None:
     assert load(Path(folder) / "half_plus_two/1", "auto").device.name == "cpu"
     error = checks.raised(ValueError, lambda: load(Path(folder) / "half_plus_two/1", "cuda"))
-    assert str(error).startswith("device cuda was asked for, but 0 CUDA devices can be used here"), error
+    assert str(error).startswith("device cuda was asked for, but CuPy is missing"), error
 
 
 def check_bfloat16_is_ml_dtypes_own(folder: str) -> None:

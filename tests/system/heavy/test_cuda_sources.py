@@ -15,11 +15,12 @@ import pytest
 from cuda_stand_in import OnGpu, StandIn
 from PIL import Image
 
-from tensorgate.backends.ops import affine_cuda, resampling
+from tensorgate.backends.ops import affine_cuda, nms_cuda, resampling
 from tensorgate.backends.ops.affine import Affine, Pass
 from tensorgate.backends.ops.center_crop import KIND as CENTER_CROP
 from tensorgate.backends.ops.decode_image import KIND as DECODE
 from tensorgate.backends.ops.fusion import fuse
+from tensorgate.backends.ops.nms import KIND as NMS
 from tensorgate.backends.ops.normalize import KIND as NORMALIZE
 from tensorgate.backends.ops.pad import KIND as PAD
 from tensorgate.backends.ops.resize import KIND as RESIZE
@@ -34,7 +35,7 @@ PLANAR = (0, 3, 1, 2)
 
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    for cached in (affine_cuda._planar_kernel, affine_cuda._generic_kernel, resampling._kernel):
+    for cached in (affine_cuda._planar_kernel, affine_cuda._generic_kernel, resampling._kernel, nms_cuda._kernel):
         cached.cache_clear()
     return StandIn(tmp_path)
 
@@ -95,6 +96,39 @@ def test_resize(method: str, dtype: Any, layout: str, antialias: bool, gpu: Stan
         else:
             within = {np.uint8: 1, np.float16: 0.5}.get(dtype, 1e-4)
             np.testing.assert_allclose(host(got).astype(float), want.astype(float), rtol=0, atol=within)
+
+
+def test_resize_with_wide_offsets(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of images that are larger than this machine's memory."""
+    monkeypatch.setattr(resampling, "_MAX_NARROW", 0)
+    for dtype in (np.uint8, np.float32):
+        x = (RANDOM.random((2, 20, 30, 3)) * 255).astype(dtype)
+        op = make(RESIZE, op="resize", size=(16, 50))
+        got, want = op({"x": gpu.asarray(x)}, gpu)["x"], op({"x": x}, np)["x"]
+        np.testing.assert_allclose(host(got).astype(float), want.astype(float), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["xyxy", "yxyx", "cxcywh"])
+@pytest.mark.parametrize("classes", [0, 3])
+def test_nms(dtype: Any, layout: str, classes: int, gpu: StandIn) -> None:
+    """To the bit: boxes of no size, of infinite size and of none at all among them."""
+    boxes = (RANDOM.random((5, 60, 4)) * 10).astype(dtype)
+    if layout != "cxcywh":
+        boxes[..., 2:] += boxes[..., :2]
+    boxes[0, :4] = [[1, 1, 1, 1], [np.nan, 0, 5, 5], [0, 0, np.inf, np.inf], [-np.inf, 0, 5, 5]]
+    boxes[1] = boxes[1, :1]
+    scores = np.round(RANDOM.random((5, *([classes] if classes else []), 60)), 2).astype(dtype)
+    scores[2] = np.nan
+    for options in ({}, {"max_output": 7}, {"score_threshold": 0.5, "iou_threshold": 0.2}, {"class_aware": False}):
+        op = NMS.make(NMS.options(op="nms", boxes="b", scores="s", layout=layout, **options))
+        with np.errstate(all="ignore"):
+            want = op({"b": boxes, "s": scores}, np)
+            got = op({"b": gpu.asarray(boxes), "s": gpu.asarray(scores)}, gpu)
+        assert list(got) == list(want)
+        for name in want:
+            np.testing.assert_array_equal(host(got[name]), want[name], name)
+    assert gpu.launched == ["tensorgate_nms"] * 4
 
 
 def test_the_usual_pipeline(gpu: StandIn) -> None:
