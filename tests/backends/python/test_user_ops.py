@@ -9,7 +9,6 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 import yaml
@@ -150,6 +149,8 @@ def test_the_configuration_reads_back(folder: Path) -> None:
 
 
 def test_the_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import jsonschema
+
     file = write(folder, {"clip": "ops.py:Clip"}, {"preprocess": [{"op": "clip", "input": "x"}]})
     plain = yaml.safe_load(file.read_text())
     assert main(["schema", str(file)]) == 0
