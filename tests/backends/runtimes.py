@@ -18,7 +18,7 @@ from tensorgate.backends.execution.device import cuda_devices
 
 CUDA = "cuda:0"
 CLIENT = Path(__file__).parents[2] / "build/gpu/client"
-"""Triton's client library and what it needs for a GPU's memory: `python -m benchmarks.offline pack` puts them there."""
+"""Triton's client library, which has no place beside the gateway: `python -m benchmarks.offline` puts it there."""
 
 
 @cache
@@ -66,7 +66,10 @@ def _tensorflow() -> str:
 
 
 def _tritonclient() -> str:
-    return "" if (CLIENT / "tritonclient").is_dir() else f"nothing is in {CLIENT}"
+    if not (CLIENT / "tritonclient").is_dir():
+        return f"nothing is in {CLIENT}"
+    found = importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings")
+    return "" if found else "cuda-bindings, which it needs, is not installed"
 
 
 # --------------------------------------------------------------------------------------------------- the device's work
