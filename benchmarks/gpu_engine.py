@@ -55,9 +55,9 @@ async def throughput(setting: Setting) -> None:
 
 async def _compare(setting: Setting, backend: str, network: Network, batch: int) -> list[Line]:
     plan, x = setting.plan(backend, network, batch), setting.input(network, batch)
-    raw = open_raw(plan, x)
     name = f"{backend} {network.name}"
     async with loaded(plan) as model:
+        raw = open_raw(plan, x)  # now: the engine has opened the libraries that its session needs, too
         setting.check(await ask(model, x), raw.answer())
         turns: dict[str, list[Pressed]] = {"whole batches": [], "single rows": []}
         rates, fed = [], []
@@ -178,14 +178,14 @@ async def latency(setting: Setting) -> None:
 
 async def _alone(setting: Setting, backend: str, network: Network) -> list[Line]:
     plan, x = setting.plan(backend, network, 1), setting.input(network, 1)
-    raw = open_raw(plan, x)
     alone: tuple[list[float], list[float]] = ([], [])
-    for _ in range(50):
-        for times, run in zip(alone, (raw.run, raw.run_from_host), strict=True):
-            began = time.perf_counter()
-            run(1)
-            times.append(time.perf_counter() - began)
     async with loaded(plan) as model:
+        raw = open_raw(plan, x)
+        for _ in range(50):
+            for times, run in zip(alone, (raw.run, raw.run_from_host), strict=True):
+                began = time.perf_counter()
+                run(1)
+                times.append(time.perf_counter() - began)
         await latencies(model, x, setting.seconds / 5)
         times = await latencies(model, x, setting.seconds)
     cuts = quantiles(times, n=100, method="inclusive")

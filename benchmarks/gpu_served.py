@@ -26,7 +26,7 @@ import orjson
 import yaml
 
 from benchmarks import closed_loop
-from benchmarks.engine_room import Plan
+from benchmarks.engine_room import Plan, loaded
 from benchmarks.gpu_engine import seconds_per_run
 from benchmarks.gpu_setting import Line, Setting, declared
 from benchmarks.grpc_wires import WIRES as GRPC_WIRES
@@ -99,30 +99,34 @@ async def served(setting: Setting) -> None:
     lines: list[Line] = []
     for backend in setting.backends:
         if setting.dtype == "FP32":  # as the wires send it
-            lines += await setting.attempt(f"{backend} served", asyncio.to_thread(_press_all, setting, backend))
+            lines += await setting.attempt(f"{backend} served", _serve(setting, backend))
     head = ("model", "request", "callers", "rows/s", "/ raw", "p50 ms", "p99 ms", "GPU", "MB/s in, out", "CPU us/row")
     print(table(head, lines, left=2))
 
 
-def _press_all(setting: Setting, backend: str) -> list[Line]:
+async def _serve(setting: Setting, backend: str) -> list[Line]:
     network = setting.networks[0]
     batch = network.batches[0]
-    plan = setting.plan(backend, network, batch)
-    x = setting.input(network, batch)
-    raw = open_raw(plan, x)
-    rate = batch / seconds_per_run(raw, setting.seconds, from_host=True)
-    want = raw.answer()[:1]
-    del raw
-    file = setting.folder / f"served-{backend}.yaml"
+    plan, x = setting.plan(backend, network, batch), setting.input(network, batch)
+    async with loaded(plan):  # which opens the libraries that the raw session needs, too
+        raw = open_raw(plan, x)
+        rate = batch / seconds_per_run(raw, setting.seconds, from_host=True)
+        want = raw.answer()[:1]
+        del raw
+    return await asyncio.to_thread(_press_all, setting, plan, f"{backend} {network.name}", x[:1], want, rate)
+
+
+def _press_all(setting: Setting, plan: Plan, model: str, x: Any, want: Any, rate: float) -> list[Line]:
+    file = setting.folder / f"served-{plan.backend}.yaml"
     file.write_text(yaml.safe_dump(_configuration(plan)))
     lines: list[Line] = []
     command = [sys.executable, "-m", "tensorgate", "serve", str(file)]
     with running("gateway", command, HTTP, os.sched_getaffinity(0)) as server:
-        for request in requests(x[:1]):
+        for request in requests(x):
             setting.check(_ask(server, request), want)
             for callers in CALLERS:
-                name = f"{backend} {network.name}, {request.name}, c={callers}"
-                lines.append(_line(setting, f"{backend} {network.name}", name, request, callers, server, rate))
+                name = f"{model}, {request.name}, c={callers}"
+                lines.append(_line(setting, model, name, request, callers, server, rate))
     return lines
 
 

@@ -177,6 +177,23 @@ async def test_steps_before_and_after_run_on_the_device(onnx_place: str, models:
         assert (crossed.bytes_in, crossed.bytes_out) == (pixels.nbytes, best.nbytes)
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True], ids=["plain", "graphs"])
+async def test_padded_batches(onnx_place: str, cuda_graph: bool, models: Any, mlp: Path) -> None:
+    """The model runs in three sizes alone, recorded or not; each caller gets his own rows."""
+    net = {"backend": "onnx", "path": str(mlp), "device": onnx_place, "max_batch_size": 8, "tf32": False}
+    padded = net | {"pad_batches_to": [1, 4, 8], "cuda_graph": cuda_graph, "instances": 2}
+    await models.load({"net": net, "padded": padded})
+    x = RANDOM.standard_normal((64, 64), np.float32)
+    for rows in (1, 2, 3, 4, 5, 7, 8):
+        want = (await models.ask("net", x=x[:rows])).outputs["y"]
+        got = (await models.ask("padded", x=x[:rows])).outputs["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    want = np.concatenate([(await models.ask("net", x=x[at : at + 8])).outputs["y"] for at in range(0, 64, 8)])
+    answers = await asyncio.gather(*[models.ask("padded", x=x[at : at + 1 + at % 3]) for at in range(60)])
+    for at, answer in enumerate(answers):
+        np.testing.assert_allclose(answer.outputs["y"], want[at : at + 1 + at % 3], rtol=1e-4, atol=1e-4)
+
+
 async def test_a_saved_model(place: str, models: Any, tmp_path: Path, tensorflow: Any) -> None:
     if place == CUDA and not tensorflow.config.list_physical_devices("GPU"):
         pytest.skip("this TensorFlow is a build without CUDA")

@@ -149,12 +149,12 @@ def test_the_configuration_reads_back(folder: Path) -> None:
 
 
 def test_the_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import jsonschema
-
     file = write(folder, {"clip": "ops.py:Clip"}, {"preprocess": [{"op": "clip", "input": "x"}]})
     plain = yaml.safe_load(file.read_text())
     assert main(["schema", str(file)]) == 0
     own = json.loads(capsys.readouterr().out)
+    import jsonschema  # a machine that has GPUs to test may have none
+
     jsonschema.validate(plain, own)
     plain["models"]["m"]["preprocess"] = []
     jsonschema.validate(plain, json_schema(registries()))
