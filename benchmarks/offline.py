@@ -44,7 +44,7 @@ ARCHITECTURE = 90
 WHEELS = (
     "annotated-types", "grpcio-health-checking", "grpcio-reflection", "jsonschema", "jsonschema-specifications",
     "orjson", "pybase64", "pysimdjson", "pytest-aiohttp", "pytest-asyncio", "python-rapidjson", "referencing",
-    "rpds-py", "typing-inspection",
+    "rpds-py", "typing-inspection", "execnet", "pytest-xdist",
 )  # fmt: skip
 WITH_THEIR_OWN = ("pydantic",)
 """Those that want another wheel of one very version; the rest is taken without what it asks for."""
@@ -188,7 +188,7 @@ def unpack(site: Path) -> None:
 def environment() -> dict[str, str]:
     """Ours, and the wheels that were packed."""
     paths = [str(PACKED / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "ORT_DISABLE_TELEMETRY": "1"}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "ORT_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def run(part: str, said: Path) -> int:
@@ -236,14 +236,15 @@ def summary(said: Path) -> int:
 
 
 def worth_telling(log: str) -> Iterator[str]:
-    """Of a suite: what was left out, failures, the count. Of a benchmark: its tables and marks. Not more than a screen
-    of each.
+    """Of a suite: what was left out, failures, the count. Of a benchmark: its sections' tables and marks, without the
+    table of all figures, which says them again.
     """
-    lines = log.splitlines()
+    lines = log.partition("\nsection  ")[0].splitlines()
+    last = log.splitlines()[-3:]
     marks = ("FAILED", "ERROR", "missed:", "GPU tests left out", "missing:")
     tables = [line for line in lines if "  " in line.strip() and not line.startswith((" ", "E ", ">"))]
-    told = [line for line in lines if line.startswith(marks)][:30]
-    yield from (line[:160] for line in (*told, *(tables[-60:] if " passed" not in log else ()), *lines[-3:]))
+    told = [line for line in log.splitlines() if line.startswith(marks)][:30]
+    yield from (line[:140] for line in (*told, *(tables[:90] if " passed" not in log else ()), *last))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

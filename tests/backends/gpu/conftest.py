@@ -31,6 +31,8 @@ ONNX_PLACES = PLACES if can_run("onnx") else PLACES[:1]
 LIBRARIES = ("torch", "tensorflow")
 """Fixtures of these names are the modules: tests that ask for one that is not installed are not there."""
 WITHIN_S = 50.0
+FIRST_KERNELS_S = 180
+"""A process compiles each kernel once, loads cuDNN's and cuBLAS', and shares the GPU with seven others meanwhile."""
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -43,6 +45,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out = [item for item in items if absent.intersection(getattr(item, "fixturenames", ()))]
     config.hook.pytest_deselected(items=out)
     items[:] = [item for item in items if item not in out]
+    for item in items:
+        if item.get_closest_marker("gpu") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(FIRST_KERNELS_S))
 
 
 @pytest.fixture
