@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import Cupy, orders
+from fake_cuda import Cupy, Memory, orders
 
 from benchmarks import networks, raw
 from benchmarks.engine_room import Plan
@@ -76,12 +76,19 @@ def test_on_a_gpu(order: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     fake = Cupy(order)
     monkeypatch.setitem(sys.modules, "cupy", fake)
     given: dict[str, str] = {}
+    kept: list[Any] = []
+
+    def pinned(cupy: Any, like: Any) -> Any:
+        """Memory of the host that this GPU knows."""
+        kept.append(Memory(cupy.world, like.nbytes, None))
+        return seen(kept[-1].block.bytes.ctypes.data)
 
     def session(path: Path, provider: Any, threads: int) -> Session:
         given.update(provider[1])
         return Session(fake, given)
 
     monkeypatch.setattr(raw, "_session", session)
+    monkeypatch.setattr(raw, "_pinned", pinned)
     made = raw.open_raw(plan(tmp_path, "cuda:0", tf32=False, convolution_search="exhaustive"), X)
     assert (given["use_tf32"], given["cudnn_conv_algo_search"]) == ("0", "EXHAUSTIVE")
     made.run(2)

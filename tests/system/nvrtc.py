@@ -17,8 +17,6 @@ import pytest
 from serving import ROOT
 
 HEAVY = ROOT / ".venv-heavy"
-OF_CUPY = ("-std=c++17", "-ftz=true")
-"""What CuPy gives its compiler for every kernel."""
 
 
 class Needs(NamedTuple):
@@ -39,7 +37,7 @@ def library() -> tuple[Any, Path]:
     return ctypes.CDLL(str(found[0])), found[0].parents[1] / "include"
 
 
-def compiled(text: str, architecture: str, options: Sequence[str] = OF_CUPY) -> tuple[Needs, str]:
+def compiled(text: str, architecture: str, options: Sequence[str] = ()) -> tuple[Needs, str]:
     """What a text needs on an architecture, sm_90 and so on; and all that the compiler complains of, warnings
     included.
     """
