@@ -177,6 +177,39 @@ async def test_steps_before_and_after_run_on_the_device(onnx_place: str, models:
         assert (crossed.bytes_in, crossed.bytes_out) == (pixels.nbytes, best.nbytes)
 
 
+TRITON = """
+    import torch
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            on_gpu = args["model_instance_kind"] == "GPU"
+            self.device = f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu"
+
+        def execute(self, requests):
+            answers = []
+            for request in requests:
+                x = torch.from_numpy(pb_utils.get_input_tensor_by_name(request, "x").as_numpy()).to(self.device)
+                y = pb_utils.Tensor.from_dlpack("y", torch.utils.dlpack.to_dlpack(x * 2 + 1))
+                assert y.is_cpu() == (self.device == "cpu")
+                answers.append(pb_utils.InferenceResponse([y]))
+            return answers
+"""
+
+
+async def test_a_python_model_of_tritons(place: str, models: Any, tmp_path: Path, torch: Any) -> None:
+    """What it gives lies where the model has made it."""
+    (tmp_path / "m/1").mkdir(parents=True)
+    models.write("m/1/model.py", TRITON)
+    model = {"backend": "triton_python", "path": "m", "device": place, "max_batch_size": 8}
+    await models.load({"m": model | {"inputs": [X], "outputs": [Y]}})
+    x = RANDOM.standard_normal((4, 64), np.float32)
+    answers = await asyncio.gather(*[models.ask("m", x=x) for _ in range(8)])
+    for answer in answers:
+        np.testing.assert_array_equal(answer.outputs["y"], x * 2 + 1)
+
+
 @pytest.mark.parametrize("cuda_graph", [False, True], ids=["plain", "graphs"])
 async def test_padded_batches(onnx_place: str, cuda_graph: bool, models: Any, mlp: Path) -> None:
     """The model runs in three sizes alone, recorded or not; each caller gets his own rows."""
