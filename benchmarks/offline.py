@@ -44,7 +44,7 @@ ARCHITECTURE = 90
 WHEELS = (
     "annotated-types", "grpcio-health-checking", "grpcio-reflection", "jsonschema", "jsonschema-specifications",
     "orjson", "pybase64", "pysimdjson", "pytest-aiohttp", "pytest-asyncio", "python-rapidjson", "referencing",
-    "rpds-py", "typing-inspection", "execnet", "pytest-xdist",
+    "rpds-py", "typing-inspection", "execnet", "pytest-timeout", "pytest-xdist",
 )  # fmt: skip
 WITH_THEIR_OWN = ("pydantic",)
 """Those that want another wheel of one very version; the rest is taken without what it asks for."""
@@ -63,7 +63,7 @@ class Step(NamedTuple):
     limit_s: int
 
 
-_PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "tests/backends")
+_PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors", "tests/backends")
 _GPU = ("-m", "benchmarks.gpu", "--sections")
 _VERSIONS = """
 import cupy, onnxruntime, sys, torch

@@ -35,9 +35,10 @@ FIRST_KERNELS_S = 180
 """A process compiles each kernel once, loads cuDNN's and cuBLAS', and shares the GPU with seven others meanwhile."""
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What was not there and left its tests out, so that nobody takes them for passed."""
-    return [f"GPU tests left out: {each}" for each in missing()]
+    for each in missing():
+        terminalreporter.write_line(f"GPU tests left out: {each}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -160,7 +160,7 @@ async def test_a_full_gpu_recovers(runtime: str, place: str, tmp_path: Path) -> 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not can_run("onnx"), reason="told at the head of the run")
+@pytest.mark.skipif(not can_run("onnx"), reason="told at the end of the run")
 async def test_a_limit_that_a_model_does_not_fit_in(models: Any, tmp_path: Path) -> None:
     networks.mlp(tmp_path / "big/1", WIDTHS)
     model = {"backend": "onnx", "path": "big", "device": CUDA, "max_batch_size": 8}

@@ -100,7 +100,7 @@ def test_no_handle_of_anybody(other: Other) -> None:
     assert region.view(0, 16, writable=False).tobytes() == np.arange(4, dtype=np.float32).tobytes()
 
 
-@pytest.mark.skipif(not can_run("tritonclient"), reason="told at the head of the run")
+@pytest.mark.skipif(not can_run("tritonclient"), reason="told at the end of the run")
 @pytest.mark.timeout(120)
 def test_tritons_own_client(tmp_path: Path) -> None:
     """It makes regions, registers them, has a model read one and write the other, and reads that by itself."""

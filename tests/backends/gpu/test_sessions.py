@@ -187,7 +187,7 @@ async def test_every_datatype_goes_through_to_the_bit(datatype: str, onnx_place:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not can_run("onnx"), reason="told at the head of the run")
+@pytest.mark.skipif(not can_run("onnx"), reason="told at the end of the run")
 def test_every_node_is_computed_on_the_gpu(model: Any) -> None:
     """ONNX Runtime takes nodes to the host without a word, unless it is forbidden."""
     path, _, _ = model("onnx", "FP32")
