@@ -63,7 +63,11 @@ class Step(NamedTuple):
     limit_s: int
 
 
-_PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors", "tests/backends")
+_PYTEST = (
+    *("-m", "pytest", "-W", "default", "-p", "no:cacheprovider", "--continue-on-collection-errors"),
+    "tests/backends",
+)
+"""A module that cannot be imported there, or a warning of an older library, ends nothing else."""
 _GPU = ("-m", "benchmarks.gpu", "--sections")
 _VERSIONS = """
 import cupy, onnxruntime, sys, torch
