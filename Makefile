@@ -118,7 +118,7 @@ $(CLIENTS)/.installed: tests/system/clients/requirements.txt tests/system/client
 	@touch $@
 
 $(HEAVY)/.installed: tests/system/heavy/requirements.txt | $(VENV)/bin/python
-	@echo "installing KServe's clients and Docker Compose into $(HEAVY) (a minute the first time)"
+	@echo "installing KServe's clients, Docker Compose and a compiler of kernels into $(HEAVY) (a minute the first time)"
 	$(VENV)/bin/python -m venv --clear $(HEAVY)
 	$(HEAVY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
 	@touch $@

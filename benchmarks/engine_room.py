@@ -77,6 +77,7 @@ class Pressed:
     rows_per_s: float
     cpu_us_per_row: float
     traffic: Traffic
+    seconds: float
 
 
 async def press(model: Model, x: Any, tasks: int, seconds: float) -> Pressed:
@@ -98,7 +99,7 @@ async def press(model: Model, x: Any, tasks: int, seconds: float) -> Pressed:
     took, used = time.perf_counter() - began, time.process_time() - cpu
     after = model.computation.traffic()
     crossed = Traffic(*[now - then for now, then in zip(after, before, strict=True)])
-    return Pressed(rows / took, used / rows * 1e6, crossed)
+    return Pressed(rows / took, used / rows * 1e6, crossed, took)
 
 
 async def latencies(model: Model, x: Any, seconds: float) -> list[float]:

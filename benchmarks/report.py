@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -108,9 +108,17 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        **{package: version(package) for package in packages},
+        **{package: _version(package) for package in packages},
         "commit": _commit(),
     }
+
+
+def _version(package: str) -> str:
+    """Empty where it is not installed: some comparisons do without."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _cpu() -> str:

@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -183,8 +184,38 @@ def test_the_two_images_differ_only_in_what_the_gpu_wants() -> None:
     only_cpu, only_gpu = common(IMAGES[0]) - common(IMAGES[1]), common(IMAGES[1]) - common(IMAGES[0])
     assert {each for each, _ in only_cpu} == {"ARG", "RUN"}
     assert all("EXTRAS" in rest for _, rest in only_cpu)
-    assert {each for each, _ in only_gpu} == {"ENV", "RUN"}
+    assert {each for each, _ in only_gpu} == {"ENV", "RUN", "VOLUME"}
     assert all(re.search("cuda|cupy|nvidia", rest, re.IGNORECASE) for _, rest in only_gpu), only_gpu
+
+
+def test_what_the_gpus_image_compiles_is_kept_where_it_may_write() -> None:
+    """The folder is its user's, a volume, and the same in compose."""
+    image = Dockerfile("Dockerfile.cuda")
+    told = dict(each.split("=", 1) for line in image.last_stage("ENV") for each in line.split())
+    (volume,) = image.last_stage("VOLUME")
+    assert told["CUPY_CACHE_DIR"] == volume
+    assert told["CUDA_CACHE_PATH"].startswith(volume + "/")
+    assert f"install --directory --owner=10001 --group=10001 {volume}" in image.last_stage("RUN")
+    mounted = {plain(mapping).split(":")[1]: plain(mapping) for mapping in SERVICES["tensorgate-gpu"]["volumes"]}
+    assert mounted[volume] == f"kernels:{volume}"
+    shared = {plain(mapping) for mapping in SERVICES["tensorgate"]["volumes"]}
+    assert shared < set(mounted.values()), "the rest is as without a GPU"
+
+
+def test_the_gpus_image_has_what_its_operators_want() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (installed,) = [rest for rest in Dockerfile("Dockerfile.cuda").of("RUN") if "[cuda${CUDA}" in rest]
+    extras = re.findall(r"\[([^]]*\$\{CUDA\}[^]]*)\]", installed)[0].split(",")
+    assert extras == ["cuda${CUDA}", "images-cuda${CUDA}"]
+    assert all(each.replace("${CUDA}", release) in project for each in extras for release in ("12", "13"))
+
+
+def test_compose_names_the_gpus_that_it_takes() -> None:
+    """By id, so that two services may have one each, or parts of one."""
+    (device,) = SERVICES["tensorgate-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert [plain(each) for each in device["device_ids"]] == ["0"]
+    assert device["capabilities"] == ["gpu"]
+    assert "count" not in device, "Compose takes one of the two"
 
 
 def test_a_stop_is_heard_before_anything_listens(tmp_path: Path) -> None:

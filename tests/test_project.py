@@ -13,8 +13,9 @@ import pytest
 import yaml
 from setuptools import find_packages
 
+from tensorgate.backends.ops import OPS
 from tensorgate.gateway.app import registries
-from tensorgate.gateway.config import json_schema
+from tensorgate.gateway.config import json_schema, load_config
 
 ROOT = Path(__file__).parent.parent
 
@@ -77,6 +78,31 @@ def test_links_and_named_files_are_there(paper: Path) -> None:
         r"`((?:gateway|adapters|backends|proto|tests|tensorgate|config|deploy|benchmarks)/[\w./-]*)`", text
     )
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_what_the_page_on_gpus_names_is_there(tmp_path: Path) -> None:
+    """Its configurations are right; options, operators, extras, series and commands are those of the sources."""
+    text = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    (tmp_path / "try").mkdir()
+    blocks = re.findall(r"^```yaml\n# (try/\S+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == len(re.findall(r"^```yaml", text, re.MULTILINE)) > 0
+    for name, block in blocks:
+        (tmp_path / name).write_text(block)
+        load_config(tmp_path / name, registries())
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    said = re.findall(r"`([^`\n]+)`|\*\*(\w+)\.\*\*", prose)
+    words = {word for pair in said for word in pair if re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", word)}
+    sources = "".join(
+        file.read_text(encoding="utf-8") for top in ("gateway", "adapters") for file in (ROOT / top).rglob("*.py")
+    )
+    series = {word for word in words if word.startswith(("tensorgate_", "nv_"))}
+    assert len(series) > 5
+    assert [each for each in series if f'"{each.removesuffix("_total")}"' not in sources] == []
+    known = set(re.findall(r'"(\w+)": \{', json.dumps(json_schema(registries())))) | OPS.keys()
+    assert sorted(words - series - known) == []
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"[`g]\[([\w-]+)\]", text)) <= extras.keys()
 
 
 def test_every_target_is_explained() -> None:

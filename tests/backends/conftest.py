@@ -117,8 +117,8 @@ WITH = ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where there is no GPU, its tests are not there: a test that skips itself looks like one that passed."""
     if not HAS_GPU:
-        config.hook.pytest_deselected(items=[item for item in items if "gpu" in item.keywords])
-        items[:] = [item for item in items if "gpu" not in item.keywords]
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("gpu")])
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
 
 
 @pytest.fixture(scope="session", params=WITH)
