@@ -14,7 +14,7 @@ from tensorgate.backends.ops import OPS
 from tensorgate.backends.ops.best_classes import best_classes
 from tensorgate.gateway.contract.canonical import TopK
 from tensorgate.gateway.contract.operator import Op
-from tensorgate.gateway.contract.tensor import DTYPES, TensorSpec, datatype_of
+from tensorgate.gateway.contract.tensor import DATATYPES, DTYPES, TensorSpec
 
 ROWS = 5
 OF_THE_HOST = {"decode_image", "detokenize", "tokenize"}
@@ -115,7 +115,7 @@ def test_a_batch_that_lies_anyhow_is_each_row_alone(name: str, datatype: str, xp
         want = np.concatenate([row[key] for row in alone])
         assert isinstance(array, xp.ndarray)
         assert array.dtype == want.dtype, key
-        within = TOLERANCE.get(datatype_of(want.dtype), 0.0)
+        within = TOLERANCE.get(DATATYPES[want.dtype], 0.0)
         within = max(within, TOLERANCE.get(datatype, 0.0)) if within else 0.0
         largest = float(np.abs(want).max(initial=1.0)) if within else 1.0
         np.testing.assert_allclose(host(array), want, rtol=within, atol=within * largest, err_msg=key)
