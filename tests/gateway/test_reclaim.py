@@ -9,12 +9,14 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from waiting import Clock, until
 
+from tensorgate.backends.execution import failures
 from tensorgate.gateway import app
 from tensorgate.gateway.app import App, registries
 from tensorgate.gateway.config import load_config
@@ -145,8 +147,17 @@ def test_pools_of_the_device_are_asked_as_well(monkeypatch: pytest.MonkeyPatch) 
         def free_all_blocks(self) -> None:
             freed.append(self.name)
 
+    class Runtime:
+        selected = 0
+
+        def setDevice(self, index: int) -> None:  # noqa: N802 - CUDA's name
+            self.selected = index
+
+    runtime = Runtime()
+
     class Library:
-        get_default_memory_pool = staticmethod(lambda: Pool("device"))
+        cuda = SimpleNamespace(runtime=runtime)
+        get_default_memory_pool = staticmethod(lambda: Pool(f"device {runtime.selected}"))
         get_default_pinned_memory_pool = staticmethod(lambda: Pool("pinned"))
 
     class Torch:
@@ -156,5 +167,6 @@ def test_pools_of_the_device_are_asked_as_well(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setitem(sys.modules, "cupy", Library)
     monkeypatch.setitem(sys.modules, "torch", Torch)
+    monkeypatch.setattr(failures, "in_use", {0, 2})
     app.reclaim_memory()
-    assert sorted(freed) == ["device", "pinned", "torch"]
+    assert sorted(freed) == ["device 0", "device 2", "pinned", "torch"]
