@@ -176,3 +176,10 @@ def test_what_goes_by_the_clock_is_found() -> None:
     right = ["await asyncio.sleep(0)", "time.sleep(9)  # real time: so it must be", "assert clock() - begun < 2"]
     told = [list(by_the_clock(f"async def test():\n    {line}\n")) for line in wrong + right]
     assert [bool(each) for each in told] == [True] * len(wrong) + [False] * len(right)
+
+
+@pytest.mark.parametrize("script", re.findall(r"python (tests/\S+)", (ROOT / "Makefile").read_text(encoding="utf-8")))
+def test_what_make_runs_starts(script: str) -> None:
+    """Without pytest's paths, and with the folder that make leaves it."""
+    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr

@@ -27,6 +27,9 @@ from typing import Any
 import grpc
 import orjson
 import uvloop
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))  # where pytest finds what tests share
+
 from serving import HOST, Gateway, Series, demo_config, running
 from soak_cases import GOOD, GOOD_GRPC, PREDICT, Case, nonsense, nonsense_grpc
 

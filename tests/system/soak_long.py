@@ -28,6 +28,9 @@ import orjson
 import pytest
 import uvloop
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))  # where pytest finds what tests share
+
 from serving import HOST, Gateway, running
 from soak import FLAT_BYTES, FLAT_SHARE, QUEUE, Tally, configuration, read_answer, storm, table, verdicts
 
