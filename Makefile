@@ -74,7 +74,7 @@ bench: $(VENV)/.run ## compare with a bare handler
 
 soak: $(VENV)/.test ## a thousand clients for a minute, then an hour of generated worlds of models; nothing may be lost or differ
 	$(VENV)/bin/python tests/system/soak.py --big
-	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest tests/gateway/engine/test_row_isolation.py
+	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest --timeout 1800 tests/gateway/engine/test_row_isolation.py
 	$(VENV)/bin/python tests/equivalence/soak_worlds.py --minutes 60
 
 soak-long: $(VENV)/.test ## half an hour of clients while models come, go and fail
