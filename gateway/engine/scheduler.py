@@ -28,11 +28,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
+from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import (
     DeadlineExceeded,
     DeviceLost,
-    GatewayError,
     ModelUnavailable,
     QueueFull,
     QueueTimeout,
@@ -46,7 +45,7 @@ from tensorgate.gateway.engine.queue import QueuePolicy, RequestQueue, Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
 from tensorgate.gateway.engine.sequence_controls import SequencePolicy
 from tensorgate.gateway.engine.sequences import Sequences
-from tensorgate.gateway.engine.worker import Batch, Worker, compute, public_error
+from tensorgate.gateway.engine.worker import Batch, Worker, compute, run_alone
 
 _RUNS_INLINE: Final = is_taken("inline_runs")
 _running: Final[Counter[str]] = Counter()
@@ -178,12 +177,8 @@ class Scheduler:
         def observe(stage: str, seconds: float) -> None:
             timings.append((stage, seconds))
 
-        outcome: InferResponse | GatewayError
         begun = time.perf_counter()
-        try:
-            ((outcome,),) = executor.run([request], observe)
-        except BaseException as error:  # see worker.compute
-            outcome = public_error(error, request)
+        outcome = run_alone(executor, request, observe)
         seconds = time.perf_counter() - begun
         request.cancellation.end()
         admission.measured(seconds)

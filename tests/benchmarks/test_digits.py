@@ -2,7 +2,6 @@
 behind the stand-in for CuPy, and held against json and NumPy bit by bit."""
 
 import ctypes
-import importlib.util
 import json
 import random
 import re
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled_helpers import needs
 from cuda_stand_in import CUDA, compiled
 from fake_cuda import Cupy, orders
 
@@ -19,9 +19,8 @@ from benchmarks import digits
 from benchmarks.digits import BODIES, Contest, Line, make_body, report, verdict, wanted
 from benchmarks.digits_cuda import LEVELS, ROUNDED, SOURCE, Parser
 
-BUILT = importlib.util.find_spec("tensorgate.adapters._native._numbers") is not None
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler here")
-needs_scanner = pytest.mark.skipif(not BUILT, reason="no compiled helper here")
+needs_scanner = needs("_numbers")
 
 HOST = """
 #include <cmath>

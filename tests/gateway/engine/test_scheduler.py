@@ -475,6 +475,16 @@ async def test_what_is_measured_to_be_quick_runs_on_the_loop(bench: Any, ask: An
     assert b.executor.threads == {"m-0"}
 
 
+async def test_nobody_waits_for_what_is_cut_before_it_runs_inline(bench: Any, ask: Any) -> None:
+    b = bench(Echo(inline=True), max_batch_size=4)
+    b.admissions[1,] = Admission(1, (), 0.0)
+    request = ask(1)
+    request.cancellation.end()
+    with pytest.raises(ModelUnavailable):
+        await anext(b.scheduler.submit(request))
+    assert (b.executor.batches, b.stages) == ([], ["queue"])
+
+
 async def test_who_comes_while_the_loop_turns_shares_a_run(bench: Any, ask: Any) -> None:
     """The first is answered at once, the others together, and they come back together: from then on all of them are."""
     b = bench(Steady(inline=True), max_batch_size=8)
