@@ -101,7 +101,7 @@ from tensorgate.gateway.transport.http_server import (
     probe_page,
     read_only,
 )
-from tensorgate.gateway.transport.sockets import bind
+from tensorgate.gateway.transport.sockets import Sockets, addresses, bound
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 
 NAME: Final = "tensorgate"
@@ -301,6 +301,7 @@ class App:
         self._http: list[HttpListener] = []
         self._grpc: list[GrpcListener] = []
         self.addresses: list[str] = []
+        self._bound = contextlib.ExitStack()
         self._take_over(config)
 
     @property
@@ -376,15 +377,16 @@ class App:
         Raises OSError naming an address that is taken.
         """
         with contextlib.ExitStack() as undo:
-            bound = self._sockets or undo.enter_context(Sockets(self.config))
-            for listener, sock in zip(self.config.listen.http, bound.http, strict=True):
+            sockets = self._sockets or undo.enter_context(bound(self.config.listen))
+            for listener, sock in zip(self.config.listen.http, sockets.http, strict=True):
                 dialects = self._speaking(listener)
                 await self._listen_http(dialects, sock, self._pages() | self._operators_pages(dialects), listener)
-            if bound.metrics is not None and self.config.listen.metrics is not None:
-                await self._listen_http((), bound.metrics, self._pages(), self.config.listen.metrics)
-            undo.pop_all()
-        for listener in self.config.listen.grpc:
-            await self._listen_grpc(listener)
+            if sockets.metrics is not None and self.config.listen.metrics is not None:
+                await self._listen_http((), sockets.metrics, self._pages(), self.config.listen.metrics)
+            for listener, sock in zip(self.config.listen.grpc, sockets.grpc, strict=True):
+                await self._listen_grpc(listener, sock)
+            self.addresses += addresses(self.config.listen, sockets)
+            self._bound = undo.pop_all()
         self._tasks += [asyncio.ensure_future(self.monitor.run()), asyncio.ensure_future(self.vitals.run())]
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
@@ -417,7 +419,7 @@ class App:
             async with asyncio.timeout(grace):
                 listeners = [
                     *(http.stop(hand_on=True) for http in self._http),
-                    *(grpc.stop(grace) for grpc in self._grpc),
+                    *(grpc.stop(grace, hand_on=True) for grpc in self._grpc),
                 ]
                 await asyncio.gather(*listeners)
         await self._close_observer()
@@ -449,6 +451,7 @@ class App:
             return False
         finally:
             timer.cancel()
+            self._bound.close()
             await self._close_observer()
         return True
 
@@ -517,7 +520,6 @@ class App:
         pages: dict[str, Page],
         wanted: MetricsListener,
     ) -> None:
-        is_main = isinstance(wanted, Listener)
         server = HttpListener(
             self.service,
             dialects,
@@ -531,18 +533,15 @@ class App:
             cors=wanted.cors if isinstance(wanted, Listener) else None,
             request_ids=self.config.request_ids,
         )
-        scheme = "metrics" if not is_main else "https" if wanted.tls else "http"
         await server.start(sock)
-        self.vitals.listeners.add(wanted.title if isinstance(wanted, Listener) else scheme, "http", server.traffic)
+        self.vitals.listeners.add(wanted.title if isinstance(wanted, Listener) else "metrics", "http", server.traffic)
         self._http.append(server)
-        host, port = sock.getsockname()[:2]
-        self.addresses.append(f"{scheme}://{_reachable(host)}:{port}")
 
     def _timeouts(self) -> ClientTimeouts:
         times = self.config.limits.timeouts
         return ClientTimeouts(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
 
-    async def _listen_grpc(self, listener: Listener) -> None:
+    async def _listen_grpc(self, listener: Listener, sock: socket.socket) -> None:
         limits = self.config.limits
         server = GrpcListener(
             self.service,
@@ -557,13 +556,9 @@ class App:
             request_ids=self.config.request_ids,
             timeouts=self._timeouts(),
         )
-        try:
-            port = await server.start(listener.host, listener.port)
-        except OSError:
-            raise OSError(f"cannot listen on {listener.bind}: the address is in use or not ours") from None
+        await server.start(sock)
         self._grpc.append(server)
         self.vitals.listeners.add(listener.title, "grpc", server.traffic)
-        self.addresses.append(f"{'grpcs' if listener.tls else 'grpc'}://{_reachable(listener.host)}:{port}")
 
 
 def _limits(config: Config) -> HttpLimits:
@@ -610,37 +605,6 @@ def _observer(config: Config) -> Observer | None:
         log = AccessLog(wanted, file)
     spans = Spans(config.opentelemetry, __version__) if config.opentelemetry is not None else None
     return Observer(log, file, spans) if log is not None or spans is not None else None
-
-
-class Sockets:
-    """The listening addresses of HTTP, bound. gRPC opens its own. Raises OSError naming an address that is taken."""
-
-    def __init__(self, config: Config) -> None:
-        with contextlib.ExitStack() as undo:
-            self.http = [undo.enter_context(_bound(listener)) for listener in config.listen.http]
-            metrics = config.listen.metrics
-            self.metrics = undo.enter_context(_bound(metrics)) if metrics else None
-            self._opened = undo.pop_all()
-
-    def __enter__(self) -> Sockets:
-        return self
-
-    def __exit__(self, *why: object) -> None:
-        self._opened.close()
-
-
-def _bound(listener: MetricsListener) -> socket.socket:
-    try:
-        return bind(listener.host, listener.port)
-    except OSError as error:
-        raise OSError(f"cannot listen on {listener.bind}: {error.strerror}") from None
-
-
-def _reachable(host: str) -> str:
-    """The name under which a wildcard address can be called from here."""
-    if host in ("0.0.0.0", "::"):  # noqa: S104
-        return "localhost"
-    return f"[{host}]" if ":" in host else host
 
 
 def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:

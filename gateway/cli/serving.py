@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import math
 import signal
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from tensorgate import __version__
-from tensorgate.gateway.app import NAME, App, Sockets, freeze_gc, report_line
+from tensorgate.gateway.app import NAME, App, freeze_gc, report_line
 from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.models.changes import effective
+from tensorgate.gateway.transport.sockets import Sockets, bound
 
 MAX_LEAVE_S: Final = 2.0
 """How long other requests may still finish after a device is lost. Those on that device fail at once."""
@@ -38,12 +40,12 @@ def serve(config: Config, kinds: Registries, log: Log, read: Read) -> int:
     """Run until SIGTERM or SIGINT, then drain. Returns the exit status, unless it ends the process itself."""
     if not is_supervised(config):
         end_process(_run(config, kinds, log, read, None, NOTHING))
-    try:
-        sockets = Sockets(config)
-    except OSError as error:
-        log(str(error))
-        return 1
-    with sockets:
+    with contextlib.ExitStack() as undo:
+        try:
+            sockets = undo.enter_context(bound(config.listen))
+        except OSError as error:
+            log(str(error))
+            return 1
 
         def work(restarts: Mapping[str, int], serves: Callable[[], None]) -> int:
             now = _read_again(config, read) if any(restarts.values()) else config

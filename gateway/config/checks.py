@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 
 from tensorgate.gateway.config.listeners import Listen
 from tensorgate.gateway.config.messages import hint
 from tensorgate.gateway.config.options import EVERYTHING, Config
-from tensorgate.gateway.config.values import parse_bind
+from tensorgate.gateway.config.values import parse_bind, socket_path
 from tensorgate.gateway.config.yaml_tree import Loc, key_path, quoted
 
 _ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104
@@ -64,7 +65,7 @@ def _ports_of_others(data: Mapping[str, Any], dialects: Collection[str]) -> Iter
     for port in [*_sequence(listen["http"]), *_sequence(listen.get("grpc"))]:
         try:
             host, _ = parse_bind(_mapping(port).get("bind"))
-        except ValueError:
+        except ValueError:  # or a Unix socket, which is of this machine
             continue
         spoken = port.get("dialects")
         if not _is_of_this_machine(host) and (spoken is None or not set(dialects).isdisjoint(_sequence(spoken))):
@@ -162,9 +163,15 @@ def _shared_ports(listen: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     for transport in ("http", "grpc"):
         located += [(("listen", transport, i), each) for i, each in enumerate(_sequence(listen.get(transport)))]
     taken: list[tuple[str, int, Loc]] = []
+    paths: dict[Path, Loc] = {}
     for loc, listener in [*located, (("listen", "metrics"), listen.get("metrics"))]:
+        bind = _mapping(listener).get("bind")
+        if (path := socket_path(bind)) is not None:
+            if (first := paths.setdefault(path, loc)) != loc:
+                yield (*loc, "bind"), f"the path is taken by {key_path(first)}"
+            continue
         try:
-            host, port = parse_bind(_mapping(listener).get("bind"))
+            host, port = parse_bind(bind)
         except ValueError:
             continue
         for other_host, other_port, other in taken:

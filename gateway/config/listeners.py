@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tensorgate.gateway.config.security import Mode
-from tensorgate.gateway.config.values import Bind, Section, parse_bind
+from tensorgate.gateway.config.values import UNIX, Bind, Section, parse_bind, socket_path
 from tensorgate.gateway.contract.files import Existing, FileRef
 
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -69,11 +69,30 @@ class MetricsListener(Section):
     """Where Prometheus finds /metrics."""
 
     bind: Bind
-    """HOST:PORT, an IPv6 host in brackets; port 0 takes any free one."""
+    """HOST:PORT, an IPv6 host in brackets; port 0 takes any free one. Or unix:/PATH, a Unix socket."""
+    socket_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] | None = None
+    """Of a Unix socket: who may connect, as chmod says it, like "660"; null: what the umask leaves."""
     tls: Tls | None = None
     """Its certificate; null: it speaks without TLS."""
     auth: Mode | None = None
     """Whether callers must say who they are, where it is not as the section auth says."""
+
+    @field_validator("socket_mode")
+    @classmethod
+    def _has_a_file(cls, mode: str | None, info: ValidationInfo) -> str | None:
+        if mode is not None and socket_path(info.data.get("bind", UNIX)) is None:
+            raise ValueError("only a Unix socket, bind: unix:/PATH, has a mode")
+        return mode
+
+    @property
+    def path(self) -> Path | None:
+        """The path of a Unix socket; None for a port, which alone has a host and a number."""
+        return socket_path(self.bind)
+
+    @property
+    def file_mode(self) -> int | None:
+        """`socket_mode` as a number."""
+        return None if self.socket_mode is None else int(self.socket_mode, 8)
 
     @property
     def host(self) -> str:

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from tensorgate.gateway.config.listeners import Listen, Listener
 from tensorgate.gateway.config.model import ModelConfig, Step
 from tensorgate.gateway.config.observing import AccessLogConfig, Metrics, OpenTelemetryConfig, Tracing
-from tensorgate.gateway.config.resources import Cpu, Limits, ResponseCacheConfig, SharedMemoryConfig
+from tensorgate.gateway.config.resources import Cpu, Limits, Processes, ResponseCacheConfig, SharedMemoryConfig
 from tensorgate.gateway.config.routes import Route
 from tensorgate.gateway.config.security import Admin, Auth, RateLimit
 from tensorgate.gateway.config.values import PUBLIC_NAMES, CustomOp, OneOfClasses, OneOfNames, PublicName, Section
@@ -125,6 +125,8 @@ class Config(Section):
     """Spans of calls, sent to a collector; null: none."""
     cpu: Cpu = Cpu()
     """The host's processors."""
+    processes: Processes = Processes()
+    """How many processes serve."""
     shared_memory: SharedMemoryConfig = SharedMemoryConfig()
     """Memory that callers share."""
     response_cache: ResponseCacheConfig = ResponseCacheConfig()

@@ -22,12 +22,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from tensorgate.gateway.config.values import Section
 
+MAX_DOORS: Final = 256
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
 
@@ -104,6 +105,25 @@ class Cpu(Section):
     def budget(self) -> int:
         """The number of threads for all models together."""
         return self.threads or usable_cores()
+
+
+class Processes(Section):
+    """How many processes serve. Changes need a full restart."""
+
+    doors: Annotated[int, Field(ge=1, le=MAX_DOORS)] | Literal["auto"] = 1
+    """How many doors take calls, each a process that reads, checks and writes them, around one engine with the models.
+    1: one process does everything; auto: as many as there are cores for this process."""
+    engine_cores: (
+        Annotated[int, Field(ge=1, le=4096)]
+        | Annotated[tuple[Annotated[int, Field(ge=0, le=4095)], ...], Field(min_length=1)]
+        | None
+    ) = None
+    """With doors: the cores on which the engine runs, as their number or as a list of their numbers, and the doors on
+    the others, if there are any. null: all run where there is room."""
+
+    def count(self) -> int:
+        """The number of doors."""
+        return min(usable_cores(), MAX_DOORS) if self.doors == "auto" else self.doors
 
 
 def usable_cores(own: Path = _OWN, cgroups: Path = _CGROUPS) -> int:

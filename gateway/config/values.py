@@ -6,10 +6,12 @@ validation's context is the path of the YAML file; without one, relative paths s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -124,6 +126,10 @@ class OneOfClasses:
 
 NAME = r"[^/\x00-\x1f\x7f-\x9f]+"
 BIND = r"(?:\[([^\[\]\s]+)\]|([A-Za-z0-9_.-]+)):([0-9]{1,5})"
+UNIX = "unix:"
+_UNIX_BIND = rf"{UNIX}/[^\x00-\x1f\x7f]+"
+_MAX_UNIX_BYTES: Final = 107
+"""The longest path of a Unix socket. Source: unix(7), sun_path with its end."""
 _UNITS: Final = {unit: 1024**power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))}
 BYTE_SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(B|KiB|MiB|GiB|TiB)"
 DEVICE = r"cpu|cuda(:[0-9]{1,4})?"
@@ -169,8 +175,18 @@ def parse_bind(bind: Any) -> tuple[str, int]:
     return host, int(split[3])
 
 
+def socket_path(bind: Any) -> Path | None:
+    """The path of a Unix socket, unix:/PATH; None for any other address."""
+    return Path(bind.removeprefix(UNIX)) if isinstance(bind, str) and bind.startswith(UNIX) else None
+
+
 def _check_bind(bind: Any) -> Any:
-    parse_bind(bind)
+    if (path := socket_path(bind)) is None:
+        parse_bind(bind)
+    elif not path.is_absolute():
+        raise ValueError("expected an absolute path after unix:")
+    elif len(os.fsencode(path)) > _MAX_UNIX_BYTES:
+        raise ValueError(f"the path of a Unix socket has {_MAX_UNIX_BYTES} bytes at most")
     return bind
 
 
@@ -190,8 +206,8 @@ PUBLIC_NAMES: Final[dict[str, JsonValue]] = {"propertyNames": {"pattern": f"^{NA
 CustomOp = Annotated[FileRef, Existing("member")]
 """file.py:Class"""
 
-Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^{BIND}$"})]
-"""HOST:PORT, an IPv6 host in brackets."""
+Bind = Annotated[str, BeforeValidator(_check_bind), Field(json_schema_extra={"pattern": f"^({BIND}|{_UNIX_BIND})$"})]
+"""HOST:PORT, an IPv6 host in brackets; or unix:/PATH."""
 
 Placement = Annotated[
     str | tuple[str, ...],

@@ -43,6 +43,8 @@ class Clients(Generic[C]):
         """Nothing new is taken."""
         self.on_sweep: Callable[[], None] = lambda: None
         """Called before each sweep."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a connection has gone."""
 
     @property
     def count(self) -> int:
@@ -59,6 +61,7 @@ class Clients(Generic[C]):
     def remove(self, client: C) -> None:
         """A connection is closed, or belongs to somebody else now."""
         self.open.discard(client)
+        self.on_change()
         if not self.open:
             self._all_gone.set()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol
 
 from tensorgate.gateway.contract.call import Peer, Reply
+from tensorgate.gateway.transport.spread import Share
 
 
 class Rpc(Protocol):
@@ -84,10 +86,12 @@ class GrpcPort(Protocol):
         """How many are open; None where it does not tell. May be asked in any thread."""
         ...
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError if the address is taken."""
+    async def start(self, sock: socket.socket, share: Share | None = None) -> None:
+        """Listen at a bound socket; `share` is the part of it that one of several doors takes."""
         ...
 
-    async def stop(self, grace: float) -> None:
-        """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
+    async def stop(self, grace: float, *, hand_on: bool = False) -> None:
+        """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest. With `hand_on` another
+        process goes on at the address; else nobody does, whoever holds the same socket.
+        """
         ...

@@ -7,6 +7,7 @@ and reflection. How gRPC is spoken is the server's to know: see grpc_exchange.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from tensorgate.gateway.transport.builtin_services import Health, Reflection
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, GrpcPort, Handler, Handlers, Rpc
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 from tensorgate.gateway.transport.grpc_streams import BidiCall, MessageReader
+from tensorgate.gateway.transport.spread import Share
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 
 
@@ -65,16 +67,16 @@ class GrpcListener:
         self._make_port = make_port
         self._port: GrpcPort | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError if the address is taken."""
+    async def start(self, sock: socket.socket, share: Share | None = None) -> None:
+        """See GrpcPort."""
         self._port = self._make_port(self._handlers(), self._counters, self._limits, self._tls, self._timeouts)
-        return await self._port.start(host, port)
+        await self._port.start(sock, share)
 
-    async def stop(self, grace: float) -> None:
-        """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
+    async def stop(self, grace: float, *, hand_on: bool = False) -> None:
+        """See GrpcPort."""
         self._reader.stop()
         if self._port is not None:
-            await self._port.stop(grace)
+            await self._port.stop(grace, hand_on=hand_on)
 
     def _handlers(self) -> Handlers:
         services = {name.split("/")[1] for name in self._methods}

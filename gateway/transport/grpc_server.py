@@ -11,17 +11,19 @@ Source: gRPC over HTTP/2.
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Final
 
 from tensorgate.gateway.config.listeners import TlsFiles
 from tensorgate.gateway.telemetry.connection_metrics import ListenerCounters
+from tensorgate.gateway.transport.acceptor import Listening, listen
 from tensorgate.gateway.transport.certificates import HTTP2, Certificates
 from tensorgate.gateway.transport.clients import ClientConnection, Clients
 from tensorgate.gateway.transport.grpc_call import WINDOW_BYTES
 from tensorgate.gateway.transport.grpc_connection import MAX_RECEIVED_FRAME_BYTES, GrpcServerConnection
 from tensorgate.gateway.transport.grpc_context import GrpcContext
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits, Handlers
-from tensorgate.gateway.transport.sockets import bind, listen
+from tensorgate.gateway.transport.spread import Share
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 from tensorgate.gateway.wire.http2 import new_scratch
 from tensorgate.gateway.wire.http2_frames import (
@@ -64,24 +66,24 @@ class GrpcServer:
             _greeting(limits),
             _NO_LIMIT if limits.max_streams is None else limits.max_streams,
         )
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError if the address is taken."""
-        sock = bind(host, port)
-        connect = self._clients.bounded(lambda: GrpcServerConnection(self.context))
-        self._server = await listen(sock, connect, self._certificates, self.context.timeouts)
+    async def start(self, sock: socket.socket, share: Share | None = None) -> None:
+        """See GrpcPort."""
+
+        def connect() -> GrpcServerConnection:
+            return GrpcServerConnection(self.context)
+
+        self._listening = await listen(sock, connect, self._clients, self._certificates, self.context.timeouts, share)
         self._clients.sweep()
-        found: int = sock.getsockname()[1]
-        return found
 
-    async def stop(self, grace: float) -> None:
-        """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest.
+    async def stop(self, grace: float, *, hand_on: bool = False) -> None:
+        """See GrpcPort.
 
         Every client is told to ask nothing more here, and all that it asks before it has read that is answered.
         """
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close(hand_on=hand_on)
             await self._clients.stop(grace)
 
     @property

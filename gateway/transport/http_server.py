@@ -8,7 +8,6 @@ This module knows no dialect, and no dialect knows this module.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import math
@@ -44,13 +43,14 @@ from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.connection_metrics import ListenerTraffic
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID, is_valid
 from tensorgate.gateway.telemetry.request_id import new as new_id
+from tensorgate.gateway.transport.acceptor import Listening, listen
 from tensorgate.gateway.transport.certificates import Certificates
 from tensorgate.gateway.transport.clients import Clients
 from tensorgate.gateway.transport.cors import CrossOrigin, foreign_origin
 from tensorgate.gateway.transport.http_exchange import HttpExchange
 from tensorgate.gateway.transport.http_fast_path import FastPath, FastPathConnection
 from tensorgate.gateway.transport.peers import SocketPeer
-from tensorgate.gateway.transport.sockets import listen
+from tensorgate.gateway.transport.spread import Share
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 from tensorgate.gateway.wire.http1_head import default_headers, reply_head
 
@@ -132,12 +132,12 @@ class HttpListener:
         self._has_fast_path = fast_path and is_taken("http_fast_path")
         self._fast_path: FastPath | None = None
         self._clients: Clients[FastPathConnection] | None = None
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self._runner: web.ServerRunner | None = None
         self._draining = False
-        self._socket: socket.socket | None = None
 
-    async def start(self, sock: socket.socket) -> None:
+    async def start(self, sock: socket.socket, share: Share | None = None) -> None:
+        """Listen at a bound socket; `share` is the part of it that one of several doors takes."""
         loop = asyncio.get_running_loop()
         options: dict[str, Any] = {
             "access_log": None,
@@ -156,7 +156,7 @@ class HttpListener:
         await self._runner.setup()
 
         def make_protocol() -> asyncio.Protocol:
-            return _AiohttpProtocol(framework, loop=loop, **options)
+            return _AiohttpProtocol(framework, on_lost=lambda: clients.on_change(), loop=loop, **options)
 
         connect: Callable[[], asyncio.BaseProtocol] = make_protocol
         self._clients = clients = Clients[FastPathConnection](
@@ -165,8 +165,7 @@ class HttpListener:
         if self._has_fast_path:
             self._fast_path = FastPath(self._answer, make_protocol, self._limit_of, clients, self._timeouts)
             connect = self._fast_path.connect
-        self._server = await listen(sock, clients.bounded(connect), self._certificates, self._timeouts)
-        self._socket = sock
+        self._listening = await listen(sock, connect, clients, self._certificates, self._timeouts, share)
 
     def drain(self) -> None:
         """End each connection with its next answer: so clients go elsewhere one after the other, and none finds a
@@ -181,11 +180,8 @@ class HttpListener:
         `hand_on` another process goes on at the address; else nobody does, whoever holds the same socket.
         """
         self.drain()
-        if self._socket is not None and not hand_on:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close(hand_on=hand_on)
         await asyncio.sleep(SETTLE_S)
         if self._runner is not None:
             ends = [self._fast_path.clients.stop(self.limits.grace_seconds)] if self._fast_path is not None else []
@@ -377,10 +373,21 @@ class _AiohttpProtocol(web.RequestHandler):
     latest request line whose beginning could be read.
     """
 
-    def __init__(self, *args: Any, unreadable: Callable[[int, str, str], Reply], **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        unreadable: Callable[[int, str, str], Reply],
+        on_lost: Callable[[], None],
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self._unreadable = unreadable
+        self._on_lost = on_lost
         self._target = ""
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._on_lost()
 
     def data_received(self, data: bytes) -> None:
         if (line := _REQUEST_LINE.match(data)) is not None:  # a head may come in several pieces

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -70,19 +71,16 @@ class AioServer:
         self.held: asyncio.Event | None = None
         self.begun = 0
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError if the address is taken."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    async def start(self, sock: socket.socket, share: None = None) -> None:
+        """Listen at the address of a socket that is closed: grpc takes none."""
+        host, port = sock.getsockname()[:2]
+        sock.close()
         self._server = grpc.aio.server(options=self._options)
         self._server.add_generic_rpc_handlers((_Table({name: self._made(h) for name, h in self._handlers.items()}),))
-        try:
-            found: int = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(str(error)) from None
+        self._server.add_insecure_port(f"{host}:{port}")
         await self._server.start()
-        return found
 
-    async def stop(self, grace: float) -> None:
+    async def stop(self, grace: float, *, hand_on: bool = False) -> None:
         """Accept nothing more, finish what was asked for `grace` seconds, cancel the rest."""
         if self._server is None:
             return

@@ -25,6 +25,7 @@ from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
+from tensorgate.gateway.transport.sockets import bind
 
 ECHO, TELL, BIG, FAIL, HOLD = (f"/toy.Toy/{name}" for name in ("Echo", "Tell", "Big", "Fail", "Hold"))
 COUNT, CHAT = "/toy.Toy/Count", "/toy.Toy/Chat"
@@ -183,7 +184,9 @@ async def toy_port(
         service, [make_dialect()], limits, pool(), make_port=GrpcServer if own_server else AioServer, **options
     )
     toy = Toy(model, service, listener, own_server)
-    toy.port = await listener.start("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0)
+    toy.port = sock.getsockname()[1]
+    await listener.start(sock)
     try:
         yield toy
     finally:

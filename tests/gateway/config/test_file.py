@@ -210,7 +210,17 @@ def test_defaults(folder: Path) -> None:
     config = load("models: {m: {backend: onnx, path: models/digits}}")
     assert config.plain() == {
         "listen": {
-            "http": [{"bind": "0.0.0.0:8000", "tls": None, "auth": None, "dialects": None, "name": None, "cors": None}],
+            "http": [
+                {
+                    "bind": "0.0.0.0:8000",
+                    "socket_mode": None,
+                    "tls": None,
+                    "auth": None,
+                    "dialects": None,
+                    "name": None,
+                    "cors": None,
+                }
+            ],
             "grpc": [],
             "metrics": None,
         },
@@ -280,6 +290,7 @@ def test_defaults(folder: Path) -> None:
         "opentelemetry": None,
         "shared_memory": {"system": False, "cuda": False, "prefix": "", "max_regions": 256},
         "cpu": {"threads": None},
+        "processes": {"doors": 1, "engine_cores": None},
         "response_cache": {"max_bytes": 64 << 20, "max_entry_bytes": 1 << 20, "ttl_seconds": 0},
         "page": True,
         "readiness": "strict",

@@ -24,6 +24,7 @@ from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
+from tensorgate.gateway.transport.sockets import bind
 
 LIMIT = 100_000
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -93,7 +94,9 @@ class House:
 @pytest.fixture(params=[GrpcServer, AioServer])
 async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
     house = House(request.param)
-    port = await house.listener.start("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    await house.listener.start(sock)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as house.channel:
         yield house
     await house.listener.stop(0)

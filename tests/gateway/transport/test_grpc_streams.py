@@ -28,6 +28,7 @@ from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
 from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.grpc_server import GrpcServer
 from tensorgate.gateway.transport.grpc_streams import IN_FLIGHT, MAX_DETAIL_BYTES
+from tensorgate.gateway.transport.sockets import bind
 
 CHAT = "/toy.Toy/Chat"
 
@@ -143,7 +144,9 @@ async def house(make_model: Callable[..., ModelView], request: pytest.FixtureReq
     )
     service = Service(config, engine, MetricsCollector(), ServerDescription("t", "1"))
     listener = GrpcListener(service, [DIALECT], GrpcLimits(LARGE_BODY_BYTES * 2), pool(), make_port=request.param)
-    port = await listener.start("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    await listener.start(sock)
     house = House(handle.asked, listener)
     async with grpc.aio.insecure_channel(
         f"127.0.0.1:{port}", options=[("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]

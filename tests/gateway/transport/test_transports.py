@@ -242,7 +242,9 @@ async def house(make_model: Callable[..., ModelView], fast_path: bool) -> AsyncI
     await listener.start(sock)
     house.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     rpc = GrpcListener(house.service, dialects, GrpcLimits(LIMIT), pool())
-    house.grpc_port = await rpc.start("127.0.0.1", 0)
+    sock = bind("127.0.0.1", 0)
+    house.grpc_port = sock.getsockname()[1]
+    await rpc.start(sock)
     yield house
     await rpc.stop(0)
     await listener.stop()
