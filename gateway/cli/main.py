@@ -10,6 +10,7 @@ import argparse
 import inspect
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -71,6 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     for name, port in PORTS.items():
         text = f"where there is no configuration (default {port})"
         verb.add_argument(f"--{name}-port", type=int, default=port, metavar="PORT", help=text)
+    verb.add_argument(
+        "--doors",
+        type=_doors,
+        metavar="N|auto",
+        help="processes that take calls, in place of what the file says: processes.doors",
+    )
     verb.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     _model_control(verb)
 
@@ -124,6 +131,15 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="keep asking for so long (default 0)")
     _url(verb)
     return parser
+
+
+def _doors(text: str) -> int | str:
+    """Raises ArgumentTypeError."""
+    if text == "auto":
+        return text
+    if not (text.isdecimal() and 1 <= int(text) <= 256):
+        raise argparse.ArgumentTypeError("expected auto, or a number from 1 to 256")
+    return int(text)
 
 
 def _model_control(verb: argparse.ArgumentParser) -> None:
@@ -235,6 +251,7 @@ def _serve(options: argparse.Namespace) -> int:
     from tensorgate.gateway import app
     from tensorgate.gateway.cli import serving
     from tensorgate.gateway.contract import shortcuts
+    from tensorgate.gateway.crossing.role import Role
     from tensorgate.gateway.telemetry.logs import LINE
 
     if options.file is None and not options.model_repository:
@@ -247,21 +264,31 @@ def _serve(options: argparse.Namespace) -> int:
         _print_error(str(error))
         return 2
     kinds = app.registries()
+    role = Role.of_environment(os.environ)
     read = partial(_read, options, kinds)
-    config = read()
+    config = read() if role is None else read(role.configuration())
     app.tune_process()
-    return serving.serve(config, kinds, _print_line, read)
+    return serving.serve(config, kinds, _print_line, read, role)
 
 
-def _read(options: argparse.Namespace, kinds: Any) -> Any:
-    """Read the configuration that `serve` was given. Raises ConfigError."""
-    from tensorgate.gateway.config import config_class, load_config, parse_config, with_model_control
+def _read(options: argparse.Namespace, kinds: Any, text: str | None = None) -> Any:
+    """Read the configuration that `serve` was given; `text` stands for what is in the file. Raises ConfigError."""
+    from tensorgate.gateway.config import (
+        config_class,
+        load_config,
+        load_text,
+        parse_config,
+        with_doors,
+        with_model_control,
+    )
 
     if options.file is None:
         config = parse_config(_listen(options), Path("command line"), config_class(kinds), options.model_repository)
+    elif text is not None:
+        config = load_text(text, options.file, kinds, options.model_repository)
     else:
         config = load_config(options.file, kinds, options.model_repository)
-    return with_model_control(config, options.mode, options.load, options.poll_seconds)
+    return with_doors(with_model_control(config, options.mode, options.load, options.poll_seconds), options.doors)
 
 
 def _listen(options: argparse.Namespace) -> str:

@@ -1,4 +1,6 @@
-"""`serve`: one process, or a supervisor and the worker that it replaces when that cannot go on."""
+"""`serve`: one process; or a supervisor and the worker that it replaces when that cannot go on; or, with doors, a
+supervisor and a group of processes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import contextlib
 import faulthandler
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,12 +17,14 @@ from typing import Final
 
 from tensorgate import __version__
 from tensorgate.gateway.app import NAME, App, freeze_gc, report_line
+from tensorgate.gateway.cli.processes import GroupParts, ProcessGroup, engine_cores
 from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
 from tensorgate.gateway.config import Config, ConfigError
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
+from tensorgate.gateway.crossing.role import Role
 from tensorgate.gateway.models.changes import effective
-from tensorgate.gateway.transport.sockets import Sockets, bound
+from tensorgate.gateway.transport.sockets import Sockets, addresses, bound, bound_for_doors
 
 MAX_LEAVE_S: Final = 2.0
 """How long other requests may still finish after a device is lost. Those on that device fail at once."""
@@ -36,8 +41,16 @@ Read = Callable[[], Config]
 """Reads the configuration anew. Raises ConfigError."""
 
 
-def serve(config: Config, kinds: Registries, log: Log, read: Read) -> int:
-    """Run until SIGTERM or SIGINT, then drain. Returns the exit status, unless it ends the process itself."""
+def serve(config: Config, kinds: Registries, log: Log, read: Read, role: Role | None = None) -> int:
+    """Run until SIGTERM or SIGINT, then drain. Returns the exit status, unless it ends the process itself. A process of
+    a group has a `role`; `config` is what the group has started with then.
+    """
+    if role is not None:
+        faulthandler.enable()  # a crash in a native library leaves at least its stack in the log
+        run = run_engine if role.role == "engine" else run_door
+        end_process(run(role, _read_again(config, read), kinds, log, read))
+    if (doors := config.processes.count()) > 1:
+        return _serve_by_doors(config, doors, log)
     if not is_supervised(config):
         end_process(_run(config, kinds, log, read, None, NOTHING))
     with contextlib.ExitStack() as undo:
@@ -54,8 +67,34 @@ def serve(config: Config, kinds: Registries, log: Log, read: Read) -> int:
         return Supervisor(work, log, config.unready_seconds + config.drain_seconds + _KILL_AFTER_S).run()
 
 
+def _serve_by_doors(config: Config, doors: int, log: Log) -> int:
+    with contextlib.ExitStack() as undo:
+        try:
+            slots = undo.enter_context(bound_for_doors(config.listen, doors))
+        except OSError as error:
+            log(str(error))
+            return 1
+        found = addresses(config.listen, slots[0])
+        text = config.source.read_text(encoding="utf-8") if config.source.is_file() else ""
+        command = [sys.executable, "-m", "tensorgate", *sys.argv[1:]]
+        parts = GroupParts(command, slots, found, text, engine_cores(config.processes))
+        within = config.unready_seconds + config.drain_seconds + _KILL_AFTER_S
+        listening = f"{NAME} {__version__} listens on {'  '.join(found)}, by {doors} doors"
+        return ProcessGroup(parts, log, within, lambda: log(listening)).run()
+
+
+def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
+    """Be the engine of a group -> the exit status, RESTART to be started again."""
+    raise NotImplementedError
+
+
+def run_door(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
+    """Be a door of a group -> the exit status."""
+    raise NotImplementedError
+
+
 def _read_again(config: Config, read: Read) -> Config:
-    """The configuration of a restarted worker: the file as it is now, except keys that need a full restart."""
+    """The configuration of a worker that is not the first: the file as it is now, but for keys that need a restart."""
     try:
         return effective(config, read())
     except ConfigError:

@@ -38,7 +38,7 @@ HEALTHY_AFTER_S: Final = 60.0
 """A worker that ran this long is restarted after MIN_PAUSE_S."""
 
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-_PR_SET_PDEATHSIG: Final = 1
+PR_SET_PDEATHSIG: Final = 1
 
 Work = Callable[[Mapping[str, int], Callable[[], None]], int]
 """What a worker does: (restarts so far, by their reason; what to call once it serves) -> exit status."""
@@ -65,7 +65,7 @@ class Supervisor:
         """Run until a signal to stop, or until the first worker ends before it serves -> the worker's exit status, or
         128 plus the number of the signal that ended it.
         """
-        with self._signals() as woken:
+        with signals(self._note, *_FORWARDED) as woken:
             pause = MIN_PAUSE_S
             while True:
                 begun = time.monotonic()
@@ -75,7 +75,7 @@ class Supervisor:
                     self._log(f"no process for a worker: {error.strerror}; another attempt in {pause:g} s")
                 else:
                     status = self._wait(woken)
-                    reason = _reason(status)
+                    reason = reason_of(status)
                     if self._stopping or (reason == EXIT and not self._has_served[0]):
                         return status if status >= 0 else 128 - status
                     self._restarts[reason] = self._restarts.get(reason, 0) + 1
@@ -86,23 +86,6 @@ class Supervisor:
                 if self._stopping:
                     return 0
                 pause = min(2 * pause, MAX_PAUSE_S)
-
-    @contextmanager
-    def _signals(self) -> Iterator[int]:
-        """Handle signals; yields a file descriptor that becomes readable when one arrives, in whichever thread."""
-        woken, wake = os.pipe()
-        for end in (woken, wake):
-            os.set_blocking(end, False)
-        before = {number: signal.signal(number, self._note) for number in (*_FORWARDED, signal.SIGCHLD)}
-        previous = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        try:
-            yield woken
-        finally:
-            signal.set_wakeup_fd(previous)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            os.close(woken)
-            os.close(wake)
 
     def _note(self, number: int, frame: object) -> None:
         if number == signal.SIGCHLD:
@@ -168,6 +151,26 @@ class Supervisor:
             _drain(woken, self._deadline - time.monotonic())
 
 
+@contextmanager
+def signals(handler: Callable[[int, object], None], *numbers: int) -> Iterator[int]:
+    """Handle these signals and SIGCHLD; yields a file descriptor that becomes readable when one arrives, in whichever
+    thread.
+    """
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    before = {number: signal.signal(number, handler) for number in (*numbers, signal.SIGCHLD)}
+    previous = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(previous)
+        for number, old in before.items():
+            signal.signal(number, old)
+        os.close(woken)
+        os.close(wake)
+
+
 def end_process(status: int, *, orderly: bool = True) -> NoReturn:
     """End the process without waiting for threads: one may be loading a model for minutes. Unless `orderly`, atexit
     handlers do not run either: with a lost device they may never return.
@@ -182,7 +185,7 @@ def end_process(status: int, *, orderly: bool = True) -> NoReturn:
     os._exit(status)
 
 
-def _reason(status: int) -> str:
+def reason_of(status: int) -> str:
     """Why a worker ended, as metrics name it."""
     if status == RESTART:
         return DEVICE_LOST
@@ -196,7 +199,7 @@ def _end_with(parent: int) -> None:
     """Get SIGTERM when the parent dies. Only Linux supports it; elsewhere the orphan goes on."""
     if not sys.platform.startswith("linux"):
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(0)
 

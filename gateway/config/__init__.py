@@ -24,6 +24,7 @@ from tensorgate.gateway.config.file import (
     model_validator,
     parse_config,
     read_plain,
+    with_doors,
     with_model_control,
 )
 from tensorgate.gateway.config.listeners import Cors, Listener, MetricsListener, Tls
@@ -77,5 +78,6 @@ __all__ = [
     "model_validator",
     "parse_config",
     "read_plain",
+    "with_doors",
     "with_model_control",
 ]

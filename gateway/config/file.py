@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -182,6 +182,13 @@ def with_model_control(
         text = "; ".join(f"{key_path(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in errors)
         raise ConfigError((Problem(config.source, 0, 0, "model_control", text),)) from None
     return config.model_copy(update={"model_control": control})
+
+
+def with_doors(config: Config, doors: int | Literal["auto"] | None) -> Config:
+    """The configuration with so many doors in place of the file's; None: as it is."""
+    if doors is None:
+        return config
+    return config.model_copy(update={"processes": config.processes.model_copy(update={"doors": doors})})
 
 
 def locator(path: Path) -> Callable[[Loc, str], Problem]:
