@@ -115,6 +115,8 @@ class Acceptor:
 
     def close(self, *, hand_on: bool) -> None:
         """See Listening. Who has connected already is served, unless another process does that."""
+        if self._sock.fileno() < 0:  # it is closed already
+            return
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._sock)

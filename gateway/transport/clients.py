@@ -44,7 +44,7 @@ class Clients(Generic[C]):
         self.on_sweep: Callable[[], None] = lambda: None
         """Called before each sweep."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when a connection has gone."""
+        """Called when a connection has gone from `open`, or has come or gone elsewhere."""
 
     @property
     def count(self) -> int:

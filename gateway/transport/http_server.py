@@ -156,7 +156,7 @@ class HttpListener:
         await self._runner.setup()
 
         def make_protocol() -> asyncio.Protocol:
-            return _AiohttpProtocol(framework, on_lost=lambda: clients.on_change(), loop=loop, **options)
+            return _AiohttpProtocol(framework, on_change=lambda: clients.on_change(), loop=loop, **options)
 
         connect: Callable[[], asyncio.BaseProtocol] = make_protocol
         self._clients = clients = Clients[FastPathConnection](
@@ -377,17 +377,25 @@ class _AiohttpProtocol(web.RequestHandler):
         self,
         *args: Any,
         unreadable: Callable[[int, str, str], Reply],
-        on_lost: Callable[[], None],
+        on_change: Callable[[], None],
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._unreadable = unreadable
-        self._on_lost = on_lost
+        self._on_change = on_change
         self._target = ""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._on_change()
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        running = self._task_handler
         super().connection_lost(exc)
-        self._on_lost()
+        if running is None:
+            self._on_change()
+        else:  # aiohttp counts the connection until that has ended
+            running.add_done_callback(lambda _: self._on_change())
 
     def data_received(self, data: bytes) -> None:
         if (line := _REQUEST_LINE.match(data)) is not None:  # a head may come in several pieces
