@@ -16,6 +16,7 @@ from pydantic import Field
 
 from tensorgate.gateway.config.file import ConfigError, Problem, load_config, model_validator, with_model_control
 from tensorgate.gateway.config.options import Config, ModelControl, config_class, json_schema
+from tensorgate.gateway.config.resources import usable_cores
 from tensorgate.gateway.config.values import VersionPolicy, parse_bind
 from tensorgate.gateway.contract.backend import BackendKind
 from tensorgate.gateway.contract.dialect import DialectKind
@@ -543,6 +544,25 @@ def test_no_version_policy(value: Any) -> None:
         VersionPolicy.parse(value)
 
 
+def test_processes(folder: Path) -> None:
+    one = load("models: {m: {backend: onnx, path: models/digits}}").processes
+    assert (one.count(), one.engine_cores) == (1, None)
+    for text, count, cores in (
+        ("{doors: 4}", 4, None),
+        ("{doors: auto, engine_cores: 2}", usable_cores(), 2),
+        ("{doors: 256, engine_cores: [0, 3]}", 256, (0, 3)),
+    ):
+        found = load(f"models: {{m: {{backend: onnx, path: models/digits}}}}\nprocesses: {text}").processes
+        assert (found.count(), found.engine_cores) == (count, cores)
+
+
+def test_unix_sockets(folder: Path) -> None:
+    text = "listen: {http: [{bind: 'unix:/a b.sock', socket_mode: '0660'}]}"
+    listener = load("models: {m: {backend: onnx, path: models/digits}}\n" + text).listen.http[0]
+    assert (listener.path, listener.file_mode, listener.title) == (Path("/a b.sock"), 0o660, "unix:/a b.sock")
+    assert load("models: {m: {backend: onnx, path: models/digits}}").listen.http[0].path is None
+
+
 @pytest.mark.parametrize(
     ("bind", "parsed"),
     [
@@ -957,7 +977,7 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "tf_serving, grps",
             '12:36: listen.http[5].dialects[1]: found "tf_servin", expected one of open_inference, tf_serving, grps; '
             "did you mean tf_serving?",
-            "13:26: listen.metrics.dialects: unknown key; known are auth, bind, tls",
+            "13:26: listen.metrics.dialects: unknown key; known are auth, bind, socket_mode, tls",
         ],
     ),
     "model control": (
@@ -1002,8 +1022,31 @@ BROKEN: dict[str, tuple[str | bytes, list[str]]] = {
             "7:17: listen.grpc[0].bind: port 80 is taken by listen.http[0]",
             "7:41: listen.grpc[1].bind: port 81 is taken by listen.http[1]",
             "8:19: listen.metrics.bind: port 81 is taken by listen.http[1]",
-            "8:27: listen.metrics.x: unknown key; known are auth, bind, tls",
+            "8:27: listen.metrics.x: unknown key; known are auth, bind, socket_mode, tls",
         ],
+    ),
+    "Unix sockets": (
+        HEAD + "listen:\n"
+        "  http: [{bind: 'unix:a'}, {bind: 'unix:/a', socket_mode: '9'}, {bind: 'a:1', socket_mode: '660'}]\n"
+        f"  grpc: [{{bind: 'unix:/a'}}, {{bind: 'unix:/{'a' * 107}'}}, {{bind: 'unix:/b', socket_mode: 660}}]\n",
+        [
+            '6:17: listen.http[0].bind: found "unix:a", expected an absolute path after unix:',
+            '6:59: listen.http[1].socket_mode: found "9", expected text that matches ^0?[0-7]{3}$',
+            "6:92: listen.http[2].socket_mode: only a Unix socket, bind: unix:/PATH, has a mode",
+            "7:17: listen.grpc[0].bind: the path is taken by listen.http[1]",
+            "7:36: listen.grpc[1].bind: the path of a Unix socket has 107 bytes at most",
+            '7:185: listen.grpc[2].socket_mode: found 660, expected text; put it in quotes: "660"',
+        ],
+    ),
+    "doors": (HEAD + "processes: {doors: 300}\n", ["5:20: processes.doors: found 300, expected at most 256 or auto"]),
+    "no doors": (HEAD + "processes: {doors: 0}\n", ["5:20: processes.doors: found 0, expected at least 1 or auto"]),
+    "cores": (
+        HEAD + "processes: {engine_cores: [1, -1]}\n",
+        ["5:31: processes.engine_cores[1]: found -1, expected at least 0"],
+    ),
+    "no cores": (
+        HEAD + "processes: {engine_cores: []}\n",
+        ["5:27: processes.engine_cores: found an empty list, expected an integer or at least 1 entry"],
     ),
     # --- routes
     "routes": (

@@ -105,6 +105,15 @@ def test_for_programs(files: tuple[str, str], capsys: pytest.CaptureFixture[str]
     assert [each["key"] for each in told["needs_restart"]] == ["listen.http[0].bind", "limits.max_binary_bytes"]
 
 
+def test_processes_need_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "models.py").write_text("")
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(yaml.safe_dump(BEFORE))
+    new.write_text(yaml.safe_dump(BEFORE | {"processes": {"doors": 4}}))
+    assert main(["plan", str(old), str(new)]) == 1
+    assert "only after a restart\n  processes.doors: 1 -> 4\n" in capsys.readouterr().out
+
+
 def test_nothing_changes(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     old, _ = files
     assert main(["plan", old, old]) == 0

@@ -99,7 +99,7 @@ class Doors:
                     writer.close()
                 for door in self.doors:
                     door.stop()
-                await asyncio.sleep(0.01)
+                await until(lambda: not any(self.open()))
 
     async def connect(self, **options: Any) -> int:
         """A new client -> the row of its door."""

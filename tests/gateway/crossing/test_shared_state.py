@@ -1,0 +1,99 @@
+"""What doors share: seen by every mapping, one writer a cell, and who has fewest."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import pytest
+
+from tensorgate.gateway.crossing.shared_state import MAGIC, RATE_LIMIT_BYTES, VERSION, SharedState
+
+
+def two(listeners: int = 2, doors: int = 2) -> tuple[SharedState, SharedState]:
+    """Two mappings of the same memory, as in two processes."""
+    first = SharedState.create(listeners, doors)
+    return first, SharedState(os.dup(first.fd))
+
+
+def test_the_layout_is_the_documented_one() -> None:
+    state, _ = two(listeners=3, doors=2)
+    head = os.pread(state.fd, 40, 0)
+    magic, version, listeners, rows, _, start, size = struct.unpack("<8sIIIIQQ", head)
+    assert (magic, version, listeners, rows, size) == (MAGIC, VERSION, 3, 4, RATE_LIMIT_BYTES)
+    assert start % 4096 == 0 < start
+    state.set_alive(1, alive=True)
+    state.set_open(2, 3, 7)
+    state.take(2, 3)
+    state.give(2, 3, 1, 5)
+    cells = struct.unpack("<76q", os.pread(state.fd, 76 * 8, 64))
+    assert {index: value for index, value in enumerate(cells) if value} == {
+        1: 1,
+        4 + 2 * 4 + 3: 7,
+        4 + 12 + 2 * 4 + 3: 1,
+        4 + 24 + 2 * 16 + 3 * 4 + 1: 5,
+    }
+    state.rate_limits[:3] = b"abc"
+    assert os.pread(state.fd, 3, start) == b"abc"
+    assert len(state.rate_limits) == size
+
+
+def test_what_one_writes_another_reads() -> None:
+    one, other = two()
+    one.set_alive(0, alive=True)
+    one.set_open(1, 0, 5)
+    one.rate_limits[10] = 9
+    assert other.is_alive(0)
+    assert (other.open(0), other.open(1), other.rate_limits[10]) == ([0] * 4, [5, 0, 0, 0], 9)
+    other.clear(0)
+    assert not one.is_alive(0)
+    assert one.open(1) == [0] * 4
+
+
+def test_another_layout_is_refused() -> None:
+    state, _ = two()
+    os.pwrite(state.fd, (VERSION + 1).to_bytes(4, "little"), 8)
+    with pytest.raises(ValueError, match="start the gateway anew"):
+        SharedState(state.fd)
+    os.pwrite(state.fd, VERSION.to_bytes(4, "little"), 8)
+    os.ftruncate(state.fd, os.fstat(state.fd).st_size - 1)
+    with pytest.raises(ValueError, match="start the gateway anew"):
+        SharedState(state.fd)
+
+
+@pytest.mark.parametrize(
+    ("alive", "loads", "to"),
+    [
+        ([0, 1], [0, 0], None),
+        ([0, 1], [1, 0], 1),
+        ([0, 1], [0, 1], None),
+        ([0], [5, 0], None),  # nobody else is there
+        ([1], [5, 4], 1),  # it stops itself
+        ([0, 1, 2], [3, 2, 1], 2),
+        ([0, 1, 3], [3, 2, 1, 2], 1),
+    ],
+)
+def test_the_lighter_one_is_alive_and_has_fewer(alive: list[int], loads: list[int], to: int | None) -> None:
+    state = SharedState.create(1, 2)
+    for row in alive:
+        state.set_alive(row, alive=True)
+    for row, load in enumerate(loads):
+        state.set_open(0, row, load)
+    assert state.lighter(0, 0) == to
+
+
+def test_what_is_on_its_way_counts_until_it_is_taken_or_lost() -> None:
+    state = SharedState.create(1, 2)
+    state.set_alive(1, alive=True)
+    state.set_open(0, 0, 2)
+    state.give(0, 0, 1)
+    assert state.lighter(0, 0) == 1
+    state.give(0, 0, 1)
+    assert state.lighter(0, 0) is None
+    state.set_open(0, 1, 1)
+    state.take(0, 1)
+    assert state.lighter(0, 0) is None
+    state.begin(1)  # its process is another one: it has nothing, and the second connection is lost
+    state.set_alive(1, alive=True)
+    assert state.lighter(0, 0) == 1
+    assert state.open(0)[1] == 0
