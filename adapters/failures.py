@@ -31,7 +31,7 @@ MEMORY_KINDS: Final[tuple[type[GatewayError], ...]] = (
 """What can only go wrong where a protocol has shared memory."""
 
 
-class Failure(NamedTuple):
+class Wording(NamedTuple):
     """What one kind of failure is called."""
 
     http_status: int
@@ -45,14 +45,14 @@ class Failure(NamedTuple):
 
 def table(
     groups: Mapping[tuple[int, Code], Mapping[type[GatewayError], Words]],
-) -> Mapping[type[GatewayError], Failure]:
+) -> Mapping[type[GatewayError], Wording]:
     """(HTTP status, gRPC code) -> the kinds that have them, and their words -> a row for each kind."""
     return MappingProxyType(
-        {kind: Failure(*codes, words) for codes, kinds in groups.items() for kind, words in kinds.items()}
+        {kind: Wording(*codes, words) for codes, kinds in groups.items() for kind, words in kinds.items()}
     )
 
 
-def nearest(error: GatewayError, rows: Mapping[type[GatewayError], Failure]) -> Failure:
+def nearest(error: GatewayError, rows: Mapping[type[GatewayError], Wording]) -> Wording:
     """The row of the error's kind, or of the nearest kind above it; a stranger is a fault of ours."""
     return next((rows[each] for each in type(error).__mro__ if each in rows), rows[errors.Internal])
 

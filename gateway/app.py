@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import gc
 import platform
-import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -37,8 +36,6 @@ from tensorgate.backends.python import user_ops
 from tensorgate.gateway.config import (
     Config,
     ConfigError,
-    Listener,
-    MetricsListener,
     ModelConfig,
     Problem,
     load_config,
@@ -88,12 +85,8 @@ from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.telemetry.tracing import RequestTracing, TraceFile
-from tensorgate.gateway.transport.grpc_exchange import GrpcLimits
-from tensorgate.gateway.transport.grpc_port import GrpcListener
 from tensorgate.gateway.transport.http_exchange import HttpExchange
 from tensorgate.gateway.transport.http_server import (
-    HttpLimits,
-    HttpListener,
     Page,
     admin_page,
     dialect_metrics_page,
@@ -101,8 +94,8 @@ from tensorgate.gateway.transport.http_server import (
     probe_page,
     read_only,
 )
+from tensorgate.gateway.transport.ports import Ports
 from tensorgate.gateway.transport.sockets import Sockets, addresses, bound
-from tensorgate.gateway.transport.timeouts import ClientTimeouts
 
 NAME: Final = "tensorgate"
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
@@ -253,7 +246,7 @@ class App:
         self.device_lost = asyncio.Event()
         self._sockets = sockets
         self.tracing = _tracing(config)
-        self.observer = _observer(config)
+        self.observer = observer_of(config)
         self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
@@ -276,7 +269,7 @@ class App:
         self.dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         spoken = self.dialects.values()
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
-        self.router = Router(config, self.repository, default_model, lambda view: _alias(spoken, view))
+        self.router = Router(config, self.repository, default_model, lambda view: alias(spoken, view))
         memory = _shared_memory(config)
         description = ServerDescription(NAME, __version__, _public_configuration(config), memory.works)
         self._engine = engine = LocalEngine(self.repository, self.router, self.tracing, memory)
@@ -298,10 +291,11 @@ class App:
         self.overview = Status(self.service, engine, self.monitor, about, titles)
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
-        self._http: list[HttpListener] = []
-        self._grpc: list[GrpcListener] = []
+        self.ports = Ports(self.service, self.dialects, descriptors.pool(), self.vitals.listeners, self._guarded)
         self.addresses: list[str] = []
         self._bound = contextlib.ExitStack()
+        self.on_take_over: Callable[[Config], None] = lambda config: None
+        """Hears of another configuration that is in force now."""
         self._take_over(config)
 
     @property
@@ -344,9 +338,9 @@ class App:
         self.router.reroute(config.routes)
         cache = config.response_cache
         self._cache.bound(cache.max_bytes, cache.max_entry_bytes, cache.ttl_seconds)
-        for listener in self._http:
-            listener.limits = _limits(config)
+        self.ports.limit(config)
         self.service.reconfigure(config)
+        self.on_take_over(config)
 
     async def _reload(self) -> tuple[int, Any]:
         outcome = await asyncio.shield(self.reloads.request("POST /admin/reload"))
@@ -378,15 +372,13 @@ class App:
         """
         with contextlib.ExitStack() as undo:
             sockets = self._sockets or undo.enter_context(bound(self.config.listen))
-            for listener, sock in zip(self.config.listen.http, sockets.http, strict=True):
-                dialects = self._speaking(listener)
-                await self._listen_http(dialects, sock, self._pages() | self._operators_pages(dialects), listener)
-            if sockets.metrics is not None and self.config.listen.metrics is not None:
-                await self._listen_http((), sockets.metrics, self._pages(), self.config.listen.metrics)
-            for listener, sock in zip(self.config.listen.grpc, sockets.grpc, strict=True):
-                await self._listen_grpc(listener, sock)
+            await self.ports.start(self.config, sockets, self.pages)
             self.addresses += addresses(self.config.listen, sockets)
             self._bound = undo.pop_all()
+        self.watch()
+
+    def watch(self) -> None:
+        """Begin to observe the server itself."""
         self._tasks += [asyncio.ensure_future(self.monitor.run()), asyncio.ensure_future(self.vitals.run())]
 
     async def load(self, report: Callable[[LoadReport], None]) -> None:
@@ -417,11 +409,7 @@ class App:
         """Answer what still can be answered, for so many seconds. Nothing is unloaded: the process is to end now."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                listeners = [
-                    *(http.stop(hand_on=True) for http in self._http),
-                    *(grpc.stop(grace, hand_on=True) for grpc in self._grpc),
-                ]
-                await asyncio.gather(*listeners)
+                await self.ports.stop(grace, hand_on=True)
         await self._close_observer()
 
     async def drain(self, hurried: asyncio.Event | None = None) -> bool:
@@ -434,8 +422,7 @@ class App:
         self.reloads.stop()
         for task in self._tasks:
             task.cancel()
-        for http in self._http:
-            http.drain()
+        self.ports.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.unready_seconds):
                 await (hurried or asyncio.Event()).wait()
@@ -443,8 +430,7 @@ class App:
         timer = asyncio.get_running_loop().call_later(grace, self.repository.give_up)
         try:
             async with asyncio.timeout(grace + 1):
-                stops = [*(http.stop() for http in self._http), *(grpc.stop(grace + 0.5) for grpc in self._grpc)]
-                await asyncio.gather(*stops)
+                await self.ports.stop(grace + 0.5)
                 await self.repository.close()
                 await asyncio.to_thread(self.tracing.close)
         except TimeoutError:
@@ -469,7 +455,7 @@ class App:
         address = next((a for a in self.addresses if a.startswith("http://")), None)
         if address is None:
             return {}
-        served = self._speaking(self.config.listen.http[0])
+        served = self.ports.spoken(self.config.listen.http[0])
         return {d.title: line for d in served if (line := self._example(d, address)) is not None}
 
     def _example(self, dialect: Dialect, address: str) -> str | None:
@@ -483,12 +469,10 @@ class App:
                 return f'{line} -H "Authorization: Bearer $KEY"' if auth and auth.mode == "required" else line
         return None
 
-    def _speaking(self, listener: Listener) -> tuple[Dialect, ...]:
-        return tuple(self.dialects[name] for name in listener.dialects or self.dialects)
-
-    def _operators_pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
-        shown = pages(self.overview, dialects) if self.config.page else {}
-        return {path: read_only(read) for path, read in shown.items()}
+    def pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
+        """The house's own pages on a port that speaks these dialects: those for operators are on no other."""
+        shown = pages(self.overview, dialects) if self.config.page and dialects else {}
+        return self._pages() | {path: read_only(read) for path, read in shown.items()}
 
     def _gpus(self) -> list[Gpu]:
         return gpus_of((device for model in self.repository.serving() for device in model.devices), read_gpu)
@@ -506,72 +490,16 @@ class App:
         }
 
     def _guarded(self, pages: Iterable[str]) -> dict[str, str]:
-        """Which pages need whose rights. Probes need nobody's, nor does the operator's page itself: it tells nothing,
-        and asks for a key.
-        """
-        metrics = {"/metrics", *(counters.wanted.path for counters in self._call_counters.values())}
-        open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(self.dialects.values())}
-        return {path: "metrics" if path in metrics else "page" for path in pages if path not in open_to_all}
-
-    async def _listen_http(
-        self,
-        dialects: Sequence[Dialect],
-        sock: socket.socket,
-        pages: dict[str, Page],
-        wanted: MetricsListener,
-    ) -> None:
-        server = HttpListener(
-            self.service,
-            dialects,
-            pages,
-            _limits(self.config),
-            timeouts=self._timeouts(),
-            names=(wanted.title, wanted.bind) if isinstance(wanted, Listener) else (),
-            tls=wanted.tls.files() if wanted.tls else None,
-            auth=wanted.auth or "",
-            guarded=self._guarded(pages),
-            cors=wanted.cors if isinstance(wanted, Listener) else None,
-            request_ids=self.config.request_ids,
-        )
-        await server.start(sock)
-        self.vitals.listeners.add(wanted.title if isinstance(wanted, Listener) else "metrics", "http", server.traffic)
-        self._http.append(server)
-
-    def _timeouts(self) -> ClientTimeouts:
-        times = self.config.limits.timeouts
-        return ClientTimeouts(times.idle_seconds, times.head_seconds, times.body_seconds, times.answer_seconds)
-
-    async def _listen_grpc(self, listener: Listener, sock: socket.socket) -> None:
-        limits = self.config.limits
-        server = GrpcListener(
-            self.service,
-            self._speaking(listener),
-            GrpcLimits(
-                limits.max_binary_bytes, limits.max_header_bytes, limits.max_concurrent_streams, limits.max_connections
-            ),
-            descriptors.pool(),
-            (listener.title, listener.bind),
-            tls=listener.tls.files() if listener.tls else None,
-            auth=listener.auth or "",
-            request_ids=self.config.request_ids,
-            timeouts=self._timeouts(),
-        )
-        await server.start(sock)
-        self._grpc.append(server)
-        self.vitals.listeners.add(listener.title, "grpc", server.traffic)
+        return guarded(pages, (each.wanted.path for each in self._call_counters.values()), self.dialects.values())
 
 
-def _limits(config: Config) -> HttpLimits:
-    limits = config.limits
-    return HttpLimits(
-        limits.max_body_bytes,
-        limits.max_binary_bytes,
-        limits.max_json_depth,
-        config.drain_seconds + 0.5,
-        limits.max_header_bytes,
-        limits.max_headers,
-        limits.max_connections,
-    )
+def guarded(pages: Iterable[str], metrics: Iterable[str], dialects: Iterable[Dialect]) -> dict[str, str]:
+    """Which pages need whose rights. Probes need nobody's, nor does the operator's page itself: it tells nothing, and
+    asks for a key.
+    """
+    counted = {"/metrics", *metrics}
+    open_to_all = {"/healthz", "/readyz", "/admin/reload", *html_paths(dialects)}
+    return {path: "metrics" if path in counted else "page" for path in pages if path not in open_to_all}
 
 
 def _waits_for(loop: asyncio.AbstractEventLoop) -> Await:
@@ -583,7 +511,7 @@ def _public_configuration(config: Config) -> dict[str, Any]:
     return {section: said for section, said in config.plain().items() if section not in ("auth", "rate_limits")}
 
 
-def _alias(dialects: Iterable[Dialect], view: ModelView) -> str | None:
+def alias(dialects: Iterable[Dialect], view: ModelView) -> str | None:
     """The qualified name that a dialect gives to a model, the first one's that does."""
     return next((name for dialect in dialects if (name := dialect.alias(view)) is not None), None)
 
@@ -597,7 +525,7 @@ def _tracing(config: Config) -> RequestTracing:
     return RequestTracing(TraceFile(wanted.file.path), wanted.file.written, {**initial, **levels})
 
 
-def _observer(config: Config) -> Observer | None:
+def observer_of(config: Config) -> Observer | None:
     """Raises ImportError where OpenTelemetry is wanted, and not installed."""
     log, wanted = None, config.access_log
     file = LogFile(wanted.file.written, wanted.file.path) if wanted is not None else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tensorgate.gateway.contract.errors import ModelNotFound
 from tensorgate.gateway.contract.memory import Regions
@@ -31,6 +31,7 @@ from tensorgate.gateway.contract.questions import (
     UnregisterRegion,
     VersionStatus,
 )
+from tensorgate.gateway.engine.model import Model
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.models.meters import model_counts
 from tensorgate.gateway.models.repository import Repository
@@ -127,7 +128,7 @@ class LocalEngine:
         if question.ref is None:
             every = [(name, models[name]) for name in sorted(models)]
         else:
-            every = [(question.ref.name, self._router.served(question.ref))]
+            every = [(question.ref.name, cast("Mapping[int, Model]", self._router.served(question.ref)))]
         return tuple(
             version.counters.statistics(name, version.version)
             for name, versions in every

@@ -13,9 +13,8 @@ the compiled helpers, copies in NumPy, compression in zlib. What is left keeps t
 less than one; for longer only gRPC's own copies of messages as large as 64 MB, and large documents of many small values
 (`benchmarks.mix` has figures).
 
-Processes in front of the engine would stall each other less still. But the way to another process and back costs each
-request 75 to 110 us, through shared memory at that, and a model's batches, sequences, counters and administration would
-have to be shared. So there is one process.
+Where there are cores for it, several processes of this kind, called doors, stand in front of one engine in a process of
+its own. A door's service decodes, submits and encodes inferences itself, and relays every other call.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from tensorgate.gateway.config import Config
-from tensorgate.gateway.contract.call import Call, MustOffload, Reply
+from tensorgate.gateway.contract.call import Call, MustOffload, MustRelay, Reply
 from tensorgate.gateway.contract.canonical import Answers, InferRequest, InferResponse, ModelRef
 from tensorgate.gateway.contract.dialect import Endpoint, Resolve
 from tensorgate.gateway.contract.engine import CallResolver, Engine, OnAnswer
@@ -60,7 +59,7 @@ from tensorgate.gateway.contract.questions import (
     ServerReady,
     SetOnline,
 )
-from tensorgate.gateway.monitoring.metrics import CallSeries, MetricsCollector
+from tensorgate.gateway.monitoring.metrics import CallCounting, CallSeries
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.time_series import TimeSeries
 from tensorgate.gateway.security.auth import AdminKey
@@ -74,7 +73,15 @@ log = logging.getLogger(__name__)
 Send = Callable[[Reply], Awaitable[None]]
 """Takes a reply away, and waits while the client is slow. Raises ConnectionError once the client has left."""
 
-Accepted = Callable[[InferRequest], None]
+Accepted = Callable[[bool], None]
+"""Hears that a request has been submitted, and whether its model is decoupled."""
+
+Relay = Callable[[CallOutcome, Send, Accepted | None], Awaitable[tuple[str, int]]]
+"""Has the engine's process answer the call of an outcome, which it completes -> the model that it asked and its
+version, "" if none. Raises GatewayError if that process is away.
+"""
+
+ANSWERED_BY_DOORS: Final = frozenset({ServerLive, ServerReady})
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
@@ -91,7 +98,7 @@ class Service:
         self,
         config: Config,
         engine: Engine,
-        metrics: MetricsCollector,
+        metrics: CallCounting,
         description: ServerDescription,
         monitor: TimeSeries | None = None,
     ) -> None:
@@ -110,6 +117,8 @@ class Service:
         """Gets the outcome of every call."""
         self.trim: Callable[[], None] | None = None
         """Gives back what the allocator keeps; called in a thread."""
+        self.relay: Relay | None = None
+        """In a door: passes calls on to the engine's process."""
         self.started = False
         self.draining = False
         self.online = False
@@ -124,7 +133,7 @@ class Service:
             ModelList: lambda question: engine.names(),
             ModelReady: self._model_ready,
             ModelMetadata: lambda question: question.view,
-            MonitorSeries: (monitor or TimeSeries(metrics)).series,
+            MonitorSeries: lambda question: monitor.series(question) if monitor is not None else (),
             ReloadModels: self._reload_models,
             LogSettings: self._log_settings,
         }
@@ -146,7 +155,7 @@ class Service:
         self, dialect: str, endpoint: Endpoint, call: Call, send: Send, accepted: Accepted | None = None
     ) -> None:
         """Answer one call: `send` gets each reply, one at least unless a streaming model has nothing to say. `accepted`
-        gets a request that has been submitted, before any of its answers.
+        is called once a request has been submitted, before any of its answers.
 
         Raises nothing but what ends a call from outside: its cancellation, or `send`'s word that the client has left.
         """
@@ -163,9 +172,9 @@ class Service:
             if self.authorizer is not None or endpoint.admin:
                 self._enter(endpoint, call)
             question = outcome.question = await self._decode(endpoint, call, resolve)
-            if self.authorizer is not None:
-                self.authorizer.admit(call, question)
             if type(question) is InferRequest:
+                if self.authorizer is not None:
+                    self.authorizer.admit(call, question)
                 view = question.view
                 calls = self._metrics.calls[dialect, call.transport, view.name, view.version, endpoint.method]
                 calls.decoded(time.perf_counter() - outcome.begun)
@@ -179,13 +188,38 @@ class Service:
             outcome.code = outcome.reply_code = Code.OK
         except ConnectionError:
             raise
+        except MustRelay:
+            calls = await self._relayed(outcome, send, accepted)
         except Exception as error:
             await send(_seen(call, self._failed(outcome, error)))
         finally:
             self._report(outcome, calls)
 
+    async def _relayed(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> CallSeries | None:
+        """Pass a call on to the engine's process, and its replies to the caller -> the series where it counts."""
+        call, relay = outcome.call, self.relay
+
+        def take(reply: Reply) -> Awaitable[None]:
+            outcome.has_replied = True
+            return send(_seen(call, reply))
+
+        try:
+            if relay is None:
+                raise Internal
+            model, version = await relay(outcome, take, accepted)
+        except ConnectionError:
+            raise
+        except GatewayError as error:
+            await send(_seen(call, self._failed(outcome, error)))
+            return None
+        if not model:
+            return None
+        return self._metrics.calls[call.dialect, call.transport, model, version, outcome.endpoint.method]
+
     def _enter(self, endpoint: Endpoint, call: Call) -> None:
         """Check a call by the authorizer, or where there is none by the administrator's key. Raises what refuses it."""
+        if call.report is not None:  # a door has let it in
+            return
         if self.authorizer is not None:
             self.authorizer.enter(endpoint, call, self.admin)
         elif self.admin is not None:
@@ -211,6 +245,9 @@ class Service:
         call, code = outcome.call, outcome.code
         for step in call.end_steps:
             step()
+        if call.report is not None:
+            call.report(outcome)
+            return
         if calls is None:
             calls = self._metrics.calls[call.dialect, call.transport, "", "", outcome.endpoint.method]
         outcome.seconds = seconds = time.perf_counter() - outcome.begun
@@ -278,7 +315,7 @@ class Service:
             request = await self._decode_in_thread(endpoint, call, resolve)
             answers = self._submit(endpoint, call, request)
         if accepted is not None and not call.accepted:  # once, however many models it tries
-            accepted(request)
+            accepted(request.view.decoupled)
         call.accepted = True
         view = request.view
         answer = None
@@ -357,7 +394,14 @@ class Service:
     # ------------------------------------------------------------------------------------------------- other questions
 
     async def _answer(self, endpoint: Endpoint, call: Call, question: Any) -> Reply:
-        """Look up, or do, what a question asks that is no inference of one model, and encode the answer."""
+        """Look up, or do, what a question asks that is no inference of one model, and encode the answer.
+
+        Raises MustRelay where that is not for this process.
+        """
+        if self.relay is not None and type(question) not in ANSWERED_BY_DOORS:
+            raise MustRelay
+        if self.authorizer is not None:
+            self.authorizer.admit(call, question)
         if type(question) is InferTogether:
             for request in question.requests:
                 request.cancellation.request_id = call.request_id

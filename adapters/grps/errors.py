@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Failure, nearest, table
+from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Wording, nearest, table
 from tensorgate.adapters.grps.printing import BYTES_TYPE, JSON, envelope
 from tensorgate.adapters.grps.tensors import dtype_name
 from tensorgate.gateway.contract import errors as kind
@@ -139,7 +139,7 @@ TABLE: Final = table(
 )
 
 
-METADATA_TABLE: Final[Mapping[type[GatewayError], Failure]] = {
+METADATA_TABLE: Final[Mapping[type[GatewayError], Wording]] = {
     **TABLE,
     **table(
         {
@@ -163,12 +163,12 @@ _KEEP_STATUS: Final = (
 )
 
 
-def row_of(error: GatewayError, rows: Mapping[type[GatewayError], Failure] = TABLE) -> Failure:
+def row_of(error: GatewayError, rows: Mapping[type[GatewayError], Wording] = TABLE) -> Wording:
     """The row of the error's kind, or of the nearest kind above it."""
     return nearest(error, rows)
 
 
-def text_of(error: GatewayError, row: Failure, control: str) -> str:
+def text_of(error: GatewayError, row: Wording, control: str) -> str:
     """What a caller of predict is told; `control` is how a stream is asked for where the call came in."""
     text = row.text(error)
     return f"{text[:-1]}: ask with {control}." if control and isinstance(error, _WANTS_STREAM) else text
@@ -178,7 +178,7 @@ def encode_error(
     error: GatewayError,
     call: Call,
     *,
-    rows: Mapping[type[GatewayError], Failure] = TABLE,
+    rows: Mapping[type[GatewayError], Wording] = TABLE,
     always_200: bool = False,
     control: str = "",
 ) -> Reply:

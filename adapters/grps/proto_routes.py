@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from tensorgate.adapters.failures import Failure
+from tensorgate.adapters.failures import Wording
 from tensorgate.adapters.grps import proto_message
 from tensorgate.adapters.grps.errors import METADATA_TABLE, TABLE, BadRequest, row_of, text_of
 from tensorgate.adapters.grps.metadata import model_text, server_text
@@ -124,7 +124,7 @@ def _failure(code: int, text: str, grpc: Code = Code.OK) -> Reply:
 
 
 def encode_error(
-    error: GatewayError, call: Call, *, rows: Mapping[type[GatewayError], Failure] = TABLE, control: str = ""
+    error: GatewayError, call: Call, *, rows: Mapping[type[GatewayError], Wording] = TABLE, control: str = ""
 ) -> Reply:
     """A failure -> a message that says so; only what never was a message fails the call itself."""
     row = row_of(error, rows)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
-from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Failure, Words, nearest, table
+from tensorgate.adapters.failures import MEMORY_KINDS, OWN_TEXT, Wording, Words, nearest, table
 from tensorgate.adapters.tf_serving.json_text import quote, utf8
 from tensorgate.gateway.contract import errors
 from tensorgate.gateway.contract.call import Call, Reply
@@ -187,7 +187,7 @@ ANSWERS: Final = table(
 """Kind -> answer, over both transports."""
 
 
-def answer_of(error: GatewayError) -> Failure:
+def answer_of(error: GatewayError) -> Wording:
     """The answer to a kind, or to the nearest kind that it is a special case of."""
     return nearest(error, ANSWERS)
 
@@ -205,7 +205,7 @@ def encode_status_error(error: GatewayError, call: Call) -> Reply:
     return encode_error(error, call)
 
 
-def _error_reply(answer: Failure, text: str) -> Reply:
+def _error_reply(answer: Wording, text: str) -> Reply:
     status = answer.http_status
     body = utf8(f'{{\n    "error": {quote(text)}\n}}')
     headers = _RETRY_HEADERS if status == 503 else JSON_HEADERS

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from tensorgate.adapters.protobuf.messages import message
 from tensorgate.adapters.protobuf.wire_format import varint
 from tensorgate.adapters.tf_serving.data_types import BY_DTYPE, BY_NUMBER
-from tensorgate.adapters.tf_serving.proto_tensors import TensorReader, tensor_parts
+from tensorgate.adapters.tf_serving.proto_tensors import TensorProtoReader, tensor_parts
 from tensorgate.adapters.tf_serving.proto_wire import OUTPUTS, TensorCut, Unusual, split
 from tensorgate.adapters.upstream import broken, failure, parsed, whole
 from tensorgate.gateway.contract.call import Buffer, Call, Reply
@@ -120,7 +120,7 @@ class TfsGrpcClient:
             except (Unusual, InvalidArgument, UnicodeDecodeError):
                 cuts = NOTHING
         answer = parsed(_RESPONSE, reply)
-        reader = TensorReader(_received(body), cuts)
+        reader = TensorProtoReader(_received(body), cuts)
         try:
             return InferResponse({name: _array(name, reader, item) for name, item in answer.outputs.items()})
         except (Unusual, InvalidArgument):
@@ -134,7 +134,7 @@ def _received(body: Buffer) -> Call:
     return Call(body, "POST", _PREDICT, NOTHING, "grpc", in_thread=True, max_body_bytes=1 << 30)
 
 
-def _array(name: str, reader: TensorReader, item: Any) -> Array:
+def _array(name: str, reader: TensorProtoReader, item: Any) -> Array:
     given = reader.read(name, item)
     if given.array is None:
         raise ModelFailed(f"the upstream server's output '{name}' has a dtype that no request can carry")

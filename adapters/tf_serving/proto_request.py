@@ -20,7 +20,7 @@ from tensorgate.adapters.tf_serving.model_spec import (
     signature_name,
     signature_of,
 )
-from tensorgate.adapters.tf_serving.proto_tensors import Given, TensorReader
+from tensorgate.adapters.tf_serving.proto_tensors import Given, TensorProtoReader
 from tensorgate.adapters.tf_serving.proto_wire import KIND, TensorCut, Unusual, split
 from tensorgate.adapters.tf_serving.signature_def import feed_name
 from tensorgate.gateway.contract.call import Buffer, Call
@@ -64,7 +64,7 @@ def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, Tens
     view = resolve_request(message, resolve)
     call.notes["model"] = view.name
     signature = signature_of(view, signature_name(message.model_spec))
-    given = _given(TensorReader(call, cuts), message.inputs, signature)
+    given = _given(TensorProtoReader(call, cuts), message.inputs, signature)
     outputs = _outputs(message.output_filter[:], signature)
     inputs = _inputs(given, signature)
     if signature.features is not None:
@@ -83,7 +83,7 @@ def _request(call: Call, resolve: Resolve, message: Any, cuts: Mapping[str, Tens
 # -------------------------------------------------------------------------------------------------------------- inputs
 
 
-def _given(reader: TensorReader, messages: Mapping[str, Any], signature: Signature) -> dict[str, Given]:
+def _given(reader: TensorProtoReader, messages: Mapping[str, Any], signature: Signature) -> dict[str, Given]:
     """The inputs by the caller's names. Which of them may be left out: those that have defaults."""
     names = signature.inputs
     if len(messages) != len(names):

@@ -47,7 +47,7 @@ class Given(NamedTuple):
     array: Tensor | None
 
 
-class TensorReader:
+class TensorProtoReader:
     """Reads the tensors of one request.
 
     A few bytes can stand for a tensor of any size. What a request may become by repeated values is bounded, for all of

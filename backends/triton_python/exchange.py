@@ -38,7 +38,7 @@ class Run:
         self.loop = asyncio.get_running_loop()
         self.requests = requests
         self.decoupled = decoupled
-        self.channels = [Channel(self, request, outputs) for request in requests]
+        self.channels = [AnswerChannel(self, request, outputs) for request in requests]
         self.begun = False
         self.executed = False
         self.children: set[Answers] = set()
@@ -114,7 +114,7 @@ class Run:
             self._waiter.set_result(None)
 
 
-class Channel:
+class AnswerChannel:
     """The answers to one request. `ended`: no more will come."""
 
     def __init__(self, run: Run, request: InferRequest, outputs: Mapping[str, TensorSpec]) -> None:
@@ -235,7 +235,7 @@ class Producer:
 
     __slots__ = ("channel",)
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: AnswerChannel) -> None:
         self.channel = channel
 
     def __del__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from tensorgate.backends.triton_python.calls import ModelCalls, Question, ref_of
 from tensorgate.backends.triton_python.errors import TritonModelException
-from tensorgate.backends.triton_python.exchange import Channel, InferenceResponseSender, Producer
+from tensorgate.backends.triton_python.exchange import AnswerChannel, InferenceResponseSender, Producer
 from tensorgate.backends.triton_python.response import checked_parameters
 from tensorgate.backends.triton_python.tensor import TritonTensor
 from tensorgate.gateway.contract.canonical import OutputRequest
@@ -78,7 +78,7 @@ class InferenceRequest:
         self._producer: Producer | None = None
 
     @classmethod
-    def received(cls, channel: Channel, model_name: str, output_names: Sequence[str]) -> InferenceRequest:
+    def received(cls, channel: AnswerChannel, model_name: str, output_names: Sequence[str]) -> InferenceRequest:
         """A caller's request; `output_names` are all that the model has."""
         request = channel.request
         sequence = request.sequence

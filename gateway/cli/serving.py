@@ -19,10 +19,12 @@ from tensorgate import __version__
 from tensorgate.gateway.app import NAME, App, freeze_gc, report_line
 from tensorgate.gateway.cli.processes import GroupParts, ProcessGroup, engine_cores
 from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
-from tensorgate.gateway.config import Config, ConfigError
+from tensorgate.gateway.config import Config, ConfigError, load_text
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.role import Role
+from tensorgate.gateway.door import Door
+from tensorgate.gateway.engine_process import LOOK_EVERY_S, EngineProcess
 from tensorgate.gateway.models.changes import effective
 from tensorgate.gateway.transport.sockets import Sockets, addresses, bound, bound_for_doors
 
@@ -85,12 +87,84 @@ def _serve_by_doors(config: Config, doors: int, log: Log) -> int:
 
 def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
     """Be the engine of a group -> the exit status, RESTART to be started again."""
-    raise NotImplementedError
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_run_engine(role, config, kinds, log, read))
+
+
+async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
+    try:
+        app = App(config, kinds, log, None, role.restarts or NOTHING, read)
+    except ImportError as error:
+        log(str(error))
+        return 1
+    app.addresses = list(role.addresses)
+    engine = EngineProcess(app, role.engine_socket)
+    stop = _Stop(app.repository.give_up)
+    _listen_to_signals(stop, {signal.SIGUSR1: app.reopen_logs})
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
+    freeze_gc()
+    app.watch()
+    await engine.start()
+    role.is_ready()
+    loading = _load(app, log)
+    loading.add_done_callback(lambda _: _announce(app, log))
+    await _either(stop.requested, app.device_lost)
+    loading.cancel()
+    if app.device_lost.is_set():
+        log(f"a device is lost: unready now, and ending with status {RESTART}, to be started again")
+        await asyncio.sleep(LOOK_EVERY_S * 2)
+        end_process(RESTART, orderly=False)
+    begun = time.perf_counter()
+    drained = await app.drain(stop.hurried)
+    await engine.stop()
+    return _tell_end(log, begun, drained=drained)
 
 
 def run_door(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
     """Be a door of a group -> the exit status."""
-    raise NotImplementedError
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_run_door(role, config, kinds, log))
+
+
+async def _run_door(role: Role, config: Config, kinds: Registries, log: Log) -> int:
+    def read_text(text: str) -> Config:
+        return effective(config, load_text(text, config.source, kinds))
+
+    try:
+        door = Door(config, kinds, role, read_text)
+    except ImportError as error:
+        log(str(error))
+        return 1
+    stop, next_door = _Stop(lambda: None), asyncio.Event()
+    _listen_to_signals(stop, {signal.SIGUSR1: door.reopen_logs, signal.SIGUSR2: next_door.set, signal.SIGHUP: int})
+    freeze_gc()
+    await door.start()
+    role.is_ready()
+    await _either(stop.requested, next_door)
+    begun = time.perf_counter()
+    drained = await door.drain(stop.hurried, hand_on=not stop.requested.is_set())
+    if drained:
+        return 0
+    log(f"door {role.slot} gave up after {time.perf_counter() - begun:.1f} s: a call still runs (see drain_seconds)")
+    return 1
+
+
+def _listen_to_signals(stop: _Stop, more: Mapping[int, Callable[[], object]]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.signal)
+    for other, act in more.items():
+        loop.add_signal_handler(other, act)
+
+
+def _tell_end(log: Log, begun: float, *, drained: bool) -> int:
+    """Say how draining went -> the exit status."""
+    seconds = time.perf_counter() - begun
+    if not drained:
+        log(f"gave up after {seconds:.1f} s: a model still runs (see drain_seconds)")
+        return 1
+    log(f"drained in {seconds:.1f} s")
+    return 0
 
 
 def _read_again(config: Config, read: Read) -> Config:
@@ -150,11 +224,8 @@ async def _serve(
         log(str(error))
         return 1
     stop = _Stop(app.repository.give_up)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.signal)
-    loop.add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
-    loop.add_signal_handler(signal.SIGUSR1, app.reopen_logs)
+    _listen_to_signals(stop, {signal.SIGUSR1: app.reopen_logs})
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
     freeze_gc()
     over = asyncio.ensure_future(_either(stop.requested, app.device_lost))
     loading = _load(app, log) if any(restarts.values()) else None
@@ -179,11 +250,7 @@ async def _serve(
     log(f"draining: unready now{pause}, finishing what was accepted")
     loading.cancel()
     begun = time.perf_counter()
-    if not await app.drain(stop.hurried):
-        log(f"gave up after {time.perf_counter() - begun:.1f} s: a model still runs (see drain_seconds)")
-        return 1
-    log(f"drained in {time.perf_counter() - begun:.1f} s")
-    return 0
+    return _tell_end(log, begun, drained=await app.drain(stop.hurried))
 
 
 class _Stop:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
@@ -163,6 +164,10 @@ class Config(Section):
     def digest(self) -> str:
         """The SHA-256 of the YAML text, as sha256sum prints it."""
         return self._digest
+
+    def is_of(self, text: str) -> bool:
+        """Whether this configuration was made of a YAML text."""
+        return self._digest == sha256(text.encode()).hexdigest()
 
     def with_digest(self, digest: str) -> Config:
         """Set the digest of the text that this configuration was made of, and return it."""

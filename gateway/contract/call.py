@@ -20,6 +20,12 @@ class MustOffload(Exception):
     """
 
 
+class MustRelay(Exception):
+    """Raised in a door by what only the engine's process can answer: a name that the door does not know, memory that
+    callers share with the engine, a version that has left. The service passes the whole call on.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls, as the credentials say."""
@@ -119,6 +125,8 @@ class Call:
     """A CallRecord where somebody wants to know what becomes of the call; the contract cannot import telemetry. The
     service writes it, and the observer takes it away.
     """
+    report: Callable[[object], None] | None = None
+    """Takes the outcome of a call that a door has let in, and will count. The process of the engine writes it."""
     end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)
     """What is to be done when the call is over. The service does it."""
 

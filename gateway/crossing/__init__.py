@@ -1,5 +1,17 @@
-"""How processes of one gateway work together.
+"""How processes of one gateway hand each other tensors: doors and the engine, the engine and a model's own process.
 
-shared_state   memory that all doors share: counts of connections
-role           what a process of the group is, and what it inherits
+messages   what is said, as typed msgpack
+frames     a stream of bytes <-> messages; no sockets
+arena      memory that one side allocates and the other side reads
+tensors    arrays <-> messages and arenas
+channel    a Unix socket with frames both ways, on the event loop
+views      ModelView <-> message
+failures   GatewayError <-> message
+
+The layout, version 1. Each direction of a Unix stream socket is a sequence of frames: four bytes of length, little
+endian, then so many bytes of msgpack, one message. Both sides first say `Hello`; the file descriptor of the sender's
+arena comes with its first byte. Tensors below `tensors.INLINE_MAX_BYTES` travel in their message. Larger ones lie in
+the arena of whoever sends them, a memfd that the other side maps: the message says offset and size, and a number that
+goes back in `Release` once the other side has no array of these bytes any more. Neither side trusts the other: lengths,
+offsets, types, sizes and names are checked before anything is made of them, and what does not fit ends the connection.
 """

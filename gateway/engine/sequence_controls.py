@@ -31,7 +31,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class SequenceState:
     """An output of each step that is an input of the next; `initial` is that of the first."""
 
     input: str
@@ -45,7 +45,7 @@ class SequencePolicy:
 
     max_idle_us: int = 1_000_000
     controls: tuple[Control, ...] = ()
-    states: tuple[State, ...] = ()
+    states: tuple[SequenceState, ...] = ()
 
     @property
     def sequence_inputs(self) -> frozenset[str]:

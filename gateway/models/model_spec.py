@@ -13,7 +13,7 @@ from tensorgate.gateway.contract.execution import Computation
 from tensorgate.gateway.contract.tensor import BYTES, DTYPES, NOTHING, Array, Tensors, TensorSpec
 from tensorgate.gateway.engine.model import ModelSpec
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
-from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, State, frozen
+from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, SequenceState, frozen
 from tensorgate.gateway.models.signatures import signature
 from tensorgate.gateway.models.warmup_samples import read_example, read_warmup_samples
 
@@ -115,7 +115,7 @@ def _control(config: ControlConfig, spec: TensorSpec, max_batch_size: int) -> Co
     return Control(config.input, config.kind, DTYPES[config.datatype], shape, config.values)
 
 
-def _state(config: StateConfig, spec: TensorSpec, max_batch_size: int) -> State:
+def _state(config: StateConfig, spec: TensorSpec, max_batch_size: int) -> SequenceState:
     initial = _initial(config)
     if not spec.accepts(initial.shape):
         raise ValueError(
@@ -123,7 +123,7 @@ def _state(config: StateConfig, spec: TensorSpec, max_batch_size: int) -> State:
         )
     if max_batch_size and initial.shape[:1] != (1,):
         raise ValueError(f"sequences: '{spec.name}' starts as {list(initial.shape)}, and a sequence has one row")
-    return State(config.input, config.output, initial)
+    return SequenceState(config.input, config.output, initial)
 
 
 def _initial(config: StateConfig) -> Array:

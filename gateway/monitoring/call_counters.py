@@ -6,7 +6,7 @@ Label values are public names of models: a call that named another, or none that
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tensorgate.gateway.contract.call import Call, Reply
 from tensorgate.gateway.contract.canonical import InferRequest
@@ -40,6 +40,41 @@ class _Calls:
         return CallCounts(*key, codes, latency, runtime, rows)
 
 
+class CountedCall(NamedTuple):
+    """What is counted of one call."""
+
+    model: str
+    """A public name, or ""."""
+    method: str
+    transport: str
+    code: Code
+    """What the caller was told."""
+    seconds: float
+    model_seconds: float | None
+    """None: it was no inference."""
+    rows: int
+
+
+def counted_call(outcome: CallOutcome, is_public: Callable[[str], bool]) -> CountedCall:
+    """What is counted of a call that is over."""
+    question, call = outcome.question, outcome.call
+    method, code = outcome.endpoint.method, outcome.reply_code
+    if type(question) is InferRequest:
+        name, seconds = question.view.name, outcome.model_seconds
+        return CountedCall(name, method, call.transport, code, outcome.seconds, seconds, _rows(question))
+    name = _named(call, question)
+    return CountedCall(name if is_public(name) else "", method, call.transport, code, outcome.seconds, None, 0)
+
+
+def _named(call: Call, question: Any) -> str:
+    """The model that a call is about, if it says one."""
+    if type(question) is ModelMetadata:
+        return question.view.name
+    if type(question) is ModelStatus:
+        return question.ref.name
+    return call.args.get("model", "") or call.notes.get("model", "")  # over gRPC only the dialect can say
+
+
 class CallCounters:
     """Counts one by one or many at a time. `is_public` tells the names of models from any others."""
 
@@ -50,17 +85,19 @@ class CallCounters:
 
     def ended(self, outcome: CallOutcome) -> None:
         """Count one call that is over."""
-        question, code, method = outcome.question, outcome.reply_code, outcome.endpoint.method
-        name = question.view.name if type(question) is InferRequest else self._named(outcome.call, question)
-        calls = self._of(name, method, outcome.call.transport)
-        if code:
-            calls.failures[code] = calls.failures.get(code, 0) + 1
+        self.count(counted_call(outcome, self._is_public))
+
+    def count(self, call: CountedCall) -> None:
+        """Count one call of which this is known."""
+        calls = self._of(call.model, call.method, call.transport)
+        if call.code:
+            calls.failures[call.code] = calls.failures.get(call.code, 0) + 1
             return
-        calls.latency.observe(outcome.seconds * _US)
-        if type(question) is InferRequest:
-            calls.runtime.observe(outcome.model_seconds * _US)
-            if method in self.wanted.row_methods:
-                calls.rows.observe(_rows(question))
+        calls.latency.observe(call.seconds * _US)
+        if call.model_seconds is not None:
+            calls.runtime.observe(call.model_seconds * _US)
+            if call.method in self.wanted.row_methods:
+                calls.rows.observe(call.rows)
 
     def teller(self, model: str, method: str, transport: str) -> Callable[[Any, Any], None] | None:
         """What takes the seconds of such inferences that went well, and those of their model, as arrays, in place of
@@ -83,16 +120,6 @@ class CallCounters:
         if calls is None:
             calls = self._calls[key] = _Calls(self.wanted)
         return calls
-
-    def _named(self, call: Call, question: Any) -> str:
-        """The model that a call is about, if it says one that exists."""
-        if type(question) is ModelMetadata:
-            name = question.view.name
-        elif type(question) is ModelStatus:
-            name = question.ref.name
-        else:
-            name = call.args.get("model", "") or call.notes.get("model", "")  # over gRPC only the dialect can say
-        return name if self._is_public(name) else ""
 
     def forget(self, model: str) -> None:
         """A model has no loaded version any more: its counts end."""

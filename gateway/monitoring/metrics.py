@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -29,6 +29,7 @@ from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.monitoring.call_counters import CallCounters
 from tensorgate.gateway.monitoring.families import counter, gauge, histogram
 from tensorgate.gateway.monitoring.shadow_metrics import shadow_families
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.telemetry.histogram import SECONDS, Gathered, Histogram
 from tensorgate.gateway.telemetry.rejection_reasons import REFUSALS, refusal_of
 
@@ -105,6 +106,15 @@ class CallSeries:
         self._failures[code] = self._failures.get(code, 0) + 1
         self._recent.append(seconds)
 
+    def add(self, took: Any, ran: Any, failed: Iterable[tuple[Code, float]]) -> None:
+        """Calls that another process has answered: arrays of seconds."""
+        for code, seconds in failed:
+            self.failed(code, seconds)
+        self._took.observe_all(took)
+        self._recent.extend(took[-MAX_RECENT:].tolist())
+        if self.tell is not None:
+            self.tell(took, ran)
+
     def settle(self) -> None:
         """Sort what was observed into histograms, and tell `tell`."""
         seconds = self._took.settle()
@@ -145,6 +155,34 @@ class CallSeriesTable(dict[CallsKey, CallSeries]):
         dialect, transport, model, version, method = key
         calls = self[key] = self._make((dialect, transport, model, str(version), method))
         return calls
+
+
+class CallCounting(Protocol):
+    """Where the service counts the calls that it answers."""
+
+    calls: CallSeriesTable
+
+    @property
+    def call_counters(self) -> Mapping[str, CallEndings]:
+        """Dialect -> who counts each of its calls once more."""
+        ...
+
+    @property
+    def inferences(self) -> int:
+        """How many calls have reached a model, ever."""
+        ...
+
+    def refused(self, error: GatewayError, *, draining: bool) -> None:
+        """A call ends with this error."""
+        ...
+
+
+class CallEndings(Protocol):
+    """Who counts each call of a dialect."""
+
+    def ended(self, outcome: CallOutcome) -> None:
+        """Count one call that is over."""
+        ...
 
 
 class MetricsCollector(Collector):
@@ -225,7 +263,11 @@ class MetricsCollector(Collector):
         """A call ends with this error: count it, if it is one with which callers are turned away."""
         reason = refusal_of(error, draining=draining)
         if reason is not None:
-            self._refused[reason] += 1
+            self.count_refused(reason)
+
+    def count_refused(self, reason: str, calls: int = 1) -> None:
+        """So many calls were turned away, for one of `REFUSALS`."""
+        self._refused[reason] += calls
 
     def render(self) -> bytes:
         """The exposition text, Prometheus 0.0.4. Takes milliseconds: call it off the event loop, after `settle`."""

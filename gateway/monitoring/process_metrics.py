@@ -29,6 +29,8 @@ class ProcessMetrics:
         self._ready = ready
         self._observer = observer
         self._lag = Histogram(_LAGS)
+        self.lines_of_doors: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Lines of the access log that other processes have written and dropped."""
 
     async def run(self) -> None:
         """Measure once a second how late the event loop wakes a sleeper."""
@@ -51,7 +53,8 @@ class ProcessMetrics:
         yield from self.listeners.collect()
         log = self._observer.access_log if self._observer is not None else None
         if log is not None:
-            lines = "Lines of the access log."
-            yield counter("tensorgate_access_log_lines", lines, "", [((), log.written)])
-            dropped = "Lines of the access log that could not be written in time, or at all."
-            yield counter("tensorgate_access_log_dropped", dropped, "", [((), log.dropped)])
+            written, dropped = self.lines_of_doors()
+            text = "Lines of the access log."
+            yield counter("tensorgate_access_log_lines", text, "", [((), log.written + written)])
+            text = "Lines of the access log that could not be written in time, or at all."
+            yield counter("tensorgate_access_log_dropped", text, "", [((), log.dropped + dropped)])

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -63,6 +63,20 @@ def page(paths: tuple[str, ...]) -> Reply:
     )
 
 
+DATA_PATHS: Final = ("/overview.json", "/models.json")
+"""What the HTML asks for."""
+
+
+def html_pages(dialects: Sequence[Dialect]) -> dict[str, Callable[[], Awaitable[Reply]]]:
+    """Exact paths -> what answers them with the HTML."""
+    paths = html_paths(dialects)
+
+    async def html() -> Reply:
+        return page(paths)
+
+    return dict.fromkeys(paths, html)
+
+
 def pages(overview: Status, dialects: Sequence[Dialect]) -> Mapping[str, Callable[[], Awaitable[Reply]]]:
     """Exact paths -> what answers them, on a port that speaks these dialects."""
 
@@ -72,13 +86,7 @@ def pages(overview: Status, dialects: Sequence[Dialect]) -> Mapping[str, Callabl
 
         return answer
 
-    paths = html_paths(dialects)
-
-    async def html() -> Reply:
-        return page(paths)
-
-    return {
-        **dict.fromkeys(paths, html),
+    return html_pages(dialects) | {
         "/overview.json": answers(overview.live),
         "/models.json": answers(lambda: overview.models(dialects)),
     }

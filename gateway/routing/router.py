@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from tensorgate.gateway.config import Config, RouteConfig, RouteTarget
 from tensorgate.gateway.contract.call import Call
@@ -17,9 +18,6 @@ from tensorgate.gateway.contract.dialect import Resolve
 from tensorgate.gateway.contract.engine import DecodeAgain, Infer
 from tensorgate.gateway.contract.errors import GatewayError, LabelNotFound, ModelNotFound
 from tensorgate.gateway.contract.tensor import NOTHING
-from tensorgate.gateway.engine.model import Model
-from tensorgate.gateway.models.loaded_models import Snapshot
-from tensorgate.gateway.models.repository import Repository
 from tensorgate.gateway.routing.route import Route, routes_of
 from tensorgate.gateway.security.access import AccessRules
 
@@ -102,6 +100,43 @@ class Resolution:
             route.leave()
 
 
+class Version(Protocol):
+    """A version that serves: here, or in the engine's process."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def view(self) -> ModelView: ...
+
+    def is_ready(self) -> bool:
+        """Whether requests should come now."""
+        ...
+
+
+class Served(Protocol):
+    """What serves: see models.loaded_models.Snapshot."""
+
+    @property
+    def models(self) -> Mapping[str, Mapping[int, Version]]: ...
+
+    @property
+    def labels(self) -> Mapping[str, Mapping[str, int]]: ...
+
+    @property
+    def unloaded(self) -> frozenset[str]: ...
+
+
+class Serving(Protocol):
+    """Whoever knows what serves."""
+
+    @property
+    def snapshot(self) -> Served: ...
+
+
 class Router:
     """Resolves references against the repository's snapshot; its tables are rebuilt when that changes, not per request.
 
@@ -112,7 +147,7 @@ class Router:
     def __init__(
         self,
         config: Config,
-        repository: Repository,
+        repository: Serving,
         default_model: str | None = None,
         qualified: Callable[[ModelView], str | None] = lambda view: None,
     ) -> None:
@@ -121,7 +156,7 @@ class Router:
         self.access: AccessRules | None = None
         self._default = default_model
         self._qualified_name = qualified
-        self._snapshot: Snapshot | None = None
+        self._snapshot: Served | None = None
         self._qualified: dict[str, ModelView] = {}
         self._views: dict[tuple[str, str, int], ModelView] = {}
 
@@ -157,14 +192,14 @@ class Router:
                 return view
         return None
 
-    def served(self, ref: ModelRef) -> Mapping[int, Model]:
+    def served(self, ref: ModelRef) -> Mapping[int, Version]:
         """The versions that answer under a name, ascending, or only the one that `ref` names.
 
         A version of a route is that of its first target that has it, as for a caller who names the version. Raises
         ModelNotFound.
         """
         loaded = self._repository.snapshot.models
-        versions: dict[int, Model] = {}
+        versions: dict[int, Version] = {}
         for model in self.models_behind(ref.name):
             versions = {**loaded.get(model, {}), **versions}
         if not versions:
@@ -189,7 +224,7 @@ class Router:
         """Whether a model or route has this name."""
         return name in self.routes or name in self._repository.snapshot.labels
 
-    def _index(self, snapshot: Snapshot) -> None:
+    def _index(self, snapshot: Served) -> None:
         """Rebuild the tables. The snapshot is set last: decoders in other threads take it as the sign to use them."""
         self._views = {}
         self._qualified = {
@@ -222,7 +257,7 @@ class Router:
             return self.resolve(ModelRef(route, int(version)), resolution)
         raise ModelNotFound(qualified)
 
-    def _version(self, name: str, ref: ModelRef) -> Model:
+    def _version(self, name: str, ref: ModelRef) -> Version:
         """The loaded version of a model that a reference means.
 
         A label is looked up before the model, as TensorFlow Serving does.
@@ -257,7 +292,7 @@ class Router:
             resolution.view, resolution.why = view, why
         return view
 
-    def _named(self, route: Route, ref: ModelRef) -> Model:
+    def _named(self, route: Route, ref: ModelRef) -> Version:
         for target in route.targets[:-1]:
             try:
                 return self._version(target.model, ref)
@@ -282,7 +317,7 @@ class Router:
             return None
         return self._public(ref.name, model, route) if model.is_ready() else None
 
-    def _public(self, name: str, model: Model, route: Route | None = None) -> ModelView:
+    def _public(self, name: str, model: Version, route: Route | None = None) -> ModelView:
         """The model's view under the name that the caller knows."""
         if name == model.name and route is None:
             return model.view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,20 +47,31 @@ class Listeners:
 
     def __init__(self) -> None:
         self._readers: list[tuple[tuple[str, str], Callable[[], ListenerTraffic]]] = []
+        self._groups: list[Callable[[], Mapping[tuple[str, str], ListenerTraffic]]] = []
 
     def add(self, name: str, transport: str, read: Callable[[], ListenerTraffic]) -> None:
         """Another one, whose numbers `read` gives, in any thread."""
         self._readers.append(((name, transport), read))
+
+    def add_all(self, read: Callable[[], Mapping[tuple[str, str], ListenerTraffic]]) -> None:
+        """Others, whose numbers `read` gives by name and transport, in any thread."""
+        self._groups.append(read)
+
+    def read(self) -> dict[tuple[str, str], ListenerTraffic]:
+        """The numbers of each name and transport."""
+        groups = [{labels: read()} for labels, read in list(self._readers)] + [read() for read in list(self._groups)]
+        together: dict[tuple[str, str], ListenerTraffic] = {}
+        for group in groups:
+            for labels, traffic in group.items():
+                together[labels] = traffic + together.get(labels, ListenerTraffic(None, 0, 0, 0))
+        return together
 
     def collect(self) -> Iterator[Metric]:
         connections = GaugeMetricFamily("tensorgate_open_connections", "Connections of clients.", labels=_LABELS)
         running = GaugeMetricFamily("tensorgate_calls_in_flight", "Calls that are being answered.", labels=_LABELS)
         received = CounterMetricFamily("tensorgate_received_bytes", "Bytes of bodies that came in.", labels=_LABELS)
         sent = CounterMetricFamily("tensorgate_sent_bytes", "Bytes of bodies that went out.", labels=_LABELS)
-        together: dict[tuple[str, str], ListenerTraffic] = {}
-        for labels, read in list(self._readers):
-            together[labels] = read() + together.get(labels, ListenerTraffic(None, 0, 0, 0))
-        for labels, traffic in together.items():
+        for labels, traffic in self.read().items():
             if traffic.connections is not None:
                 connections.add_metric(labels, traffic.connections)
             running.add_metric(labels, traffic.running)

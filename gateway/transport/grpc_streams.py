@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from tensorgate.gateway.contract.call import Call, Reply
-from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.service import Service
@@ -119,8 +118,8 @@ class BidiCall:
             await turn.taken.wait()
 
     async def _answer(self, call: Call, turn: _Turn) -> None:
-        def accepted(request: InferRequest) -> None:
-            self._take(turn, ordered=not request.view.decoupled)
+        def accepted(decoupled: bool) -> None:
+            self._take(turn, ordered=not decoupled)
 
         async def send(reply: Reply) -> None:
             if not turn.taken.is_set():

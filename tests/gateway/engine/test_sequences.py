@@ -32,11 +32,11 @@ from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.queue import LevelPolicy, QueuePolicy
 from tensorgate.gateway.engine.scheduler import Scheduler
 from tensorgate.gateway.engine.scheduler_metrics import SchedulerMetrics
-from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, State
+from tensorgate.gateway.engine.sequence_controls import Control, SequencePolicy, SequenceState
 from tensorgate.gateway.engine.sequences import Sequences
 
 INT32, UINT64 = DTYPES["INT32"], DTYPES["UINT64"]
-SUM = State("SUM", "NEXT", np.zeros((1, 1), INT32))
+SUM = SequenceState("SUM", "NEXT", np.zeros((1, 1), INT32))
 BAD = 666
 
 

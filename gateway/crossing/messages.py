@@ -1,0 +1,334 @@
+"""What two processes of a gateway say to each other. Each message is an array that begins with its number.
+
+Times are seconds of `time.monotonic()`, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+VERSION: Final = 1
+"""Of the layout: processes of different versions refuse each other."""
+
+
+class Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Base of all that is said."""
+
+
+class Block(Message):
+    """Bytes in the arena of whoever sends the message; `ticket` comes back in a Release."""
+
+    offset: int
+    size: int
+    ticket: int
+
+
+class Tensor(Message):
+    """One array: `datatype` is its Open Inference name. BYTES have the elements one after the other in `data`, and
+    their lengths, as unsigned 32-bit numbers, in `lengths`.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: bytes | Block
+    lengths: bytes | Block = b""
+
+
+Tensors: TypeAlias = tuple[Tensor, ...]
+
+
+class Classes(Message):
+    """The best classes of one output. See canonical.TopK."""
+
+    values: Tensor
+    indices: Tensor
+
+
+# ------------------------------------------------------------------------------------------------------ both directions
+
+
+class Hello(Message, tag=0):
+    """The first message of each side."""
+
+    version: int
+    program: str
+    """The version of the program."""
+    pid: int
+    slot: int = 0
+    """Which door it is."""
+
+
+class Release(Message, tag=1):
+    """No array of these blocks is left: their owner may use them again."""
+
+    tickets: tuple[int, ...]
+
+
+# --------------------------------------------------------------------------------------------------- door to the engine
+
+
+class Submit(Message, tag=10):
+    """An InferRequest for the model version with the serial number `model`."""
+
+    call: int
+    model: int
+    inputs: Tensors
+    id: str = ""
+    outputs: tuple[tuple[str, int], ...] = ()
+    """(name, top_k)"""
+    parameters: dict[str, bool | int | float | str] = {}
+    signature: str = ""
+    priority: int = 0
+    sequence: tuple[int | str, bool, bool] | None = None
+    """(id, start, end)"""
+    deadline: float | None = None
+    queue_timeout_us: int = 0
+    stream: bool = False
+    request_id: str = ""
+    is_recorded: bool = False
+    """Whether the answer says when it ran."""
+
+
+class Cancel(Message, tag=11):
+    """Nobody waits for this call any more."""
+
+    call: int
+
+
+class Credit(Message, tag=12):
+    """So many more answers of a decoupled model may come."""
+
+    call: int
+    answers: int
+
+
+class Relay(Message, tag=13):
+    """A whole call, for the engine to decode, answer and encode. See contract.call.Call."""
+
+    call: int
+    dialect: str
+    body: bytes | Block
+    method: str
+    target: str
+    headers: dict[str, str]
+    transport: str
+    args: dict[str, str]
+    deadline: float | None
+    limits: tuple[int, int, int | None]
+    """max_body_bytes, max_binary_bytes, max_json_depth"""
+    listener: tuple[str, ...]
+    peer: tuple[str, tuple[str, ...]]
+    """Its address, and the names of its certificate."""
+    caller: tuple[str, tuple[str, ...], float] | None
+    """name, roles, until"""
+    auth: str
+    request_id: str
+
+
+class RelayPage(Message, tag=14):
+    """An HTTP request for a page that is no dialect's."""
+
+    call: int
+    path: str
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    peer: tuple[str, tuple[str, ...]]
+
+
+class Observed(Message, tag=15):
+    """What a door has counted since it last said so, and the number of the Settle that asked for it, or 0."""
+
+    settle: int
+    series: tuple[Series, ...]
+    refused: dict[str, int]
+    ended: tuple[Ended, ...]
+    listeners: tuple[tuple[str, str, int | None, int, int, int], ...]
+    """(title, transport, connections, running, bytes received, bytes sent) as they are now"""
+    log_lines: tuple[int, int]
+    """Lines of the access log so far: written, and dropped."""
+
+
+class Series(Message):
+    """Calls of one kind. Seconds are 64-bit floats, one after the other."""
+
+    dialect: str
+    transport: str
+    model: str
+    version: str
+    method: str
+    took: bytes
+    ran: bytes
+    decoded: bytes
+    encoded: bytes
+    failed: tuple[tuple[int, float], ...]
+    """(code, seconds)"""
+
+
+class Ended(Message):
+    """One call, for the counters of a dialect that counts each."""
+
+    dialect: str
+    model: str
+    method: str
+    transport: str
+    code: int
+    """What the caller was told."""
+    seconds: float
+    model_seconds: float
+    """-1 where no model was asked; `rows`, too."""
+    rows: int
+
+
+class Seen(Message, tag=16):
+    """The door has taken over the State of this number."""
+
+    number: int
+
+
+# --------------------------------------------------------------------------------------------------- engine to the door
+
+
+class Answer(Message, tag=30):
+    """See canonical.InferResponse. `ran` has (rows, batch_rows, submitted, started, ended) for each run of the request,
+    (rows, submitted, ended) where it ended while it waited.
+    """
+
+    call: int
+    outputs: Tensors
+    parameters: dict[str, bool | int | float | str]
+    final: bool
+    classes: dict[str, Classes]
+    ran: tuple[tuple[float, ...], ...]
+
+
+class End(Message, tag=31):
+    """No more answers of a decoupled model."""
+
+    call: int
+
+
+class Failure(Message, tag=32):
+    """The call ends with an error: the class of `contract.errors`, its text and its facts."""
+
+    call: int
+    kind: str
+    text: str
+    facts: dict[str, Any]
+    ran: tuple[tuple[float, ...], ...] = ()
+
+
+class Stale(Message, tag=33):
+    """The version that a Submit names does not serve any more."""
+
+    call: int
+
+
+class RelayReply(Message, tag=34):
+    """A reply to a Relay or a RelayPage. See contract.call.Reply."""
+
+    call: int
+    body: tuple[bytes | Block, ...]
+    status: int
+    headers: dict[str, str]
+    grpc_code: int
+    text: str
+    streamed: bool
+
+
+class RelayAccepted(Message, tag=38):
+    """The request in a Relay has been submitted; `decoupled` is its model's."""
+
+    call: int
+    decoupled: bool
+
+
+class RelayEnd(Message, tag=35):
+    """The last word on a Relay or a RelayPage: how it ended, the error's kind, and the model that it was about."""
+
+    call: int
+    code: int
+    reply_code: int
+    kind: str
+    model: str
+    version: int
+    model_seconds: float
+    ran: tuple[tuple[float, ...], ...] = ()
+
+
+class Settle(Message, tag=36):
+    """Say what was observed, now."""
+
+    number: int
+
+
+class State(Message, tag=37):
+    """What the engine serves; it replaces all that was said before."""
+
+    number: int
+    models: tuple[View, ...]
+    labels: dict[str, dict[str, int]]
+    unloaded: tuple[str, ...]
+    ready: bool
+    """Whether traffic should come, but for the operator's online switch."""
+    online: bool
+    draining: bool
+    unready: tuple[int, ...]
+    """Serial numbers of versions that take nothing now."""
+    serving: tuple[str, ...]
+    """Public names, those of routes among them, to which traffic should come."""
+    configuration: str
+    """The YAML in force, "" as long as it is the one that everybody has started with."""
+
+
+class Spec(Message):
+    """See tensor.TensorSpec."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] | None
+    optional: bool
+    labels: tuple[str, ...]
+
+
+class SignatureSpec(Message):
+    """See tensor.Signature: the caller's names and the model's own tensors."""
+
+    name: str
+    inputs: tuple[tuple[str, Spec], ...]
+    outputs: tuple[tuple[str, Spec], ...]
+    method: str
+    features: tuple[tuple[str, Spec], ...] | None
+    defaults: Tensors
+    definition: bytes
+
+
+class View(Message):
+    """See canonical.ModelView."""
+
+    serial: int
+    name: str
+    version: int
+    versions: tuple[int, ...]
+    inputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+    signatures: tuple[SignatureSpec, ...]
+    max_batch_size: int
+    platform: str
+    decoupled: bool
+    merges: bool
+    sees_requests: bool
+    mappings: dict[str, str]
+    """Dialect -> its options for the model, as JSON."""
+    devices: tuple[str, ...]
+    instances: int
+
+
+FromDoor: TypeAlias = Hello | Release | Submit | Cancel | Credit | Relay | RelayPage | Observed | Seen
+FromEngine: TypeAlias = (
+    Hello | Release | Answer | End | Failure | Stale | RelayReply | RelayAccepted | RelayEnd | Settle | State
+)

@@ -1,0 +1,101 @@
+"""ModelView <-> message. A view's handle is what differs: on one side the model, on the other the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tensorgate.gateway.contract.canonical import Handle, ModelView
+from tensorgate.gateway.contract.options import Options
+from tensorgate.gateway.contract.tensor import DTYPES, Signature, TensorSpec
+from tensorgate.gateway.crossing.frames import CrossingBroken
+from tensorgate.gateway.crossing.messages import SignatureSpec, Spec, View
+from tensorgate.gateway.crossing.tensors import TensorReader, TensorWriter
+
+
+def view_message(view: ModelView, serial: int, writer: TensorWriter) -> View:
+    """What a door has to know of a version. Inputs for examples and its configuration stay with the engine."""
+    return View(
+        serial,
+        view.name,
+        view.version,
+        view.versions,
+        tuple(map(_spec, view.inputs.values())),
+        tuple(map(_spec, view.outputs.values())),
+        tuple([_signature(each, writer) for each in view.signatures.values()]),
+        view.max_batch_size,
+        view.platform,
+        view.decoupled,
+        view.merges,
+        view.sees_requests,
+        {dialect: options.model_dump_json() for dialect, options in view.mappings.items()},
+        view.devices,
+        view.instances,
+    )
+
+
+def view_of(said: View, handle: Handle, options: Mapping[str, type[Options]], reader: TensorReader) -> ModelView:
+    """`options` has each dialect's section of a model. Raises CrossingBroken."""
+    try:
+        return ModelView(
+            said.name,
+            said.version,
+            said.versions,
+            {spec.name: _spec_of(spec) for spec in said.inputs},
+            {spec.name: _spec_of(spec) for spec in said.outputs},
+            {each.name: _signature_of(each, reader) for each in said.signatures},
+            said.max_batch_size,
+            said.platform,
+            handle,
+            said.decoupled,
+            said.merges,
+            said.sees_requests,
+            {dialect: options[dialect].model_validate_json(text) for dialect, text in said.mappings.items()},
+            devices=said.devices,
+            instances=said.instances,
+        )
+    except (KeyError, ValueError) as error:
+        raise CrossingBroken(f"a view of {said.name[:80]}: {error}") from None
+
+
+def _spec(spec: TensorSpec) -> Spec:
+    return Spec(spec.name, spec.datatype, spec.shape, spec.optional, spec.labels)
+
+
+def _spec_of(said: Spec) -> TensorSpec:
+    return TensorSpec(said.name, DTYPES[said.datatype], said.shape, said.optional, said.labels)
+
+
+def _signature(signature: Signature, writer: TensorWriter) -> SignatureSpec:
+    features = None if signature.features is None else _named(signature.features)
+    return SignatureSpec(
+        signature.name,
+        _named(signature.inputs),
+        _named(signature.outputs),
+        signature.method,
+        features,
+        writer.tensors(signature.defaults),
+        signature.definition,
+    )
+
+
+def _signature_of(said: SignatureSpec, reader: TensorReader) -> Signature:
+    features = None if said.features is None else _specs_of(said.features)
+    defaults: Mapping[str, Any] = reader.tensors(said.defaults)
+    return Signature(
+        said.name,
+        _specs_of(said.inputs),
+        _specs_of(said.outputs),
+        said.method,
+        features,
+        defaults,
+        said.definition,
+    )
+
+
+def _named(specs: Mapping[str, TensorSpec]) -> tuple[tuple[str, Spec], ...]:
+    return tuple([(name, _spec(spec)) for name, spec in specs.items()])
+
+
+def _specs_of(said: Iterable[tuple[str, Spec]]) -> dict[str, TensorSpec]:
+    return {name: _spec_of(spec) for name, spec in said}

@@ -1,0 +1,255 @@
+"""A door: a process that accepts connections, reads, checks and writes calls, and has the engine's process answer them.
+
+It has no model, queue or counter that another door would have to know of. Inferences cross decoded; every other call is
+relayed as it came. While the engine is away, a door says so at once, in each dialect's words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+from tensorgate import __version__
+from tensorgate.adapters.protobuf import messages as descriptors
+from tensorgate.gateway.app import NAME, alias, guarded, observer_of, trim_memory
+from tensorgate.gateway.config import Config, ConfigError
+from tensorgate.gateway.contract.call import Reply, combined
+from tensorgate.gateway.contract.dialect import Dialect
+from tensorgate.gateway.contract.errors import Code, GatewayError
+from tensorgate.gateway.contract.questions import ServerDescription
+from tensorgate.gateway.contract.registries import Registries
+from tensorgate.gateway.crossing.engine_link import EngineLink
+from tensorgate.gateway.crossing.messages import Relay, RelayAccepted, RelayEnd, RelayPage, RelayReply, State
+from tensorgate.gateway.crossing.role import Role
+from tensorgate.gateway.crossing.shared_state import SharedState
+from tensorgate.gateway.monitoring.door_metrics import DoorMetrics
+from tensorgate.gateway.page import DATA_PATHS, html_pages
+from tensorgate.gateway.remote_engine import RemoteEngine
+from tensorgate.gateway.security.auth import AdminKey
+from tensorgate.gateway.security.authorizer import authorizer_of
+from tensorgate.gateway.service import Accepted, Send, Service
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+from tensorgate.gateway.transport.http_exchange import HttpExchange
+from tensorgate.gateway.transport.http_server import Page, probe_page, read_only
+from tensorgate.gateway.transport.ports import Ports
+from tensorgate.gateway.transport.sockets import Sockets
+from tensorgate.gateway.transport.spread import Spread
+
+log = logging.getLogger(__name__)
+
+MAX_PAGE_BODY_BYTES: Final = 1 << 20
+ReadText = Callable[[str], Config]
+"""The configuration of a YAML text. Raises ConfigError."""
+
+
+class DoorService(Service):
+    """Answers calls by the engine's process. `state` is what that has said last; None while it is away."""
+
+    state: State | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine is, and this door goes on."""
+        return self.state is not None and self.state.ready and not self.draining
+
+    def serves(self, name: str) -> bool:
+        """Whether traffic should come here for a model of that name; any other name stands for the server."""
+        if self.state is not None and name in self._engine.names():
+            return name in self.state.serving and not self.draining
+        return self.ready
+
+
+class Door:
+    """One door. `start` listens, `drain` or `hand_on` end it."""
+
+    def __init__(self, config: Config, kinds: Registries, role: Role, read_text: ReadText) -> None:
+        self._config = config
+        self._kinds = kinds = config.extended(kinds)
+        self._read_text = read_text
+        self._text = ""
+        self._authorization: Any = (None, (), None)
+        options = config.dialects()
+        self._dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
+        spoken = self._dialects.values()
+        sections = {name: kind.model_options for name, kind in kinds.dialects.items() if kind.model_options is not None}
+        self._link = EngineLink(role.engine_socket, __version__, role.row, sections, self._on_state, self._settle)
+        default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
+        self._engine = RemoteEngine(config, self._link, default_model, lambda view: alias(spoken, view))
+        self._observer = observer_of(config)
+        wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
+        self._call_metrics = {name: each.calls for name, each in wanted.items() if each and each.calls}
+        self._metrics = DoorMetrics(self._call_metrics, self._engine.is_public, self._observer)
+        description = ServerDescription(NAME, __version__)
+        self.service = DoorService(config, self._engine, self._metrics, description)
+        self.service.relay = self._relay
+        self.service.observer = self._observer
+        self.service.trim = trim_memory
+        self.service.started = True
+        self._shared = SharedState(role.shared)
+        self._spread = Spread(self._shared, role.row, role.door_socket)
+        self._sockets = Sockets.inherited(role.http, role.metrics, role.grpc)
+        self._ports = Ports(self.service, self._dialects, descriptors.pool(), self._metrics.traffic, self._guarded)
+        self._connecting: asyncio.Task[None] | None = None
+        self._take_over(config)
+
+    async def start(self) -> None:
+        """Look for the engine, and listen."""
+        self._connecting = asyncio.ensure_future(self._link.run())
+        await self._ports.start(self._config, self._sockets, self._pages, self._spread)
+        self._spread.start()
+
+    async def drain(self, hurried: asyncio.Event, *, hand_on: bool) -> bool:
+        """Unready; after `unready_seconds`, or once it is `hurried`, no new connections, and everything that was
+        accepted answered. With `hand_on` another door goes on at the same sockets, at once.
+
+        False if that took longer than `drain_seconds`.
+        """
+        grace = self._config.drain_seconds
+        self.service.draining = not hand_on
+        self._ports.drain()
+        if not hand_on:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.unready_seconds):
+                    await hurried.wait()
+        self._spread.stop()
+        timer = asyncio.get_running_loop().call_later(grace, self._link.give_up)
+        try:
+            async with asyncio.timeout(grace + 1):
+                await self._ports.stop(grace + 0.5, hand_on=hand_on)
+        except TimeoutError:
+            return False
+        finally:
+            timer.cancel()
+            with contextlib.suppress(GatewayError):
+                self._settle(0)
+                await asyncio.sleep(0)  # it leaves with this turn of the loop
+            if self._connecting is not None:
+                self._connecting.cancel()
+            self._shared.clear(self._spread.row)
+            if self._observer is not None:
+                await asyncio.to_thread(self._observer.close)
+        return True
+
+    def reopen_logs(self) -> None:
+        """The access log was renamed, and goes on in a new file."""
+        if self._observer is not None:
+            self._observer.reopen()
+
+    # -------------------------------------------------------------------------------------------- what the engine says
+
+    def _on_state(self, state: State | None) -> None:
+        self.service.state = state
+        if state is None:
+            return
+        self.service.online = state.online
+        if state.configuration and state.configuration != self._text:
+            self._text = state.configuration
+            try:
+                self._take_over(self._read_text(state.configuration))
+            except ConfigError as error:  # the engine has taken it, so it is this door's program that is older
+                log.error("the engine's configuration cannot be read: %s", error)
+
+    def _take_over(self, config: Config) -> None:
+        """All that a configuration says of calls, as far as it takes effect without a restart."""
+        self._config = config
+        self.service.admin = AdminKey(config.admin) if config.admin else None
+        authorization = (config.auth, config.rate_limits, config.limits.max_elements)
+        if authorization != self._authorization:
+            self._authorization = authorization
+            self.service.authorizer, self._engine.access = authorizer_of(config, self._engine.models_behind)
+        self._engine.reroute(config)
+        self._ports.limit(config)
+        self.service.reconfigure(config)
+
+    def _settle(self, number: int) -> None:
+        self._link.send(self._metrics.take(number))
+
+    # ------------------------------------------------------------------------------------------------------ whole calls
+
+    async def _relay(self, outcome: CallOutcome, send: Send, accepted: Accepted | None) -> tuple[str, int]:
+        """See service.Relay."""
+        call = outcome.call
+
+        def message(number: int, writer: Any) -> Relay:
+            caller = call.caller
+            return Relay(
+                number,
+                call.dialect,
+                writer.data(call.body),
+                call.method,
+                call.raw_target,
+                combined(call.headers.items()),
+                call.transport,
+                dict(call.args),
+                call.deadline,
+                (call.max_body_bytes, call.max_binary_bytes, call.max_json_depth),
+                call.listener,
+                (call.peer.address(), tuple(call.peer.names())),
+                None if caller is None else (caller.name, tuple(caller.roles), caller.until),
+                call.auth,
+                call.request_id,
+            )
+
+        async with aclosing(self._link.relay(message)) as events:
+            async for event in events:
+                if type(event) is RelayReply:
+                    await send(self._reply(event))
+                elif type(event) is RelayAccepted:
+                    if accepted is not None and not call.accepted:
+                        accepted(event.decoupled)
+                    call.accepted = True
+                elif type(event) is RelayEnd:
+                    outcome.code, outcome.reply_code = Code(event.code), Code(event.reply_code)
+                    outcome.error_kind, outcome.model_seconds = event.kind, event.model_seconds
+                    return event.model, event.version
+        return "", 0
+
+    def _reply(self, event: RelayReply) -> Reply:
+        body = self._link.body_of(event)
+        return Reply(body, event.status, event.headers, Code(event.grpc_code), event.text, event.streamed)
+
+    # ----------------------------------------------------------------------------------------------------- the house's
+
+    def _pages(self, dialects: Sequence[Dialect]) -> dict[str, Page]:
+        own = {"/healthz": probe_page(lambda: True), "/readyz": probe_page(lambda: self.service.ready)}
+        relayed = ["/metrics", "/admin/reload", *(each.path for each in self._call_metrics.values())]
+        found: dict[str, Page] = {path: self._relayed_page(path) for path in relayed} | own
+        if self._config.page and dialects:
+            found |= {path: read_only(read) for path, read in html_pages(dialects).items()}
+            found |= {path: self._relayed_page(path) for path in DATA_PATHS}
+        return found
+
+    def _guarded(self, shown: Mapping[str, Page]) -> dict[str, str]:
+        return guarded(shown, (each.path for each in self._call_metrics.values()), self._dialects.values())
+
+    def _relayed_page(self, path: str) -> Page:
+        async def page(exchange: HttpExchange) -> Reply:
+            body = bytes(await exchange.read(MAX_PAGE_BODY_BYTES))
+
+            def message(number: int, writer: Any) -> RelayPage:
+                peer = exchange.peer
+                return RelayPage(
+                    number,
+                    path,
+                    exchange.method,
+                    exchange.target,
+                    combined(exchange.headers.items()),
+                    body,
+                    (peer.address(), tuple(peer.names())),
+                )
+
+            try:
+                async with aclosing(self._link.relay(message)) as events:
+                    async for event in events:
+                        if type(event) is RelayReply:
+                            return self._reply(event)
+            except GatewayError as error:
+                headers = {"Content-Type": "text/plain; charset=utf-8", **error.http_headers}
+                return Reply(f"{error}\n".encode(), 503, headers)
+            return Reply(b"", 503)
+
+        return page

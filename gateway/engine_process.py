@@ -1,0 +1,296 @@
+"""The engine as a process of its own: an App without ports, and a place where doors connect.
+
+Doors submit inferences here that they have decoded. All else that callers ask comes as a whole call, and is answered
+by the same service as in one process; whoever let it in, the door, counts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tensorgate import __version__
+from tensorgate.gateway.app import App
+from tensorgate.gateway.config import Config
+from tensorgate.gateway.contract.call import Buffer, Call, Caller, Reply
+from tensorgate.gateway.contract.canonical import InferRequest, ModelView
+from tensorgate.gateway.contract.dialect import Endpoint
+from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort
+from tensorgate.gateway.crossing.frames import CrossingBroken
+from tensorgate.gateway.crossing.messages import (
+    Observed,
+    Relay,
+    RelayAccepted,
+    RelayEnd,
+    RelayPage,
+    RelayReply,
+    State,
+    View,
+)
+from tensorgate.gateway.crossing.tensors import TensorWriter
+from tensorgate.gateway.crossing.views import view_message
+from tensorgate.gateway.engine.model import Model
+from tensorgate.gateway.monitoring.door_metrics import DoorsObserved
+from tensorgate.gateway.telemetry.call_outcome import CallOutcome
+
+LOOK_EVERY_S: Final = 0.05
+"""How often it is looked whether doors have to hear of something."""
+_SETTLE_EVERY: Final = 10
+_READS: Final = 3
+
+
+class RelayedPeer:
+    """The other end of a door's connection."""
+
+    __slots__ = ("_address", "_names")
+
+    def __init__(self, address: str, names: Sequence[str]) -> None:
+        self._address = address
+        self._names = names
+
+    def address(self) -> str:
+        """See Peer."""
+        return self._address
+
+    def names(self) -> Sequence[str]:
+        """See Peer."""
+        return self._names
+
+
+class RelayedExchange:
+    """A door's request for a page: see transport.http_exchange.HttpExchange."""
+
+    def __init__(self, page: RelayPage) -> None:
+        self.method = page.method
+        self.target = page.target
+        self.headers: Mapping[str, str] = page.headers
+        self.begun = time.monotonic()
+        self.request_id = ""
+        self.peer = RelayedPeer(*page.peer)
+        self._body = page.body
+
+    async def read(self, limit: int) -> Buffer:
+        """See HttpExchange. The door has held it to a limit."""
+        return self._body
+
+    async def send(self, reply: Reply) -> None:
+        """A page returns its reply."""
+
+    async def start(self, reply: Reply) -> None:
+        """A page has one reply."""
+
+    async def chunk(self, reply: Reply) -> None:
+        """See start."""
+
+    async def end(self) -> None:
+        """See start."""
+
+
+class EngineProcess:
+    """Plays door_port.Host for an App."""
+
+    def __init__(self, app: App, path: Path) -> None:
+        self._app = app
+        self._service = app.service
+        self._service.observer = None  # doors write the access log, and have the spans
+        self._port = DoorPort(path, __version__, self)
+        self._pages = app.pages(tuple(app.dialects.values()))
+        self._observed = DoorsObserved(app.metrics)
+        app.vitals.listeners.add_all(self._observed.traffic)
+        app.vitals.lines_of_doors = self._observed.log_lines
+        self._serials = itertools.count(1)
+        self._known: dict[Model, int] = {}
+        self._views: dict[int, ModelView] = {}
+        self._published: tuple[Any, ...] = ()
+        self._number = 0
+        self._text = ""
+        self._looking: asyncio.Task[None] | None = None
+        app.on_take_over = self._take_over
+
+    async def start(self) -> None:
+        """Let doors connect."""
+        self._publish_changes()
+        await self._port.start()
+        self._looking = asyncio.ensure_future(self._look())
+
+    async def stop(self) -> None:
+        """Let them go. Accepted calls are answered before."""
+        if self._looking is not None:
+            self._looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._looking
+        await self._port.settle()
+        await self._port.stop()
+
+    async def _look(self) -> None:
+        for turn in itertools.count():
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._publish_changes()
+            self._port.give_back()
+            if turn % _SETTLE_EVERY == 0:
+                await self._port.settle()
+
+    def _take_over(self, config: Config) -> None:
+        """Another configuration is in force: doors get its text."""
+        source = Path(config.source)
+        for _ in range(_READS):
+            with contextlib.suppress(OSError):
+                text = source.read_text()
+                if config.is_of(text):
+                    self._text = text
+                    break
+        self._publish_changes()
+
+    def _publish_changes(self) -> None:
+        """Tell doors what serves now, if that is not what they know."""
+        service, snapshot = self._service, self._app.repository.snapshot
+        models = [model for versions in snapshot.models.values() for model in versions.values()]
+        unready = tuple([model for model in models if not model.is_ready()])
+        state = (snapshot, service.ready, service.online, service.draining, unready, self._serving(), self._text)
+        if state == self._published:
+            return
+        self._published = state
+        self._known = {model: self._known.get(model) or next(self._serials) for model in models}
+        self._views = {serial: model.view for model, serial in self._known.items()}
+        self._number += 1
+        self._port.publish(self._number)
+
+    def _serving(self) -> tuple[str, ...]:
+        return tuple([name for name in self._app.router.names() if self._service.serves(name)])
+
+    # ---------------------------------------------------------------------------------------------------- a port's host
+
+    def view_of(self, serial: int) -> ModelView | None:
+        """See door_port.Host."""
+        return self._views.get(serial)
+
+    def state(self, number: int, writer: TensorWriter) -> State:
+        """See door_port.Host."""
+        service, snapshot = self._service, self._app.repository.snapshot
+        views: list[View] = [view_message(model.view, serial, writer) for model, serial in self._known.items()]
+        return State(
+            number,
+            tuple(views),
+            {name: dict(labels) for name, labels in snapshot.labels.items()},
+            tuple(sorted(snapshot.unloaded)),
+            service.ready,
+            service.online,
+            service.draining,
+            tuple([serial for model, serial in self._known.items() if not model.is_ready()]),
+            self._serving(),
+            self._text,
+        )
+
+    def observed(self, door: int, message: Observed) -> None:
+        """See door_port.Host."""
+        try:
+            self._observed.add(door, message)
+        except ValueError as error:
+            raise CrossingBroken(f"counts: {error}") from None
+
+    def left(self, door: int) -> None:
+        """See door_port.Host."""
+        self._observed.gone(door)
+
+    async def relay(self, door: DoorConnection, message: Relay | RelayPage) -> None:
+        """See door_port.Host."""
+        if isinstance(message, RelayPage):
+            await self._relay_page(door, message)
+            return
+        before = self._number
+
+        async def send(reply: Reply) -> None:
+            self._publish_changes()
+            if self._number != before:
+                await self._port.seen()
+            await self._reply(door, message.call, reply)
+
+        def accepted(decoupled: bool) -> None:
+            door.send(RelayAccepted(message.call, decoupled))
+
+        endpoint, call = self._call(door, message)
+        outcomes: list[object] = []
+        call.report = outcomes.append
+        await self._service.handle(message.dialect, endpoint, call, send, accepted)
+        door.send(_end(message.call, outcomes[0]))
+
+    async def _relay_page(self, door: DoorConnection, message: RelayPage) -> None:
+        page = self._pages.get(message.path)
+        if page is None:
+            raise CrossingBroken(f"no page {message.path[:80]}")
+        await self._port.settle()
+        reply = await page(RelayedExchange(message))
+        self._publish_changes()
+        await self._reply(door, message.call, reply)
+        door.send(RelayEnd(message.call, Code.OK, Code.OK, "", "", 0, 0.0))
+
+    def _call(self, door: DoorConnection, message: Relay) -> tuple[Endpoint, Call]:
+        dialect = self._app.dialects.get(message.dialect)
+        if dialect is None:
+            raise CrossingBroken(f"no dialect {message.dialect[:80]}")
+        if message.transport == "grpc":
+            endpoint = dialect.grpc.get(message.target)
+            if endpoint is None:
+                raise CrossingBroken(f"no method {message.target[:80]}")
+        else:
+            endpoint = dialect.match(message.method, message.target).endpoint
+        max_body_bytes, max_binary_bytes, max_json_depth = message.limits
+        call = Call(
+            door.channel.reader.data(message.body),
+            message.method,
+            message.target,
+            message.headers,
+            "grpc" if message.transport == "grpc" else "http",
+            message.args,
+            message.deadline,
+            max_body_bytes,
+            max_binary_bytes,
+            max_json_depth,
+            listener=message.listener,
+            peer=RelayedPeer(*message.peer),
+            auth=message.auth,
+            request_id=message.request_id,
+        )
+        if message.caller is not None:
+            name, roles, until = message.caller
+            call.caller = Caller(name, frozenset(roles), until)
+        return endpoint, call
+
+    async def _reply(self, door: DoorConnection, call: int, reply: Reply) -> None:
+        if reply.streamed:
+            await door.wait_for_room(call)
+        body = reply.body
+        parts = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
+        writer = door.channel.writer
+        door.send(
+            RelayReply(
+                call,
+                tuple([writer.data(part) for part in parts]),
+                reply.http_status,
+                dict(reply.headers),
+                reply.grpc_code,
+                reply.message,
+                reply.streamed,
+            )
+        )
+
+
+def _end(call: int, outcome: object) -> RelayEnd:
+    assert isinstance(outcome, CallOutcome)  # noqa: S101
+    question = outcome.question
+    view = question.view if type(question) is InferRequest else None
+    return RelayEnd(
+        call,
+        outcome.code,
+        outcome.reply_code,
+        outcome.error_kind,
+        "" if view is None else view.name,
+        0 if view is None else view.version,
+        outcome.model_seconds,
+    )
