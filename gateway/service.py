@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tensorgate.gateway.config import Config
 from tensorgate.gateway.contract.call import Call, MustOffload, Reply
@@ -273,28 +273,32 @@ class Service:
         endpoint, call = outcome.endpoint, outcome.call
         submitted = answered = time.perf_counter()
         try:
-            answers = self._submit(endpoint, call, request)
+            found = self._submit(endpoint, call, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
             request = await self._decode_in_thread(endpoint, call, resolve)
-            answers = self._submit(endpoint, call, request)
+            found = self._submit(endpoint, call, request)
         if accepted is not None and not call.accepted:  # once, however many models it tries
             accepted(request)
         call.accepted = True
-        view = request.view
         answer = None
-        try:
-            if view.decoupled and not _takes_one(endpoint, request):
-                async for answer in answers:
-                    answered = await self._reply(outcome, answer, request, calls, send, on_answer)
-            else:
-                answer = answers.take_nowait()
-                if answer is None:
+        if type(found) is InferResponse:
+            answer = found
+            answered = await self._reply(outcome, answer, request, calls, send, on_answer)
+        elif isinstance(found, GatewayError):
+            raise found
+        else:
+            answers, view = cast("Answers", found), request.view
+            try:
+                if view.decoupled and not _takes_one(endpoint, request):
+                    async for answer in answers:
+                        answered = await self._reply(outcome, answer, request, calls, send, on_answer)
+                else:
                     answer = await (_only_answer(answers, view.name) if view.decoupled else anext(answers, None))
-                if answer is not None:
-                    answered = await self._reply(outcome, answer, request, calls, send, on_answer)
-        except BaseException:
-            answers.abandon()
-            raise
+                    if answer is not None:
+                        answered = await self._reply(outcome, answer, request, calls, send, on_answer)
+            except BaseException:
+                answers.abandon()
+                raise
         if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
             await send(_seen(call, end))
         return answered - submitted
@@ -318,7 +322,7 @@ class Service:
 
         return await resolver.infer(request, decode, infer, lambda: outcome.has_replied)
 
-    def _submit(self, endpoint: Endpoint, call: Call, request: InferRequest) -> Answers:
+    def _submit(self, endpoint: Endpoint, call: Call, request: InferRequest) -> InferResponse | GatewayError | Answers:
         view = request.view
         if (call_record := call.call_record) is not None:
             call_record.submitted(view)
@@ -327,7 +331,7 @@ class Service:
             request.cancellation.request_id = call.request_id
         if view.decoupled and endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
-        return view.handle.submit(request, awaited=True)
+        return view.handle.answer(request)
 
     async def _reply(
         self,
