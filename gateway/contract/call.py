@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.memory import NO_REGIONS, Regions
@@ -115,10 +115,6 @@ class Call:
     """What the port wants of callers, "" for what all ports do."""
     request_id: str = ""
     """What the answer's headers call it, "" where they do not. The observer writes one for the access log."""
-    call_record: Any = None
-    """A CallRecord where somebody wants to know what becomes of the call; the contract cannot import telemetry. The
-    service writes it, and the observer takes it away.
-    """
     end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)
     """What is to be done when the call is over. The service does it."""
 

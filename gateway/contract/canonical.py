@@ -45,6 +45,13 @@ class Handle(Protocol):
         ...
 
 
+class NamedRoute(Protocol):
+    """The route behind a public name, as those know it who tell of it."""
+
+    @property
+    def name(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelView:
     """One version of one model under the public name by which it was asked for. Immutable; made when the version
@@ -82,7 +89,7 @@ class ModelView:
     """Where the model runs, cpu or cuda:N, each once."""
     instances: int = 1
     """How many copies of the model there are on all devices together."""
-    route: Any = None
+    route: NamedRoute | None = None
     """The route by which the view was found, if any; for routing alone."""
 
 

@@ -77,7 +77,7 @@ class Resolution:
         self, request: InferRequest, decode: DecodeAgain, infer: Infer, has_replied: Callable[[], bool]
     ) -> float:
         """See CallResolver."""
-        route: Route = request.view.route
+        route: Route = request.view.route  # type: ignore[assignment]  # it was found by one of ours
         again = self.again(request)
         route.enter()
         try:

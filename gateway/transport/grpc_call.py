@@ -164,8 +164,8 @@ class GrpcCall(Stream):
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
-    async def send(self, reply: Reply) -> None:
-        """See Rpc."""
+    def send(self, reply: Reply) -> None:
+        """See Rpc. What the client does not take yet waits in `unsent`, and the call with it."""
         if self.is_abandoned:
             raise ConnectionResetError("the client has left")
         if reply.grpc_code is not Code.OK:

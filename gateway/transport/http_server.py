@@ -28,7 +28,7 @@ from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooL
 from tensorgate.gateway.config import Cors
 from tensorgate.gateway.config.listeners import HTTP1, TlsFiles
 from tensorgate.gateway.contract.call import Buffer, Call, Peer, Reply, combined
-from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
+from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Resolve
 from tensorgate.gateway.contract.errors import (
     AdminRequired,
     BodyTooLarge,
@@ -219,26 +219,36 @@ class HttpListener:
     async def _answer(self, exchange: HttpExchange) -> None:
         if self._cors is not None:
             if (preflight := self._cors.preflight(exchange)) is not None:
-                await exchange.send(preflight)
+                await _sent(exchange, preflight)
                 return
             exchange = self._cors.wrapped(exchange)
         target = exchange.target
         path = target.partition("?")[0]
         page = self._pages.get(path)
         if page is not None:
-            await exchange.send(self._refused(path, exchange) or await page(exchange))
+            await _sent(exchange, self._refused(path, exchange) or await page(exchange))
             return
         dialect = self._owner(target)
         if dialect is None:
-            await exchange.send(_plain(404, "Not Found"))
+            await _sent(exchange, _plain(404, "Not Found"))
             return
         match = dialect.match(exchange.method, target)
-        call, endpoint = await self._call(exchange, match, dialect.http_timeout_ms)
+        endpoint, deadline = match.endpoint, None
+        if TIMEOUT_HEADER in exchange.headers or (body := exchange.take_body()) is None:
+            endpoint, body, deadline = await self._read(exchange, endpoint)
+        if dialect.http_timeout_ms:
+            deadline = min(deadline or math.inf, time.monotonic() + dialect.http_timeout_ms / 1000)
+        call = self._call(exchange, match.args, body, deadline)
         if endpoint.admin and (origin := foreign_origin(exchange.headers, self._origins)) is not None:
             endpoint = _refusing(endpoint, CrossOriginRefused(origin))
-        replies = _Replies(exchange)
-        await self._service.handle(dialect.name, endpoint, call, replies.send)
-        await replies.end(endpoint.nothing)
+        if endpoint.stream == "server":
+            replies = _Replies(exchange)
+            await self._service.handle(dialect.name, endpoint, call, replies.send)
+            await replies.end(endpoint.nothing)
+            return
+        await self._service.handle(dialect.name, endpoint, call, exchange.send)
+        if not exchange.has_begun:
+            await _sent(exchange, endpoint.nothing)
 
     def _refused(self, path: str, exchange: HttpExchange) -> Reply | None:
         """The answer to a caller who may not see a page of the house, or not change what it changes; None to others."""
@@ -284,9 +294,20 @@ class HttpListener:
                 return dialect
         return None
 
-    async def _call(self, exchange: HttpExchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
-        """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
-        endpoint = match.endpoint
+    async def _read(self, exchange: HttpExchange, endpoint: Endpoint) -> tuple[Endpoint, Buffer, float | None]:
+        """Read the body -> the endpoint, or one that refuses if the message itself is not acceptable; the body; the
+        deadline that the caller has set.
+        """
+        try:
+            deadline = _deadline(exchange)
+            body = exchange.take_body()
+            if body is None:
+                body = await exchange.read(self._limit_of(exchange.headers))
+        except GatewayError as error:
+            return _refusing(endpoint, error), b"", None
+        return endpoint, body, deadline
+
+    def _call(self, exchange: HttpExchange, args: Mapping[str, str], body: Buffer, deadline: float | None) -> Call:
         limits = self.limits
         headers = exchange.headers
         request_id = headers.get(REQUEST_ID)
@@ -294,33 +315,28 @@ class HttpListener:
             if request_id is None or not is_valid(request_id):
                 request_id = new_id()
             exchange.request_id = request_id
-        peer = exchange.peer
-        body: Buffer = b""
-        deadline = None
-        try:
-            deadline = _deadline(exchange)
-            body = await exchange.read(self._limit_of(headers))
-            if timeout_ms:
-                deadline = min(deadline or math.inf, time.monotonic() + timeout_ms / 1000)
-        except GatewayError as error:
-            endpoint = _refusing(endpoint, error)
-        call = Call(
+        return Call(
             body,
             exchange.method,
             exchange.target,
             headers,
             "http",
-            match.args,
+            args,
             deadline,
             limits.max_body_bytes,
             limits.max_binary_bytes,
             limits.max_json_depth,
             listener=self._names,
-            peer=peer,
+            peer=exchange.peer,
             auth=self._auth,
             request_id=request_id or "",
         )
-        return call, endpoint
+
+
+async def _sent(exchange: HttpExchange, reply: Reply) -> None:
+    """Send a reply, and wait until it has left."""
+    if (sent := exchange.send(reply)) is not None:
+        await sent
 
 
 def _deadline(exchange: HttpExchange) -> float | None:
@@ -329,7 +345,7 @@ def _deadline(exchange: HttpExchange) -> float | None:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 12:
         raise InvalidArgument(f"header {TIMEOUT_HEADER} must be a whole number of milliseconds")
-    return exchange.begun + int(text) / 1000
+    return (exchange.begun or time.monotonic()) + int(text) / 1000
 
 
 def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
@@ -358,14 +374,14 @@ class _Replies:
             await self._exchange.start(reply)
             self._is_open = True
         else:
-            await self._exchange.send(reply)
+            await _sent(self._exchange, reply)
             self._has_sent = True
 
     async def end(self, nothing: Reply) -> None:
         if self._is_open:
             await self._exchange.end()
         elif not self._has_sent:
-            await self._exchange.send(nothing)
+            await _sent(self._exchange, nothing)
 
 
 def _plain(status: int, text: str) -> Reply:
@@ -437,11 +453,15 @@ class AiohttpExchange:
         self.response = web.StreamResponse()
         self.request_id = ""
         self.received = self.sent = 0
+        self.has_begun = False
 
     @property
     def peer(self) -> Peer:
         """The client."""
         return SocketPeer(self._request.transport)
+
+    def take_body(self) -> None:
+        """See HttpExchange. It is read only when somebody asks for it."""
 
     async def read(self, limit: int) -> Buffer:
         """See HttpExchange. After BodyTooLarge aiohttp reads on for a while, and closes the connection."""
@@ -479,7 +499,7 @@ class AiohttpExchange:
                 self._request.transport.close()
             raise ConnectionResetError("no more of the body came") from None
 
-    async def send(self, reply: Reply) -> None:
+    def send(self, reply: Reply) -> None:
         body = _joined(reply)
         self.sent = len(body)
         self._open(reply, web.Response(status=reply.http_status, headers=self._headers(reply), body=body))
@@ -507,6 +527,7 @@ class AiohttpExchange:
         if self._is_broken or reply_head(reply.http_status, tuple(reply.headers.items())).closes:
             response.force_close()
         self.response = response
+        self.has_begun = True
 
 
 def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:
