@@ -210,10 +210,10 @@ class Pipeline(Executor):
         observe(("infer", time.perf_counter() - begun))
         outputs = raw if (*raw,) == wanted else asked_for(raw, wanted)
         if self._max_batch_size:
-            rows = common_rows(request.inputs)
+            rows = next(iter(request.inputs.values())).shape[:1] if request.inputs else None
             for array in outputs.values():
-                if array.shape[:1] != (rows,):
-                    check_rows(outputs, rows)  # which says what is wrong, if it is
+                if array.shape[:1] != rows:
+                    check_rows(outputs, common_rows(request.inputs))  # which says what is wrong, if it is
         return (InferResponse(outputs),)
 
     def _run_together(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
