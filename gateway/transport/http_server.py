@@ -28,7 +28,7 @@ from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooL
 from tensorgate.gateway.config import Cors
 from tensorgate.gateway.config.listeners import HTTP1, TlsFiles
 from tensorgate.gateway.contract.call import Buffer, Call, Peer, Reply, combined
-from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Resolve
+from tensorgate.gateway.contract.dialect import Dialect, Endpoint, Match, Resolve
 from tensorgate.gateway.contract.errors import (
     AdminRequired,
     BodyTooLarge,
@@ -70,6 +70,8 @@ Page = Callable[[HttpExchange], Awaitable[Reply]]
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
+_MAX_KNOWN_TARGETS: Final = 1024
+_MAX_KNOWN_TARGET_BYTES: Final = 256
 _READS: Final = ("GET", "HEAD")
 SETTLE_S: Final = 0.05
 """The pause before idle connections are closed, in which clients are answered that have just connected or asked."""
@@ -126,6 +128,8 @@ class HttpListener:
         self._dialects = dialects
         self._pages = pages
         self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
+        # Never stale: a listener's pages and dialects are its own, and a dialect's addresses are constants.
+        self._places: dict[tuple[str, str], tuple[Dialect, Match]] = {}
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
         self.limits = limits
         self._timeouts = timeouts or ClientTimeouts()
@@ -223,16 +227,11 @@ class HttpListener:
                 return
             exchange = self._cors.wrapped(exchange)
         target = exchange.target
-        path = target.partition("?")[0]
-        page = self._pages.get(path)
-        if page is not None:
-            await _sent(exchange, self._refused(path, exchange) or await page(exchange))
+        place = self._places.get((exchange.method, target)) or self._find_place(exchange.method, target)
+        if place is None:
+            await _sent(exchange, await self._page(exchange))
             return
-        dialect = self._owner(target)
-        if dialect is None:
-            await _sent(exchange, _plain(404, "Not Found"))
-            return
-        match = dialect.match(exchange.method, target)
+        dialect, match = place
         endpoint, deadline = match.endpoint, None
         if TIMEOUT_HEADER in exchange.headers or (body := exchange.take_body()) is None:
             endpoint, body, deadline = await self._read(exchange, endpoint)
@@ -249,6 +248,14 @@ class HttpListener:
         await self._service.handle(dialect.name, endpoint, call, exchange.send)
         if not exchange.has_begun:
             await _sent(exchange, endpoint.nothing)
+
+    async def _page(self, exchange: HttpExchange) -> Reply:
+        """What the house itself has at a target, for those who may see it."""
+        path = exchange.target.partition("?")[0]
+        page = self._pages.get(path)
+        if page is None:
+            return _plain(404, "Not Found")
+        return self._refused(path, exchange) or await page(exchange)
 
     def _refused(self, path: str, exchange: HttpExchange) -> Reply | None:
         """The answer to a caller who may not see a page of the house, or not change what it changes; None to others."""
@@ -281,6 +288,20 @@ class HttpListener:
         dialect = self._owner(target)
         reply = _plain(status, text) if dialect is None or not dialect.unreadable else dialect.unreadable(status, text)
         return replace(reply, headers={**reply.headers, "Connection": "close"})
+
+    def _find_place(self, method: str, target: str) -> tuple[Dialect, Match] | None:
+        """The dialect that owns a target, and what is there, to be found at once the next time; None where none does.
+        The longer ones are some caller's own, who is not to fill our memory.
+        """
+        dialect = None if target.partition("?")[0] in self._pages else self._owner(target)
+        if dialect is None:
+            return None
+        place = dialect, dialect.match(method, target)
+        if len(target) <= _MAX_KNOWN_TARGET_BYTES:
+            if len(self._places) >= _MAX_KNOWN_TARGETS:
+                self._places.clear()
+            self._places[method, target] = place
+        return place
 
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
