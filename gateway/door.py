@@ -197,7 +197,8 @@ class Door:
         async with aclosing(self._link.relay(message)) as events:
             async for event in events:
                 if type(event) is RelayReply:
-                    await send(self._reply(event))
+                    if (sent := send(self._reply(event))) is not None:
+                        await sent
                 elif type(event) is RelayAccepted:
                     if accepted is not None and not call.accepted:
                         accepted(event.decoupled)

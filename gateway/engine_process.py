@@ -75,11 +75,20 @@ class RelayedExchange:
         self.peer = RelayedPeer(*page.peer)
         self._body = page.body
 
+    @property
+    def has_begun(self) -> bool:
+        """See HttpExchange."""
+        return False
+
+    def take_body(self) -> Buffer | None:
+        """See HttpExchange."""
+        return self._body
+
     async def read(self, limit: int) -> Buffer:
         """See HttpExchange. The door has held it to a limit."""
         return self._body
 
-    async def send(self, reply: Reply) -> None:
+    def send(self, reply: Reply) -> None:
         """A page returns its reply."""
 
     async def start(self, reply: Reply) -> None:

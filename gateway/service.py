@@ -59,6 +59,7 @@ from tensorgate.gateway.contract.questions import (
     ServerReady,
     SetOnline,
 )
+from tensorgate.gateway.contract.tensor import BYTES
 from tensorgate.gateway.monitoring.metrics import CallCounting, CallSeries
 from tensorgate.gateway.monitoring.observer import Observer
 from tensorgate.gateway.monitoring.time_series import TimeSeries
@@ -70,8 +71,9 @@ from tensorgate.gateway.telemetry.logs import Logs
 
 log = logging.getLogger(__name__)
 
-Send = Callable[[Reply], Awaitable[None]]
-"""Takes a reply away, and waits while the client is slow. Raises ConnectionError once the client has left."""
+Send = Callable[[Reply], Awaitable[None] | None]
+"""Takes a reply away -> what is to be waited for while the client is slow, None where nothing is. Raises
+ConnectionError once the client has left."""
 
 Accepted = Callable[[bool], None]
 """Hears that a request has been submitted, and whether its model is decoupled."""
@@ -85,6 +87,10 @@ ANSWERED_BY_DOORS: Final = frozenset({ServerLive, ServerReady})
 
 LARGE_BODY_BYTES: Final = 2 << 20
 """Bodies of this size and more are decoded in a thread, so that all others need not wait for a hostile one."""
+SMALL_ANSWER_BYTES: Final = 4 << 10
+"""As many bytes of numbers are quick to encode in any protocol: none is asked whether they are long."""
+_UNKNOWN_BYTES: Final = SMALL_ANSWER_BYTES + 1
+"""What texts count."""
 TRIM_AFTER_S: Final = 5.0
 """Large bodies that follow each other use the same memory again."""
 _CODECS: Final = 2
@@ -165,13 +171,17 @@ class Service:
         call.regions = self._engine.regions
         call.dialect = dialect
         if (observer := self.observer) is not None:
-            call.call_record = observer.begin(endpoint, call, outcome.begun) if observer.has_spans else CallRecord()
+            begin = observer.begin
+            outcome.call_record = begin(endpoint, call, outcome.begun) if observer.has_spans else CallRecord()
         resolver = self._engine.resolver(call)
         resolve = self._engine.resolve if resolver is None else resolver
         try:
             if self.authorizer is not None or endpoint.admin:
                 self._enter(endpoint, call)
-            question = outcome.question = await self._decode(endpoint, call, resolve)
+            try:
+                question = outcome.question = self._decode_at_once(endpoint, call, resolve)
+            except MustOffload:
+                question = outcome.question = await self._decode_in_thread(endpoint, call, resolve)
             if type(question) is InferRequest:
                 if self.authorizer is not None:
                     self.authorizer.admit(call, question)
@@ -184,14 +194,14 @@ class Service:
                     answered = self._infer_by_route(outcome, question, resolver, calls, send, accepted)
                 outcome.model_seconds = await answered
             else:
-                await send(_seen(call, await self._answer(endpoint, call, question)))
+                await _done(send(_seen(outcome, await self._answer(outcome, question))))
             outcome.code = outcome.reply_code = Code.OK
         except ConnectionError:
             raise
         except MustRelay:
             calls = await self._relayed(outcome, send, accepted)
         except Exception as error:
-            await send(_seen(call, self._failed(outcome, error)))
+            await _done(send(_seen(outcome, self._failed(outcome, error))))
         finally:
             self._report(outcome, calls)
 
@@ -199,9 +209,9 @@ class Service:
         """Pass a call on to the engine's process, and its replies to the caller -> the series where it counts."""
         call, relay = outcome.call, self.relay
 
-        def take(reply: Reply) -> Awaitable[None]:
+        def take(reply: Reply) -> Awaitable[None] | None:
             outcome.has_replied = True
-            return send(_seen(call, reply))
+            return send(_seen(outcome, reply))
 
         try:
             if relay is None:
@@ -210,7 +220,7 @@ class Service:
         except ConnectionError:
             raise
         except GatewayError as error:
-            await send(_seen(call, self._failed(outcome, error)))
+            await _done(send(_seen(outcome, self._failed(outcome, error))))
             return None
         if not model:
             return None
@@ -264,14 +274,11 @@ class Service:
 
     # ---------------------------------------------------------------------------------------------------------- decode
 
-    async def _decode(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
-        """Read what is asked: at once, unless that would keep the loop from others."""
-        if len(call.body) < LARGE_BODY_BYTES and "content-encoding" not in call.headers:
-            try:
-                return endpoint.decode(call, resolve)
-            except MustOffload:
-                pass
-        return await self._decode_in_thread(endpoint, call, resolve)
+    def _decode_at_once(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
+        """Read what is asked. Raises MustOffload where that would keep the loop from others."""
+        if len(call.body) >= LARGE_BODY_BYTES or "content-encoding" in call.headers:
+            raise MustOffload
+        return endpoint.decode(call, resolve)
 
     async def _decode_in_thread(self, endpoint: Endpoint, call: Call, resolve: Resolve) -> Any:
         call.in_thread = True
@@ -308,33 +315,53 @@ class Service:
         `on_answer` gets each answer that has been sent.
         """
         endpoint, call = outcome.endpoint, outcome.call
-        submitted = answered = time.perf_counter()
+        outcome.answered = submitted = time.perf_counter()
         try:
-            answers = self._submit(endpoint, call, request)
+            found = self._submit(outcome, request)
         except ModelUnavailable:  # exchanged or unloaded while the body was read: ask what serves now
             request = await self._decode_in_thread(endpoint, call, resolve)
-            answers = self._submit(endpoint, call, request)
+            found = self._submit(outcome, request)
         if accepted is not None and not call.accepted:  # once, however many models it tries
             accepted(request.view.decoupled)
         call.accepted = True
-        view = request.view
         answer = None
+        if isinstance(found, InferResponse):
+            answer = found
+            if (sent := self._reply(outcome, answer, request, calls, send, on_answer)) is not None:
+                await sent
+        elif isinstance(found, GatewayError):
+            raise found
+        else:
+            answer = await self._reply_each(outcome, found, request, calls, send, on_answer)
+        if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
+            await _done(send(_seen(outcome, end)))
+        return outcome.answered - submitted
+
+    async def _reply_each(
+        self,
+        outcome: CallOutcome,
+        answers: Answers,
+        request: InferRequest,
+        calls: CallSeries,
+        send: Send,
+        on_answer: OnAnswer | None,
+    ) -> InferResponse | None:
+        """Wait for the answers, and send a reply for each -> the last one."""
+        view, answer = request.view, None
         try:
-            if view.decoupled and not _takes_one(endpoint, request):
+            if view.decoupled and not _takes_one(outcome.endpoint, request):
                 async for answer in answers:
-                    answered = await self._reply(outcome, answer, request, calls, send, on_answer)
+                    await _done(self._reply(outcome, answer, request, calls, send, on_answer))
             else:
-                answer = answers.take_nowait()
-                if answer is None:
-                    answer = await (_only_answer(answers, view.name) if view.decoupled else anext(answers, None))
+                answer = await (_only_answer(answers, view.name) if view.decoupled else anext(answers, None))
                 if answer is not None:
-                    answered = await self._reply(outcome, answer, request, calls, send, on_answer)
+                    sent = self._reply(outcome, answer, request, calls, send, on_answer)
+                    if sent is not None:
+                        await sent
         except BaseException:
             answers.abandon()
             raise
-        if endpoint.encode_end is not None and (end := endpoint.encode_end(answer, request)) is not None:
-            await send(_seen(call, end))
-        return answered - submitted
+        return answer
 
     async def _infer_by_route(
         self,
@@ -347,26 +374,32 @@ class Service:
     ) -> float:
         """Infer as often, and by which models, as the route says."""
 
-        def decode(resolve: Resolve) -> Awaitable[InferRequest]:
-            return self._decode(outcome.endpoint, outcome.call, resolve)
+        async def decode(resolve: Resolve) -> InferRequest:
+            endpoint, call = outcome.endpoint, outcome.call
+            request: InferRequest
+            try:
+                request = self._decode_at_once(endpoint, call, resolve)
+            except MustOffload:
+                request = await self._decode_in_thread(endpoint, call, resolve)
+            return request
 
         def infer(request: InferRequest, resolve: Resolve, on_answer: OnAnswer | None) -> Awaitable[float]:
             return self._infer(outcome, request, resolve, calls, send, accepted, on_answer)
 
         return await resolver.infer(request, decode, infer, lambda: outcome.has_replied)
 
-    def _submit(self, endpoint: Endpoint, call: Call, request: InferRequest) -> Answers:
+    def _submit(self, outcome: CallOutcome, request: InferRequest) -> InferResponse | GatewayError | Answers:
         view = request.view
-        if (call_record := call.call_record) is not None:
+        if (call_record := outcome.call_record) is not None:
             call_record.submitted(view)
             request.cancellation.call_record = call_record
-        if call.request_id:
-            request.cancellation.request_id = call.request_id
-        if view.decoupled and endpoint.stream == "unary":
+        if request_id := outcome.call.request_id:
+            request.cancellation.request_id = request_id
+        if view.decoupled and outcome.endpoint.stream == "unary":
             raise ModelDecoupled(view.name)
-        return view.handle.submit(request, awaited=True)
+        return view.handle.answer(request)
 
-    async def _reply(
+    def _reply(
         self,
         outcome: CallOutcome,
         answer: InferResponse,
@@ -374,30 +407,47 @@ class Service:
         calls: CallSeries,
         send: Send,
         on_answer: OnAnswer | None,
-    ) -> float:
-        """Encode an answer and send it -> when the model had given it."""
-        endpoint, call = outcome.endpoint, outcome.call
-        begun = time.perf_counter()
-        if endpoint.is_long(answer, request):
-            reply = await self._in_thread(endpoint.encode, answer, request)
-        else:
-            reply = endpoint.encode(answer, request)
-        calls.encoded(time.perf_counter() - begun)
-        if call.call_record is not None:
-            call.call_record.replied(reply, begun)
+        reply: Reply | None = None,
+    ) -> Awaitable[None] | None:
+        """Encode an answer, unless its `reply` is there, and send it -> what is to be waited for, None: nothing."""
+        if reply is None:
+            outcome.answered = time.perf_counter()
+            nbytes = 0
+            for array in answer.outputs.values():
+                nbytes += _UNKNOWN_BYTES if array.dtype == BYTES else array.nbytes
+            is_small = nbytes <= SMALL_ANSWER_BYTES and not answer.classes
+            if not is_small and outcome.endpoint.is_long(answer, request):
+                return self._reply_from_thread(outcome, answer, request, calls, send, on_answer)
+            reply = outcome.endpoint.encode(answer, request)
+        calls.encoded(time.perf_counter() - outcome.answered)
+        if outcome.call_record is not None:
+            outcome.call_record.replied(reply, outcome.answered)
         outcome.has_replied = True
-        await send(reply)
+        sent = send(reply)
         if on_answer is not None:
             on_answer(answer)
-        return begun
+        return sent
+
+    async def _reply_from_thread(
+        self,
+        outcome: CallOutcome,
+        answer: InferResponse,
+        request: InferRequest,
+        calls: CallSeries,
+        send: Send,
+        on_answer: OnAnswer | None,
+    ) -> None:
+        reply = await self._in_thread(outcome.endpoint.encode, answer, request)
+        await _done(self._reply(outcome, answer, request, calls, send, on_answer, reply))
 
     # ------------------------------------------------------------------------------------------------- other questions
 
-    async def _answer(self, endpoint: Endpoint, call: Call, question: Any) -> Reply:
+    async def _answer(self, outcome: CallOutcome, question: Any) -> Reply:
         """Look up, or do, what a question asks that is no inference of one model, and encode the answer.
 
         Raises MustRelay where that is not for this process.
         """
+        endpoint, call, call_record = outcome.endpoint, outcome.call, outcome.call_record
         if self.relay is not None and type(question) not in ANSWERED_BY_DOORS:
             raise MustRelay
         if self.authorizer is not None:
@@ -405,9 +455,9 @@ class Service:
         if type(question) is InferTogether:
             for request in question.requests:
                 request.cancellation.request_id = call.request_id
-                if call.call_record is not None:
-                    call.call_record.view = request.view
-                    request.cancellation.call_record = call.call_record
+                if call_record is not None:
+                    call_record.view = request.view
+                    request.cancellation.call_record = call_record
         answer = self._answers.get(type(question), self._engine.ask)(question)
         if isawaitable(answer):
             answer = await answer
@@ -464,10 +514,10 @@ class Service:
         return self._logs.settings()
 
 
-def _seen(call: Call, reply: Reply) -> Reply:
+def _seen(outcome: CallOutcome, reply: Reply) -> Reply:
     """Note a reply that is about to be sent."""
-    if call.call_record is not None:
-        call.call_record.replied(reply)
+    if outcome.call_record is not None:
+        outcome.call_record.replied(reply)
     return reply
 
 
@@ -478,6 +528,12 @@ def _refusal(error: GatewayError, reply: Reply) -> Reply:
     if type(error) is Unauthenticated and reply.grpc_code is Code.OK:
         reply = replace(reply, grpc_code=error.code, message=reply.message or str(error))
     return reply
+
+
+async def _done(sent: Awaitable[None] | None) -> None:
+    """Wait until a reply has left."""
+    if sent is not None:
+        await sent
 
 
 def _takes_one(endpoint: Endpoint, request: InferRequest) -> bool:

@@ -372,7 +372,7 @@ def scan(text: Buffer, start: int, dtype: np.dtype[Any]) -> tuple[np.ndarray[Any
             array = _narrow(array, dtype)
         except OutOfRange:
             return None
-    return array.reshape(shape), end
+    return array if len(shape) == 1 else array.reshape(shape), end
 
 
 def float32_text(flat: np.ndarray[Any, Any]) -> bytes | None:

@@ -91,7 +91,7 @@ def decode_infer(call: Call, resolve: Resolve) -> InferRequest:
     Raises ModelNotFound, ModelDecoupled, MalformedJson, InvalidArgument and its kinds, Unsupported, NotFound,
     BodyTooLarge; MustOffload.
     """
-    view = resolve(ref_of(call))
+    view = resolve(model_ref(call.args["model"], call.args.get("version")))
     if view.decoupled:
         raise ModelDecoupled(view.name)
     header = call.headers.get(_HEADER_LENGTH)

@@ -130,6 +130,7 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
     if answer.parameters:
         head += b'"parameters":', dumps(dict(answer.parameters)), b","
     tail: list[Buffer] = []
+    nbytes = 0
     before = b'"outputs":['
     outputs = with_classes(answer, request) if answer.classes else answer.outputs.items()
     into = request.into or NOTHING
@@ -141,10 +142,11 @@ def encode_infer(answer: InferResponse, request: InferRequest) -> Reply:
             head += b'"parameters":{"binary_data_size":', str(_append(tail, array)).encode(), b"}}"
         else:
             head += b'"data":', *json_text(name, array), b"}"
+        nbytes += array.nbytes
         before = b","
     head.append(b"]}" if outputs else b'"outputs":[]}')
     if not tail and not wire.coding:
-        return Reply(head if not into and _array_bytes(outputs) > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
+        return Reply(head if not into and nbytes > _JOINED_BYTES else b"".join(head), 200, JSON_HEADERS)
     return _binary_or_compressed(b"".join(head), tail, wire)
 
 
@@ -153,7 +155,7 @@ def is_long(answer: InferResponse, request: InferRequest) -> bool:
     binary.
     """
     wire: V2ReplyForm = request.wire or PLAIN
-    if wire.coding and _array_bytes(answer.outputs.items()) > _QUICK_COMPRESSED_BYTES:
+    if wire.coding and sum([array.nbytes for array in answer.outputs.values()]) > _QUICK_COMPRESSED_BYTES:
         return True
     if answer.outputs.keys() <= wire.binary:
         return is_long_as_bytes(answer, request)
@@ -186,10 +188,6 @@ def _append(tail: list[Buffer], array: Array) -> int:
     if len(data):
         tail.append(data)
     return len(data)
-
-
-def _array_bytes(outputs: Collection[tuple[str, Array]]) -> int:
-    return sum([array.nbytes for _, array in outputs])
 
 
 # Never stale: made of nothing but its arguments.

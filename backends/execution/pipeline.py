@@ -207,13 +207,13 @@ class Pipeline(Executor):
             raise
         except Exception as error:
             raise failure_of(error, request.view.name) from error
-        observe("infer", time.perf_counter() - begun)
+        observe(("infer", time.perf_counter() - begun))
         outputs = raw if (*raw,) == wanted else asked_for(raw, wanted)
         if self._max_batch_size:
-            rows = common_rows(request.inputs)
+            rows = next(iter(request.inputs.values())).shape[:1] if request.inputs else None
             for array in outputs.values():
-                if array.shape[:1] != (rows,):
-                    check_rows(outputs, rows)  # which says what is wrong, if it is
+                if array.shape[:1] != rows:
+                    check_rows(outputs, common_rows(request.inputs))  # which says what is wrong, if it is
         return (InferResponse(outputs),)
 
     def _run_together(self, requests: Sequence[InferRequest], observe: Observe) -> Sequence[Outcome]:
@@ -227,8 +227,8 @@ class Pipeline(Executor):
             raise
         except Exception as error:
             raise failure_of(error, requests[0].view.name) from error
-        observe("preprocess", joined - begun)
-        observe("infer", time.perf_counter() - joined)
+        observe(("preprocess", joined - begun))
+        observe(("infer", time.perf_counter() - joined))
         outputs = asked_for(raw, self._outputs)
         check_rows(outputs, sum(sizes))
         return Rows(outputs, sizes)
@@ -288,7 +288,7 @@ class Pipeline(Executor):
                         return
                     if away is not None:
                         await _in_thread(cast("CudaDevice", self._device).mark())
-                    observe("infer", time.perf_counter() - begun)
+                    observe(("infer", time.perf_counter() - begun))
                     with transfer.computing():
                         results = self._results(raw, wanted, requests)
                     if away is None:
@@ -409,7 +409,7 @@ class RequestPipeline(Pipeline):
         answers = cast("RequestBackend", self._backend).infer_each(requests)
         async with contextlib.aclosing(cast("Any", answers)) as steps:
             async for outcomes in steps:
-                observe("infer", time.perf_counter() - begun)
+                observe(("infer", time.perf_counter() - begun))
                 yield [self._finished(*each, observe) for each in zip(requests, outcomes, strict=True)]
                 begun = time.perf_counter()
 
@@ -418,7 +418,7 @@ class RequestPipeline(Pipeline):
             await _wait_for((request,))
         begun = time.perf_counter()
         outcome = await self._alone(request)
-        observe("infer", time.perf_counter() - begun)
+        observe(("infer", time.perf_counter() - begun))
         return self._finished(request, outcome, observe)
 
     def _finished(self, request: InferRequest, outcome: Outcome, observe: Observe) -> Outcome:

@@ -130,7 +130,7 @@ class HostTransfer:
 
     def lap(self, stage: str) -> None:
         now = time.perf_counter()
-        self._observe(stage, now - self._begun + (self._seconds_in if stage == "preprocess" else 0.0))
+        self._observe((stage, now - self._begun + (self._seconds_in if stage == "preprocess" else 0.0)))
         self._begun = now
 
     def pack(self, arrays: Sequence[Array]) -> Any:
@@ -354,7 +354,7 @@ class CudaTransfer:
             seconds = elapsed(laps[number], laps[number + 1]) / 1e3
             if stage == "preprocess":
                 seconds += self._seconds_in + (elapsed(self._begun, self._arrived) / 1e3 if self._copied else 0.0)
-            self._observe(stage, seconds)
+            self._observe((stage, seconds))
 
 
 def ready_events(requests: Sequence[InferRequest]) -> list[Any]:
@@ -396,7 +396,7 @@ def _fill(view: Array, arrays: Sequence[Array]) -> None:
         start += array.shape[0]
 
 
-def _ignore(stage: str, seconds: float) -> None:
+def _ignore(timing: tuple[str, float]) -> None:
     """No batch is under way: there is nobody to report to."""
 
 

@@ -47,7 +47,10 @@ class Bindings:
         """The outputs, as arrays of the caller's own; None where these tensors have to go the usual way."""
         if not self._possible:
             return None
-        key = (*outputs, *[(name, array.dtype, array.shape) for name, array in tensors.items()])
+        parts: list[Any] = [*outputs]
+        for name, array in tensors.items():
+            parts += name, array.dtype, array.shape
+        key = tuple(parts)
         binding = self._bindings.get(key)
         if binding is None:
             if key not in self._bindings:
@@ -55,15 +58,22 @@ class Bindings:
                 if len(self._bindings) > _MAX_BINDINGS:
                     self._bindings.popitem(last=False)
             return None
-        for name, buffer in binding.inputs:
-            _fill(buffer, tensors[name])
+        for name, memory in binding.inputs:
+            array = tensors[name]
+            try:  # NumPy's own copy would let go of the interpreter, and wait for it
+                memory[:] = memoryview(array).cast("B")
+            except TypeError:  # strides
+                memory[:] = array.tobytes()
         try:
             self._session.run_with_iobinding(binding.io)
         except Exception:  # the usual way finds out whether it is the binding or the model, and words it
             self._possible = False
             self._bindings.clear()
             return None
-        return {name: buffer.copy() for name, buffer in binding.outputs}
+        results = {}
+        for name, buffer in binding.outputs:
+            results[name] = buffer.copy()
+        return results
 
     def _bind(self, tensors: Tensors, outputs: Sequence[str]) -> Binding | None:
         """Buffers for these shapes, or None if they are too large, or hold nothing. The outputs' shapes are those of
@@ -88,11 +98,3 @@ class Bindings:
             for name, buffer in buffers:
                 bind(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)
         return Binding(io, [(name, memoryview(buffer).cast("B")) for name, buffer in into], out)
-
-
-def _fill(buffer: memoryview, array: Array) -> None:
-    """NumPy's own copy would let go of the interpreter, and wait for it."""
-    try:
-        buffer[:] = memoryview(array).cast("B")
-    except TypeError:  # strides
-        buffer[:] = array.tobytes()

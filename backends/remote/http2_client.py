@@ -235,7 +235,7 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
     def open_window(self, call: UpstreamCall) -> None:
         """The server may send as much of the answers as there is a place for."""
         number = call.number
-        missing = call.incoming.missing
+        missing = 0 if call.incoming is None else call.incoming.missing
         coming = call.receive_window
         if self._data_frame is not None and self._data_frame[0] == number:
             coming += self._data_left

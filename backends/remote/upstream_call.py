@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from tensorgate.gateway.contract.call import Reply
 from tensorgate.gateway.contract.errors import Code
-from tensorgate.gateway.wire.grpc_messages import PREFIX_BYTES, Incoming
+from tensorgate.gateway.wire.grpc_messages import PREFIX_BYTES
 from tensorgate.gateway.wire.http2 import Stream
 from tensorgate.gateway.wire.http2_frames import END_STREAM, STREAM_BYTES
 
@@ -49,7 +49,7 @@ class UpstreamCall(Stream):
     __slots__ = ("_answers", "_last", "_owner", "_waiter", "headers", "held", "streams", "timer")
 
     def __init__(self, owner: Owner, number: int, max_bytes: int, *, streams: bool) -> None:
-        super().__init__(number, STREAM_BYTES, Incoming(max_bytes))
+        super().__init__(number, STREAM_BYTES, max_bytes)
         self.end_flag = END_STREAM
         self.streams = streams
         self.headers: Mapping[str, str] | None = None
@@ -116,9 +116,9 @@ class UpstreamCall(Stream):
         code = _CODES.get(grpc_status, Code.UNKNOWN)
         if code is not Code.OK:
             return failed(code, unquote_to_bytes(trailers.get("grpc-message", "")).decode("utf-8", "replace"))
-        if self.is_full() and self.incoming.has_begun:
+        if self.is_full() and self.has_part:
             return failed(Code.INTERNAL, "more than one answer came")
-        if self.incoming.has_begun or not (self.streams or self._answers):
+        if self.has_part or not (self.streams or self._answers):
             return failed(Code.INTERNAL, "the answer is not whole")
         return _OVER if self.streams else Reply(self._answers[0])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.memory import NO_REGIONS, Regions
@@ -121,10 +121,6 @@ class Call:
     """What the port wants of callers, "" for what all ports do."""
     request_id: str = ""
     """What the answer's headers call it, "" where they do not. The observer writes one for the access log."""
-    call_record: Any = None
-    """A CallRecord where somebody wants to know what becomes of the call; the contract cannot import telemetry. The
-    service writes it, and the observer takes it away.
-    """
     report: Callable[[object], None] | None = None
     """Takes the outcome of a call that a door has let in, and will count. The process of the engine writes it."""
     end_steps: tuple[Callable[[], None], ...] = field(default=(), init=False)

@@ -10,18 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, dataclass_transform
 
+from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.tensor import BYTES, NOTHING, Array, ParameterValue, Signature, Tensors, TensorSpec
 
 
 class Answers(Protocol):
     """The answers to one request, as they come. Whoever takes no more of them before the last one calls `abandon`."""
-
-    def take_nowait(self) -> InferResponse | None:
-        """Take the only answer if it was there when the request was submitted; None if it has to be awaited.
-
-        Raises the error that is in its place.
-        """
-        ...
 
     def __aiter__(self) -> AsyncIterator[InferResponse]: ...
 
@@ -39,12 +33,23 @@ class Handle(Protocol):
         """Whether requests should come now."""
         ...
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Answers:
-        """Queue a request. Raises what refuses it at once: QueueFull, an input that does not fit, and so on.
+    def submit(self, request: InferRequest) -> Answers:
+        """Queue a request. Raises what refuses it at once: QueueFull, an input that does not fit, and so on."""
+        ...
 
-        Who says `awaited` does nothing before he waits for the answer: it may be computed in his own steps.
+    def answer(self, request: InferRequest) -> InferResponse | GatewayError | Answers:
+        """Submit a request for a caller who does nothing before it is answered: an answer, or the error in its place,
+        that is there at once comes as it is, and one that has to be awaited may be computed in the caller's own steps.
+        Raises what `submit` does.
         """
         ...
+
+
+class NamedRoute(Protocol):
+    """The route behind a public name, as those know it who tell of it."""
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +89,7 @@ class ModelView:
     """Where the model runs, cpu or cuda:N, each once."""
     instances: int = 1
     """How many copies of the model there are on all devices together."""
-    route: Any = None
+    route: NamedRoute | None = None
     """The route by which the view was found, if any; for routing alone."""
 
 

@@ -1,7 +1,7 @@
 """What the front of the gateway knows of the models behind it: transports, dialects, the authorizer, the service.
 
     resolve a name     -> ModelView, with a handle
-    submit a request   ModelView.handle.submit(request) -> Answers
+    submit a request   ModelView.handle.submit(request) -> Answers, or its `answer` where nothing else is waited for
     ask a question     Engine.ask(question) -> its answer
     follow the models  Engine.names(), Engine.is_complete(), Handle.is_ready()
     read its numbers   Engine.settle(), Engine.statistics()

@@ -11,8 +11,8 @@ from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, M
 from tensorgate.gateway.contract.errors import GatewayError
 from tensorgate.gateway.contract.tensor import NOTHING, Signature, TensorSpec
 
-Observe: TypeAlias = Callable[[str, float], None]
-"""observe(stage, seconds): stages are preprocess, infer and postprocess."""
+Observe: TypeAlias = Callable[[tuple[str, float]], None]
+"""observe((stage, seconds)): stages are preprocess, infer and postprocess. A list's own `append` is one."""
 
 RunAlone: TypeAlias = Callable[[InferRequest, Observe], Awaitable[InferResponse | GatewayError]]
 

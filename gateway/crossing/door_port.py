@@ -195,21 +195,22 @@ class DoorConnection:
         )
         call = message.call
         try:
-            answers = view.handle.submit(request)
-            if not view.decoupled:
-                answer = answers.take_nowait()
-                if answer is not None:
-                    self._send_answer(call, answer, recorder)
-                    return
+            found = view.handle.submit(request) if view.decoupled else view.handle.answer(request)
         except Exception as error:
             self._send_failure(call, error, recorder)
             return
-        self._running[call] = answers
+        if isinstance(found, InferResponse):
+            self._send_answer(call, found, recorder)
+            return
+        if isinstance(found, GatewayError):
+            self._send_failure(call, found, recorder)
+            return
+        self._running[call] = found
         if view.decoupled:
             self._rooms[call] = asyncio.Semaphore(STREAM_CREDIT)
-            self._start(call, self._stream(call, answers, recorder))
+            self._start(call, self._stream(call, found, recorder))
         else:
-            future = asyncio.ensure_future(anext(answers))
+            future = asyncio.ensure_future(anext(found))
             future.add_done_callback(partial(self._answered, call, recorder))
 
     def _answered(self, call: int, recorder: Recorder | None, future: asyncio.Future[InferResponse]) -> None:

@@ -80,9 +80,11 @@ class RemoteModel:
     def is_ready(self) -> bool:
         return self.ready and self._link.is_up
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> RemoteAnswers:
+    def submit(self, request: InferRequest) -> RemoteAnswers:
         """Send a request to the engine. Raises Unavailable, Exhausted, MustRelay."""
         return self._link.submit(self, request)
+
+    answer = submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,6 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
     def model(self) -> str:
         """The name of the model that is asked."""
         return self._request.view.name
-
-    def take_nowait(self) -> None:
-        """It is computed elsewhere."""
 
     def __anext__(self) -> asyncio.Future[InferResponse]:
         reader = self._link.loop.create_future()

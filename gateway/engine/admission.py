@@ -24,7 +24,9 @@ from tensorgate.gateway.contract.tensor import (
 
 INLINE_BELOW_SECONDS: Final = 100e-6
 """A hop to a thread and back costs about as much processor time under load; what is quicker runs on the loop."""
-BATCH_ABOVE_SECONDS: Final = 25e-6
+INLINE_UNTIL_SECONDS: Final = 150e-6
+"""What runs on the loop stays there until it takes this long: whose time lies near the bound does not go to and fro."""
+BATCH_COST_SECONDS: Final = 25e-6
 """What a request in a batch costs beside its run: quicker requests run alone, though others have come with them."""
 _REMEMBERED_SHAPES: Final = 256
 _SMALL_BYTES: Final = 16 << 10
@@ -41,26 +43,28 @@ class Admission:
 
     `seconds` is how long a request of exactly these shapes keeps its thread busy, first as warm-up lets guess, then
     as measured: it falls at once and rises slowly, so that one noisy measurement does not count. Admissions are
-    shared by all requests of the same shapes.
+    shared by all requests of the same shapes. Below `inline_below` seconds it may run on the loop.
     """
 
     rows: int
     batch_key: Hashable | None
     seconds: float = 1.0
+    inline_below: float = INLINE_BELOW_SECONDS
 
     def measured(self, seconds: float, requests: int = 1) -> None:
         """How long a run has taken: of several such requests together, it is no less than one alone would take."""
-        self.seconds = min(seconds, self.seconds * 1.1 if requests == 1 else self.seconds)
+        most = self.seconds * 1.1 if requests == 1 else self.seconds
+        self.seconds = seconds = min(seconds, most)
+        if seconds < INLINE_BELOW_SECONDS:
+            self.inline_below = INLINE_UNTIL_SECONDS
+        elif seconds >= INLINE_UNTIL_SECONDS:
+            self.inline_below = INLINE_BELOW_SECONDS
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether it may run on the loop."""
-        return self.seconds < INLINE_BELOW_SECONDS
-
-    @property
-    def benefits_from_batching(self) -> bool:
-        """Whether it is better to wait for others that come at the same time, and share a run."""
-        return self.batch_key is not None and self.seconds > BATCH_ABOVE_SECONDS
+    def benefits_from(self, company: float) -> bool:
+        """Whether it is better to wait for others, so that so many requests share a run: each saves all of its own run
+        but its part of the common one.
+        """
+        return self.batch_key is not None and self.seconds * (company - 1) > BATCH_COST_SECONDS * company
 
 
 def are_quick(admissions: Sequence[Admission]) -> bool:

@@ -44,22 +44,15 @@ class InlineCall(AsyncIterator[InferResponse]):
         self._is_over = False
         self._why: GatewayError | None = None
 
-    def take_nowait(self) -> None:
-        """There is no answer before somebody awaits it."""
-
     async def __anext__(self) -> InferResponse:
         """Compute the answer. Raises the error that is in its place."""
         if self._is_over:
             raise StopAsyncIteration
         timings: list[tuple[str, float]] = []
-
-        def observe(stage: str, seconds: float) -> None:
-            timings.append((stage, seconds))
-
         run_alone: Any = self.worker.executor.arun_alone  # there is one, or this was not made
         outcome: InferResponse | GatewayError
         try:
-            outcome = await run_alone(self._request, observe)
+            outcome = await run_alone(self._request, timings.append)
             if isinstance(outcome, GatewayError):
                 outcome = public_error(outcome, self._request)
         except asyncio.CancelledError:

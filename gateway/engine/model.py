@@ -37,7 +37,7 @@ from tensorgate.gateway.contract.tensor import (
     common_rows,
 )
 from tensorgate.gateway.engine.admission import AdmissionCheck
-from tensorgate.gateway.engine.pending_request import CompletedResponse, PendingRequest
+from tensorgate.gateway.engine.pending_request import CompletedResponse
 from tensorgate.gateway.engine.queue import QueuePolicy
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.scheduler import Scheduler
@@ -69,6 +69,9 @@ class ModelSpec:
     cached: bool = False
 
 
+Answer = Callable[[InferRequest], InferResponse | GatewayError | Answers]
+
+
 class ClosedScheduler:
     """In place of the scheduler of a model that takes nothing any more: it refuses every request with `error`."""
 
@@ -78,8 +81,10 @@ class ClosedScheduler:
         self._name = name
         self._error = error
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> NoReturn:
+    def submit(self, request: InferRequest) -> NoReturn:
         raise self._error(self._name)
+
+    answer = submit
 
     async def close(self) -> None:
         """Nothing is left to be closed."""
@@ -169,8 +174,10 @@ class Model:
     def _use(self, scheduler: Scheduler | ClosedScheduler) -> None:
         """Let a scheduler take requests from now on: directly, unless answers are cached."""
         self._scheduler = scheduler
-        self.submit: Callable[..., Answers] = scheduler.submit if self._cache is None else self._submit_cached
-        """See contract.canonical.Handle."""
+        is_cached = self._cache is not None
+        self.submit: Callable[[InferRequest], Answers] = self._submit_cached if is_cached else scheduler.submit
+        """See contract.canonical.Handle. So for `answer`."""
+        self.answer: Answer = self._answer_cached if is_cached else scheduler.answer
 
     @property
     def queued(self) -> int:
@@ -184,20 +191,27 @@ class Model:
         """Whether requests should come now."""
         return self.computation.is_ready()
 
-    def _submit_cached(self, request: InferRequest, *, awaited: bool = False) -> Answers:
-        """From the cache if it knows the answer, else from the model, and into the cache."""
+    def _submit_cached(self, request: InferRequest) -> Answers:
+        found = self._answer_cached(request, self._scheduler.submit)
+        return CompletedResponse(found) if isinstance(found, InferResponse) else cast("Answers", found)
+
+    def _answer_cached(
+        self, request: InferRequest, answer: Answer | None = None
+    ) -> InferResponse | GatewayError | Answers:
+        """From the cache if it knows the answer, else from the model, and into the cache. `answer` is the scheduler's,
+        or its `submit`, for what the cache has no place for.
+        """
         began = time.monotonic()
         cache = self._cache
         key = None if cache is None else cache.key(self, request)
         if cache is None or key is None:
-            return self._scheduler.submit(request, awaited=awaited)
+            return (answer or self._scheduler.answer)(request)
         known = cache.get(key)
         took = time.monotonic() - began
         if known is not None:
-            request.cancellation.end()
             self._metrics.hit(request, began, took)
-            return CompletedResponse(known)
-        answers = cast("PendingRequest | CompletedResponse", self._scheduler.submit(request))  # not awaited: not inline
+            return known
+        answers = self._scheduler.submit(request)  # not in the caller's steps: the answer is kept whoever leaves
 
         def keep(answer: InferResponse) -> None:
             begun = time.monotonic()

@@ -27,16 +27,13 @@ class CompletedResponse(AsyncIterator[InferResponse]):
         self._outcome = outcome
         self._is_taken = False
 
-    def take_nowait(self) -> InferResponse:
+    async def __anext__(self) -> InferResponse:
+        if self._is_taken:
+            raise StopAsyncIteration
         self._is_taken = True
         if isinstance(self._outcome, GatewayError):
             raise self._outcome
         return self._outcome
-
-    async def __anext__(self) -> InferResponse:
-        if self._is_taken:
-            raise StopAsyncIteration
-        return self.take_nowait()
 
     def abandon(self) -> None:
         self._is_taken = True
@@ -78,9 +75,6 @@ class PendingRequest(AsyncIterator[InferResponse]):
         self.submitted = submitted
         self._on_leave = on_leave
         self._on_failure = on_failure
-
-    def take_nowait(self) -> None:
-        """A request that waits in a queue has no answer yet."""
 
     def call_on_answer(self, on_answer: Callable[[InferResponse], None]) -> None:
         """Call back with the only answer, before its reader gets it. Nothing may be raised there."""

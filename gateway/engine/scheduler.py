@@ -26,19 +26,20 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
-from tensorgate.gateway.contract.canonical import InferRequest
+from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import (
     DeadlineExceeded,
     DeviceLost,
+    GatewayError,
     ModelUnavailable,
     QueueFull,
     QueueTimeout,
 )
 from tensorgate.gateway.contract.execution import Executor
 from tensorgate.gateway.contract.shortcuts import is_taken
-from tensorgate.gateway.engine.admission import Admission, are_quick
+from tensorgate.gateway.engine.admission import BATCH_COST_SECONDS, Admission, are_quick
 from tensorgate.gateway.engine.inline_dispatch import InlineCall
 from tensorgate.gateway.engine.pending_request import CompletedResponse, PendingRequest
 from tensorgate.gateway.engine.queue import QueuePolicy, RequestQueue, SchedulerQueue
@@ -98,7 +99,11 @@ class Scheduler:
         self._active: set[Batch] = set()
         self._wakeup: asyncio.Handle | None = None
         self._wakeup_is_timer = False
-        self._batches_this_turn = False
+        self._is_turn_open = False
+        self._in_turn = 0
+        """How many quick requests have come in this turn of the loop that may share a run."""
+        self._company: float = policy.max_batch_size
+        """How many come in one, lately."""
         self._closing = False
         self._drained = asyncio.Event()
 
@@ -112,9 +117,16 @@ class Scheduler:
         """Requests in batches that run, and requests that run without."""
         return sum(len(batch.members) for batch in self._active) + len(self._inline_calls)
 
-    def submit(
-        self, request: InferRequest, *, awaited: bool = False
-    ) -> PendingRequest | CompletedResponse | InlineCall:
+    def submit(self, request: InferRequest) -> PendingRequest | CompletedResponse:
+        """Accept a request: it is answered at once, or queued. Raises what `answer` does."""
+        found = self.answer(request, awaited=False)
+        if isinstance(found, (InferResponse, GatewayError)):
+            return CompletedResponse(found)
+        return cast("PendingRequest", found)
+
+    def answer(
+        self, request: InferRequest, *, awaited: bool = True
+    ) -> InferResponse | GatewayError | PendingRequest | InlineCall:
         """Accept a request: it is answered at once, or queued, or, `awaited`, run by whoever waits for the answer.
 
         Raises QueueFull, DeadlineExceeded, ModelUnavailable, what admission says, or what a sequence may not do.
@@ -126,13 +138,13 @@ class Scheduler:
         if request.deadline is not None and request.deadline <= now:
             raise self._metrics.refused(DeadlineExceeded(self._name))
         if self._idle and not self._queue.queued:
-            if self._has_short_way and admission.is_quick:
+            if self._has_short_way and admission.seconds < admission.inline_below:
                 worker = self._choice()[-1] if self._active else self._idle[-1]
                 executor = worker.executor
                 if (
                     executor.inline
                     and not worker.contention
-                    and not (self._batches_this_turn and admission.benefits_from_batching)
+                    and (admission.seconds < BATCH_COST_SECONDS or not self._waits_for_company(admission))
                 ):
                     return self._answer_inline(executor, request, admission, now)
             elif awaited and self._dispatches_inline and admission.batch_key is None:
@@ -170,22 +182,16 @@ class Scheduler:
 
     def _answer_inline(
         self, executor: Executor, request: InferRequest, admission: Admission, now: float
-    ) -> CompletedResponse:
-        """Run a quick request on an idle model: nothing waits, there is no batch and no timer."""
+    ) -> InferResponse | GatewayError:
+        """Run a quick request on an idle model: nothing waits, there is no batch and no timer, and nobody to be told
+        that it is over.
+        """
         timings: list[tuple[str, float]] = []
-
-        def observe(stage: str, seconds: float) -> None:
-            timings.append((stage, seconds))
-
-        begun = time.perf_counter()
-        outcome = run_alone(executor, request, observe)
-        seconds = time.perf_counter() - begun
-        request.cancellation.end()
+        outcome = run_alone(executor, request, timings.append)
+        seconds = time.monotonic() - now
         admission.measured(seconds)
         self._metrics.ran_inline(request, admission.rows, outcome, (now, seconds), timings)
-        if admission.benefits_from_batching:
-            self._batch_this_turn()
-        return CompletedResponse(outcome)
+        return outcome
 
     def _dispatch_inline(self, request: InferRequest, admission: Admission, now: float) -> InlineCall:
         worker = self._choice()[-1]
@@ -202,14 +208,27 @@ class Scheduler:
             self._dispatch()
         self._note_drained()
 
-    def _batch_this_turn(self) -> None:
-        """Whoever else comes in this turn of the loop waits for its end: they run together."""
-        if not self._batches_this_turn:
-            self._batches_this_turn = True
+    def _waits_for_company(self, admission: Admission) -> bool:
+        """Whether a quick request waits for the end of this turn of the loop, to share a run with others: the first of
+        a turn never does, and the rest do if that is better with as many as come in a turn.
+        """
+        is_first = not self._in_turn
+        self._begin_turn()
+        self._in_turn += 1
+        return not is_first and admission.benefits_from(self._company)
+
+    def _begin_turn(self) -> None:
+        if not self._is_turn_open:
+            self._is_turn_open = True
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._batches_this_turn = False
+        """As many are expected in the next turn, or some fewer, if they have been more until now: so that a model does
+        not go to and fro between alone and together.
+        """
+        self._company = max(self._in_turn, (3 * self._company + self._in_turn) / 4)
+        self._in_turn = 0
+        self._is_turn_open = False
 
     def _run_inline(self, worker: Worker, batch: Batch) -> None:
         begun = time.perf_counter()
@@ -348,7 +367,8 @@ class Scheduler:
             for pending, outcome in zip(batch.members, outcomes, strict=True):
                 pending.end(outcome)
         if len(batch.members) > 1:  # callers who got their answers together ask again together
-            self._batch_this_turn()
+            self._begin_turn()
+            self._in_turn = max(self._in_turn, 1)
 
     def _note_drained(self) -> None:
         if self._closing and not (self._queue.queued or self._active or self._inline_calls):

@@ -7,17 +7,15 @@ it happens (its caller has left, or it came too late). Everything is called on t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
 from tensorgate.gateway.contract.errors import GatewayError
-from tensorgate.gateway.contract.execution import Observe
 from tensorgate.gateway.engine.pending_request import PendingRequest
 from tensorgate.gateway.engine.worker import Batch
 from tensorgate.gateway.telemetry.statistics import (
     CANCELED,
-    Alone,
     Compute,
     Counters,
     Timings,
@@ -31,14 +29,14 @@ from tensorgate.gateway.telemetry.tracing import Tracer
 @dataclass(frozen=True, slots=True)
 class SchedulerMetrics:
     """What one scheduler reports to. `observe` and `batch` are the histograms of the operator's metrics. Where there is
-    `infer`, it is the same as to observe that stage, and of requests that run alone the rest is left to `counters`.
+    `note_alone`, that of `counters`, all that requests which run alone have in common is left to it.
     """
 
-    observe: Observe
+    observe: Callable[[str, float], None]
     batch: Callable[[int], None]
     counters: Counters = field(default_factory=Counters)
     tracer: Tracer = field(default_factory=Tracer)
-    infer: Callable[[float], None] | None = None
+    note_alone: Callable[[Iterable[float]], None] | None = None
 
     def ran_inline(
         self, request: InferRequest, rows: int, outcome: InferResponse | GatewayError, took: Took, timings: Timings
@@ -47,18 +45,9 @@ class SchedulerMetrics:
         began, seconds = took
         if (call_record := request.cancellation.call_record) is not None:
             call_record.ran(rows, rows, began, began, began + seconds)
-        note = self.infer  # looked up as a method, it would take longer than what it does
+        note = self.note_alone
         if note is not None and len(timings) == 1 and timings[0][0] == "infer" and type(outcome) is InferResponse:
-            infer = timings[0][1]
-            note(infer)
-            try:
-                alone = self.counters.alone[rows]
-            except KeyError:
-                alone = self.counters.alone[rows] = Alone()
-            alone.count += 1
-            alone.seconds += seconds
-            alone.infer += infer
-            alone.began = began
+            note((rows, began, seconds, timings[0][1]))
         else:
             self._ran_alone(request, rows, outcome, took, timings)
         if self.tracer.on and type(outcome) is InferResponse:

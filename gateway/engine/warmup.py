@@ -112,5 +112,5 @@ def _raise_first(outcomes: Iterable[Any]) -> None:
             raise outcome
 
 
-def _ignore(stage: str, seconds: float) -> None:
+def _ignore(timing: tuple[str, float]) -> None:
     """Warm-up is not traffic."""

@@ -72,8 +72,8 @@ class Batch:
             self.outcomes = outcomes = [Internal() for _ in self.members]
         return outcomes
 
-    def observe(self, stage: str, seconds: float) -> None:
-        self.timings.append((stage, seconds))
+    def observe(self, timing: tuple[str, float]) -> None:
+        self.timings.append(timing)
 
     def take_timings(self) -> Timings:
         """What was observed since the last time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from tensorgate.gateway.contract.metrics import ModelCounts, Total, VersionDistributions
 from tensorgate.gateway.engine.model import Model
@@ -33,10 +33,11 @@ class VersionMeter:
         """Note the time of one stage."""
         self._observe[stage](seconds)
 
-    def ran_alone(self, rows: int, count: int) -> None:
-        """Count so many requests of one size that each ran at once, in a batch of its own."""
-        self.stages["queue"].observe_often(0.0, count)
-        self.batches.observe_often(rows, count)
+    def ran_alone(self, rows: int, infer: Any) -> None:
+        """Count requests of one size that each ran at once, in a batch of its own, for so many seconds."""
+        self.stages["queue"].observe_often(0.0, len(infer))
+        self.stages["infer"].observe_all(infer)
+        self.batches.observe_often(rows, len(infer))
 
     def settle(self) -> None:
         """Sort what was noted into histograms. On the event loop."""
@@ -71,7 +72,7 @@ class Meters:
             meter.batches.observe,
             counters,
             self._tracing.tracer(model),
-            meter.stages["infer"].observe,
+            counters.note_alone,
         )
 
     def forget(self, model: str, version: int) -> None:

@@ -73,7 +73,7 @@ class AccessLog:
         if self._wants(outcome.code, outcome.seconds):
             self._lines.end(outcome)
         else:
-            outcome.call.call_record = None
+            outcome.call_record = None
 
     def _are_waiting(self, count: int) -> None:
         """So many lines wait."""

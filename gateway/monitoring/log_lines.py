@@ -62,8 +62,8 @@ class Lines:
         no name is given one. -> how many lines wait.
         """
         call = outcome.call
-        call_record = call.call_record
-        call.call_record = None
+        call_record: CallRecord = outcome.call_record  # type: ignore[assignment]  # there is one where there is a log
+        outcome.call_record = None
         if call_record.view is None:
             call_record.view = getattr(outcome.question, "view", None)
         caller = call.caller

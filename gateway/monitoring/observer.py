@@ -32,12 +32,12 @@ class Observer:
     def end(self, outcome: CallOutcome) -> None:
         """A call is over."""
         call = outcome.call
-        call_record = call.call_record
+        call_record = outcome.call_record
         if self.access_log is not None:
             call.request_id = call.request_id or new()
             self.access_log.end(outcome)
-        call.call_record = None  # no cycle: the body is to go at once, and not when Python's collector comes by
-        if self._spans is not None and call_record.span is not None:
+        outcome.call_record = None  # no cycle: the body is to go at once, and not when Python's collector comes by
+        if self._spans is not None and call_record is not None and call_record.span is not None:
             if call_record.view is None:
                 call_record.view = getattr(outcome.question, "view", None)
             self._spans.end(call_record, outcome)

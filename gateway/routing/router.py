@@ -75,7 +75,7 @@ class Resolution:
         self, request: InferRequest, decode: DecodeAgain, infer: Infer, has_replied: Callable[[], bool]
     ) -> float:
         """See CallResolver."""
-        route: Route = request.view.route
+        route: Route = request.view.route  # type: ignore[assignment]  # it was found by one of ours
         again = self.again(request)
         route.enter()
         try:
@@ -159,10 +159,13 @@ class Router:
         self._snapshot: Served | None = None
         self._qualified: dict[str, ModelView] = {}
         self._views: dict[tuple[str, str, int], ModelView] = {}
+        self._latest: dict[str, ModelView] = {}
+        """By name, what answers where nothing but a model's own name is given."""
 
     def reroute(self, configs: Mapping[str, RouteConfig]) -> None:
         """Replace the routes, from the next call on; unchanged ones are kept."""
         self.routes = routes_of(configs, self.routes)
+        self._snapshot = None
 
     def resolver(self, call: Call) -> Resolution | None:
         """How this call finds its model; None where `resolve` does for all calls."""
@@ -172,6 +175,8 @@ class Router:
         """A reference's version, under the name that the caller used. Raises ModelNotFound, LabelNotFound."""
         if self._snapshot is not self._repository.snapshot:
             self._index(self._repository.snapshot)
+        if ref.version is None and ref.label is None and (view := self._latest.get(ref.name)) is not None:
+            return view
         if ref.qualified is not None:
             return self._by_qualified_name(ref.qualified, resolution)
         route = self.routes.get(ref.name)
@@ -227,6 +232,11 @@ class Router:
     def _index(self, snapshot: Served) -> None:
         """Rebuild the tables. The snapshot is set last: decoders in other threads take it as the sign to use them."""
         self._views = {}
+        self._latest = {
+            name: versions[max(versions)].view
+            for name, versions in snapshot.models.items()
+            if versions and name not in self.routes
+        }
         self._qualified = {
             f"{name}-{version}": model.view
             for name, versions in snapshot.models.items()

@@ -7,6 +7,7 @@ from typing import Any
 from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
+from tensorgate.gateway.telemetry.call_record import CallRecord
 
 
 class CallOutcome:
@@ -17,6 +18,8 @@ class CallOutcome:
     call: Call
     begun: float
     """When the call came, in seconds of time.perf_counter()."""
+    call_record: CallRecord | None = None
+    """What becomes of the call, where somebody wants to know; the observer takes it away."""
     question: Any = None
     """What the call asked; None if it could not be read."""
     code = Code.CANCELLED
@@ -29,5 +32,7 @@ class CallOutcome:
     """How long the call took; set once it is over."""
     model_seconds = 0.0
     """From the submission of an inference to the model's last answer; 0 where that did not come."""
+    answered = 0.0
+    """When the model had given its last answer, in seconds of time.perf_counter()."""
     has_replied = False
     """Whether an answer of a model has been sent."""

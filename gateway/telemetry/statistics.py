@@ -12,8 +12,11 @@ statistics extension.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from tensorgate.gateway.contract.errors import (
     DeadlineExceeded,
@@ -53,7 +56,7 @@ Compute: TypeAlias = tuple[float, float, float]
 _ANSWER_KEYS: Final = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
 
 
-def _nobody(rows: int, count: int) -> None:
+def _nobody(rows: int, infer: Any) -> None:
     """Wants to know."""
 
 
@@ -104,27 +107,16 @@ class Runs:
         self.output = 0.0
 
 
-class Alone:
-    """Requests of one size that each had a run of their own at once, since they were last counted: how many, their
-    seconds, the model's, and when the last one began (time.monotonic).
-    """
-
-    __slots__ = ("began", "count", "infer", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = self.infer = self.began = 0.0
-
-
 class Counters:
     """All numbers of one loaded version; `model.Model` keeps them. Seconds are floats.
 
-    Of small requests that run alone there are many: in `alone`, by rows, is what they have in common, and `settle`,
-    which goes before each reading, counts it. It tells `settled` (rows, how many), too.
+    Of small requests that run alone there are many: `note_alone` takes (rows, when it began (time.monotonic), its
+    seconds, the model's) of each, and `settle`, which goes before each reading, counts them. It tells `settled` of the
+    rows, and of the model's seconds for each request of so many.
     """
 
     __slots__ = (
-        "alone",
+        "_alone",
         "answers",
         "batches",
         "failed_by",
@@ -134,6 +126,7 @@ class Counters:
         "input",
         "last",
         "misses",
+        "note_alone",
         "output",
         "queue",
         "rows",
@@ -154,23 +147,29 @@ class Counters:
         self.last: float | None = None
         self.batches: dict[int, Runs] = {}
         self.answers: list[dict[str, Tally]] = []
-        self.alone: dict[int, Alone] = {}
-        self.settled: Callable[[int, int], None] = _nobody
+        self._alone = array("d")
+        self.note_alone: Callable[[Iterable[float]], None] = self._alone.extend
+        self.settled: Callable[[int, Any], None] = _nobody
 
     def settle(self) -> None:
         """Count those that ran alone. On the loop, as everything that counts."""
-        noted, self.alone = self.alone, {}
-        for rows, alone in noted.items():
-            batch = self._batch(rows)
-            batch.count += alone.count
-            batch.infer += alone.infer
-            self.runs += alone.count
-            self.successes.count += alone.count
-            self.successes.seconds += alone.seconds
-            self.rows += rows * alone.count
-            self.infer += alone.infer
-            self.last = alone.began if self.last is None else max(self.last, alone.began)
-            self.settled(rows, alone.count)
+        if not self._alone:
+            return
+        noted = np.array(self._alone).reshape(-1, 4)
+        del self._alone[:]
+        self.last = float(noted[-1, 1]) if self.last is None else max(self.last, float(noted[-1, 1]))
+        for rows in np.unique(noted[:, 0]).tolist():
+            alone = noted[noted[:, 0] == rows]
+            count, infer = len(alone), float(alone[:, 3].sum())
+            batch = self._batch(int(rows))
+            batch.count += count
+            batch.infer += infer
+            self.runs += count
+            self.successes.count += count
+            self.successes.seconds += float(alone[:, 2].sum())
+            self.rows += int(rows) * count
+            self.infer += infer
+            self.settled(int(rows), alone[:, 3])
 
     def _batch(self, rows: int) -> Runs:
         batch = self.batches.get(rows)

@@ -43,7 +43,8 @@ class Health:
     async def _check(self, rpc: Rpc, body: bytes) -> None:
         caller = await _admit(self._service, rpc, self._auth, health=True)
         status = self._status(await _read(self._request, body, rpc), caller)
-        await rpc.send(Reply(status))
+        if (sent := rpc.send(Reply(status))) is not None:
+            await sent
 
     async def _watch(self, rpc: Rpc, body: bytes) -> None:
         """The status, and again whenever it changes, until the server stops."""

@@ -9,7 +9,7 @@ Source: the Fetch standard, section 3.2 (CORS protocol); Fetch Metadata Request 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Awaitable, Container, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -95,6 +95,10 @@ class _Readable:
         return self._exchange.peer
 
     @property
+    def has_begun(self) -> bool:
+        return self._exchange.has_begun
+
+    @property
     def request_id(self) -> str:
         return self._exchange.request_id
 
@@ -102,11 +106,14 @@ class _Readable:
     def request_id(self, request_id: str) -> None:
         self._exchange.request_id = request_id
 
+    def take_body(self) -> Buffer | None:
+        return self._exchange.take_body()
+
     async def read(self, limit: int) -> Buffer:
         return await self._exchange.read(limit)
 
-    async def send(self, reply: Reply) -> None:
-        await self._exchange.send(self._with_headers(reply))
+    def send(self, reply: Reply) -> Awaitable[None] | None:
+        return self._exchange.send(self._with_headers(reply))
 
     async def start(self, reply: Reply) -> None:
         await self._exchange.start(self._with_headers(reply))

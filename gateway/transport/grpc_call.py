@@ -48,6 +48,7 @@ class GrpcCall(Stream):
         "_context",
         "_has_sent_headers",
         "_queue",
+        "_quota",
         "_reader",
         "_request_id",
         "_writers",
@@ -57,6 +58,7 @@ class GrpcCall(Stream):
         "headers",
         "is_abandoned",
         "is_answered",
+        "is_unary",
         "peer",
         "queued_bytes",
         "task",
@@ -66,11 +68,14 @@ class GrpcCall(Stream):
     def __init__(
         self, connection: Http2[Any], context: GrpcContext, number: int, head: CallHead, peer: Peer, quota: Quota
     ) -> None:
-        super().__init__(number, WINDOW_BYTES, Incoming(context.limits.max_message_bytes, quota, head.admits))
+        super().__init__(number, WINDOW_BYTES, context.limits.max_message_bytes)
+        self._quota = quota
         self._connection = connection
         self._context = context
         self.head = head
         self.headers = head.metadata
+        self.is_unary = head.handler is not None and head.handler.stream != "bidi"
+        """The client sends one message, and nothing behind it."""
         self.peer = peer
         self.deadline = None if head.timeout is None else time.monotonic() + head.timeout
         self.task: asyncio.Task[None] | None = None
@@ -92,21 +97,18 @@ class GrpcCall(Stream):
         self._writers: list[asyncio.Future[None]] = []
 
     @property
-    def is_unary(self) -> bool:
-        """The client sends one message, and nothing behind it."""
-        handler = self.head.handler
-        return handler is not None and handler.stream != "bidi"
-
-    @property
     def is_incomplete(self) -> bool:
         """A part of a message has come, or none of a unary call, and the window lets more come."""
-        return self.receive_window > 0 and (self.incoming.has_begun or (self.is_unary and not self.has_started))
+        return self.receive_window > 0 and (self.has_part or (self.is_unary and not self.has_started))
 
     @property
     def matches_content_length(self) -> bool:
         """The data is as long as the headers say, if they do, or may still become so."""
         length, received = self.head.length, self.received_bytes
         return length is None or received == length or (received < length and not (self.ended or self.is_unary))
+
+    def make_incoming(self) -> Incoming:
+        return Incoming(self.max_message_bytes, self._quota, self.head.admits)
 
     def set_request_id(self, request_id: str) -> None:
         """See Rpc."""
@@ -131,7 +133,7 @@ class GrpcCall(Stream):
     async def read(self) -> bytes | None:
         """See Rpc."""
         while not self._queue:
-            if self.ended and not self.incoming.has_begun:
+            if self.ended and not self.has_part:
                 return None
             self._reader = self._context.loop.create_future()
             await self._reader
@@ -164,8 +166,8 @@ class GrpcCall(Stream):
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
-    async def send(self, reply: Reply) -> None:
-        """See Rpc."""
+    def send(self, reply: Reply) -> None:
+        """See Rpc. What the client does not take yet waits in `unsent`, and the call with it."""
         if self.is_abandoned:
             raise ConnectionResetError("the client has left")
         if reply.grpc_code is not Code.OK:

@@ -121,7 +121,8 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
         self._stalled.clear()
         self._data_frame = None
         for rpc in rpcs:
-            rpc.incoming.close()
+            if rpc.incoming is not None:
+                rpc.incoming.close()
             self._abandon(rpc)
 
     def _abandon(self, rpc: GrpcCall) -> None:
@@ -302,7 +303,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
     def on_end(self, stream: GrpcCall) -> None:
         if stream.head.length is not None and not stream.matches_content_length:
             self.on_stream_error(stream, Http2StreamError("not as long as it said"))
-        elif stream.incoming.has_begun:
+        elif stream.has_part:
             self._fail(stream, Code.INTERNAL, "The message is not whole")
         elif not stream.is_unary:
             self._add_messages(stream, [])
@@ -340,7 +341,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
 
     def _run_unadmitted(self, rpc: GrpcCall) -> None:
         """Run the flow with an empty message: it ends where callers are authorized."""
-        rpc.incoming.close()
+        rpc.receiver().close()
         if not rpc.is_unary:
             self._add_messages(rpc, [(b"", False)])
         elif not rpc.has_started:
@@ -415,7 +416,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
         """Close a call that is over, once all of it is sent. A client that still sends is told to stop."""
         if rpc.unsent and not rpc.is_abandoned:
             return
-        is_cut = rpc.incoming.is_closed
+        is_cut = rpc.incoming is not None and rpc.incoming.is_closed
         if self._close_stream(rpc.number) is not None:
             if rpc.unsent:
                 self.write(short_frame(RST_STREAM, rpc.number, CANCEL))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol
 
@@ -39,8 +39,10 @@ class Rpc(Protocol):
         """The next message of a call of many, None after the last."""
         ...
 
-    async def send(self, reply: Reply) -> None:
-        """The only reply: its message, or its status if that is not OK."""
+    def send(self, reply: Reply) -> Awaitable[None] | None:
+        """Send the only reply: its message, or its status if that is not OK -> what is to be waited for, None where
+        nothing is.
+        """
         ...
 
     async def write(self, reply: Reply) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
@@ -11,7 +11,8 @@ from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 class HttpExchange(Protocol):
     """One request, and how to answer it: `send` once, or `start`, any number of `chunk` and `end`.
 
-    Sending waits for a reader that is slow, and raises ConnectionError once there is none.
+    Sending waits for a reader that is slow, and raises ConnectionError once there is none. What is sent at once, as
+    most replies are, is not waited for.
     """
 
     @property
@@ -29,7 +30,7 @@ class HttpExchange(Protocol):
 
     @property
     def begun(self) -> float:
-        """When the head was read, in seconds of `time.monotonic()`."""
+        """When the head was read, in seconds of `time.monotonic()`; 0.0: with the body, just now."""
         ...
 
     request_id: str
@@ -38,12 +39,21 @@ class HttpExchange(Protocol):
     @property
     def peer(self) -> Peer: ...
 
+    @property
+    def has_begun(self) -> bool:
+        """Something has been sent."""
+        ...
+
+    def take_body(self) -> Buffer | None:
+        """Hand over the body if all of it is here, to be its reader's alone; None: `read` it."""
+        ...
+
     async def read(self, limit: int) -> Buffer:
         """Read the whole body. Raises BodyTooLarge beyond `limit` bytes, as soon as that is known."""
         ...
 
-    async def send(self, reply: Reply) -> None:
-        """Send the only reply."""
+    def send(self, reply: Reply) -> Awaitable[None] | None:
+        """Send the only reply -> what is to be waited for, None where nothing is."""
         ...
 
     async def start(self, reply: Reply) -> None:

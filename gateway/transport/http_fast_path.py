@@ -17,9 +17,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import BodyTooLarge
@@ -30,7 +30,7 @@ from tensorgate.gateway.transport.peers import SocketPeer
 from tensorgate.gateway.transport.timeouts import ClientTimeouts
 from tensorgate.gateway.wire.eager_start import start_eagerly
 from tensorgate.gateway.wire.http1_body import Body
-from tensorgate.gateway.wire.http1_head import RequestHead, may_become_head, read_head, reply_head
+from tensorgate.gateway.wire.http1_head import KNOWN_HEADS, RequestHead, may_become_head, read_head, reply_head
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +97,13 @@ class FastPathConnection(asyncio.BufferedProtocol):
         "_flushed",
         "_has_next",
         "_has_part",
-        "_is_paused",
         "_is_reading",
         "_refused_bytes",
         "_room",
         "_task",
         "_unsent_bytes",
         "gives_up_at",
+        "is_paused",
         "path",
         "peer",
         "transport",
@@ -132,7 +132,8 @@ class FastPathConnection(asyncio.BufferedProtocol):
         """What is ahead is known to be a part of a head."""
         self._has_next = False
         """What is ahead is about to be looked at."""
-        self._is_paused = False
+        self.is_paused = False
+        """The client takes nothing, as far as the kernel tells."""
         self._is_reading = True
         self.gives_up_at = math.inf
         """The loop's time after which the client is given up."""
@@ -183,10 +184,10 @@ class FastPathConnection(asyncio.BufferedProtocol):
         if self.gives_up_at >= now:
             return
         unsent = self.transport.get_write_buffer_size()
-        if self._is_paused and unsent < self._unsent_bytes:
+        if self.is_paused and unsent < self._unsent_bytes:
             self._unsent_bytes = unsent
             self._wait_for(self.path.timeouts.answer)
-        elif self._is_paused or self.transport.is_closing():
+        elif self.is_paused or self.transport.is_closing():
             self.abort()
         else:
             self.close()
@@ -210,7 +211,8 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._ahead = self._ahead + data if self._ahead else data
         if self._exchange is None and not self._has_next:
             self._next()
-        self._read_as_needed()
+        if self._ahead or not self._is_reading:
+            self._read_as_needed()
 
     def _read_as_needed(self) -> None:
         """Stop reading while enough is ahead."""
@@ -233,21 +235,22 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._await_head(data)
             return
         self._has_part = False
-        head = read_head(data[:end])
+        text = data[:end]
+        head = KNOWN_HEADS.get(text) or read_head(text)
         if head is None:
             self._hand_over()
         elif head.length and head.length > self.path.limit_of(head.headers):
             self._ahead = b""
             self._refused_bytes = head.length
-            self._answer(FastPathExchange(self, head, None))
+            self._answer(FastPathExchange(self, head, None, 0.0))
             self._skip(data[end:])
         elif len(data) - end >= head.length:
             after = end + head.length
             self._ahead = data[after:]
-            self._answer(FastPathExchange(self, head, data[end:after]))
+            self._answer(FastPathExchange(self, head, data[end:after], 0.0))
         else:
             self._ahead = b""
-            self._coming = FastPathExchange(self, head, None)
+            self._coming = FastPathExchange(self, head, None, time.monotonic())
             self._body = Body(head.length, data[end:])
             self._room = self._body.room
             self._wait_for(self.path.timeouts.body)
@@ -342,10 +345,11 @@ class FastPathConnection(asyncio.BufferedProtocol):
         elif exchange.closes:
             self.close()
         else:
-            self._wait_for(self.path.timeouts.idle)
+            path = self.path
+            self.gives_up_at = path.loop.time() + path.timeouts.idle
             if self._ahead:
                 self._has_next = True
-                self.path.loop.call_soon(self._go_on)
+                path.loop.call_soon(self._go_on)
 
     # --------------------------------------------------------------------------------------------------------- writing
 
@@ -360,17 +364,17 @@ class FastPathConnection(asyncio.BufferedProtocol):
 
     async def flush(self) -> None:
         """Wait until most of what was written has left."""
-        if self._is_paused:
+        if self.is_paused:
             self._flushed = self.path.loop.create_future()
             await self._flushed
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self.is_paused = True
         self._unsent_bytes = self.transport.get_write_buffer_size()
         self._wait_for(self.path.timeouts.answer)
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self.is_paused = False
         self.gives_up_at = math.inf
         if self._flushed is not None and not self._flushed.done():
             self._flushed.set_result(None)
@@ -379,43 +383,58 @@ class FastPathConnection(asyncio.BufferedProtocol):
 class FastPathExchange:
     """An HttpExchange. `body` is None until it is here, and when it is refused; requests may share their `headers`."""
 
-    __slots__ = ("_connection", "begun", "body", "closes", "has_begun", "headers", "method", "request_id", "target")
+    __slots__ = (
+        "_connection",
+        "begun",
+        "body",
+        "closes",
+        "has_begun",
+        "headers",
+        "method",
+        "peer",
+        "request_id",
+        "target",
+    )
 
-    def __init__(self, connection: FastPathConnection, head: RequestHead, body: bytes | None) -> None:
+    def __init__(self, connection: FastPathConnection, head: RequestHead, body: bytes | None, begun: float) -> None:
         self._connection = connection
+        self.peer = connection.peer
+        """The client, one object for all of its requests."""
         self.method = head.method
         self.target = head.target
         self.headers: Mapping[str, str] = head.headers
-        self.begun = time.monotonic()
+        self.begun = begun
         self.body = body
         self.closes = not head.keep_alive
         self.has_begun = False
         self.request_id = ""
 
-    @property
-    def peer(self) -> Peer:
-        """The client, one object for all of its requests."""
-        return self._connection.peer
-
-    async def read(self, limit: int) -> bytes:
-        """Hand over the body, which is then its reader's alone: what outlives the answer must not keep it."""
-        if self.body is None:
-            raise BodyTooLarge(limit)
-        body, self.body = self.body, b""
-        self._connection.path.received += len(body)
+    def take_body(self) -> bytes | None:
+        """See HttpExchange. What outlives the answer must not keep it."""
+        body = self.body
+        if body is not None:
+            self.body = b""
+            self._connection.path.received += len(body)
         return body
 
-    async def send(self, reply: Reply) -> None:
-        body = reply.body
+    async def read(self, limit: int) -> NoReturn:
+        """See HttpExchange. A body that is not here by now is refused."""
+        raise BodyTooLarge(limit)
+
+    def send(self, reply: Reply) -> Awaitable[None] | None:
+        connection, body = self._connection, reply.body
         buffers = (body,) if isinstance(body, (bytes, bytearray, memoryview)) else body
         size = sum(map(len, buffers))
         has_body = reply.http_status not in WITHOUT_BODY and self.method != "HEAD"
         # Without a body, nobody knows how long GET's would be: RFC 9110, 8.6.
         has_length = has_body or (size and reply.http_status not in WITHOUT_BODY)
         framing = b"Content-Length: %d\r\n" % size if has_length else b""
-        self._connection.path.sent += size if has_body else 0
-        self._connection.write(self.head(reply, framing), *(buffers if has_body else ()))
-        await self._connection.flush()
+        if has_body:
+            connection.path.sent += size
+            connection.write(self.head(reply, framing), *buffers)
+        else:
+            connection.write(self.head(reply, framing))
+        return connection.flush() if connection.is_paused else None
 
     async def start(self, reply: Reply) -> None:
         framing = b"Transfer-Encoding: chunked\r\n" if self.method != "HEAD" else b""

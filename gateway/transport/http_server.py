@@ -70,6 +70,8 @@ Page = Callable[[HttpExchange], Awaitable[Reply]]
 
 TIMEOUT_HEADER: Final = "x-request-timeout-ms"
 READ_BUFFER_BYTES: Final = 1 << 20
+_MAX_KNOWN_TARGETS: Final = 1024
+_MAX_KNOWN_TARGET_BYTES: Final = 256
 _READS: Final = ("GET", "HEAD")
 SETTLE_S: Final = 0.05
 """The pause before idle connections are closed, in which clients are answered that have just connected or asked."""
@@ -126,6 +128,8 @@ class HttpListener:
         self._dialects = dialects
         self._pages = pages
         self._paths = {path: dialect for dialect in dialects for path in dialect.paths}
+        # Never stale: a listener's pages and dialects are its own, and a dialect's addresses are constants.
+        self._places: dict[tuple[str, str], tuple[Dialect, Match]] = {}
         self._binary_headers = tuple({dialect.binary_header for dialect in dialects if dialect.binary_header})
         self.limits = limits
         self._timeouts = timeouts or ClientTimeouts()
@@ -215,26 +219,39 @@ class HttpListener:
     async def _answer(self, exchange: HttpExchange) -> None:
         if self._cors is not None:
             if (preflight := self._cors.preflight(exchange)) is not None:
-                await exchange.send(preflight)
+                await _sent(exchange, preflight)
                 return
             exchange = self._cors.wrapped(exchange)
         target = exchange.target
-        path = target.partition("?")[0]
-        page = self._pages.get(path)
-        if page is not None:
-            await exchange.send(self._refused(path, exchange) or await page(exchange))
+        place = self._places.get((exchange.method, target)) or self._find_place(exchange.method, target)
+        if place is None:
+            await _sent(exchange, await self._page(exchange))
             return
-        dialect = self._owner(target)
-        if dialect is None:
-            await exchange.send(_plain(404, "Not Found"))
-            return
-        match = dialect.match(exchange.method, target)
-        call, endpoint = await self._call(exchange, match, dialect.http_timeout_ms)
+        dialect, match = place
+        endpoint, deadline = match.endpoint, None
+        if TIMEOUT_HEADER in exchange.headers or (body := exchange.take_body()) is None:
+            endpoint, body, deadline = await self._read(exchange, endpoint)
+        if dialect.http_timeout_ms:
+            deadline = min(deadline or math.inf, time.monotonic() + dialect.http_timeout_ms / 1000)
+        call = self._call(exchange, match.args, body, deadline)
         if endpoint.admin and (origin := foreign_origin(exchange.headers, self._origins)) is not None:
             endpoint = _refusing(endpoint, CrossOriginRefused(origin))
-        replies = _Replies(exchange)
-        await self._service.handle(dialect.name, endpoint, call, replies.send)
-        await replies.end(endpoint.nothing)
+        if endpoint.stream == "server":
+            replies = _Replies(exchange)
+            await self._service.handle(dialect.name, endpoint, call, replies.send)
+            await replies.end(endpoint.nothing)
+            return
+        await self._service.handle(dialect.name, endpoint, call, exchange.send)
+        if not exchange.has_begun:
+            await _sent(exchange, endpoint.nothing)
+
+    async def _page(self, exchange: HttpExchange) -> Reply:
+        """What the house itself has at a target, for those who may see it."""
+        path = exchange.target.partition("?")[0]
+        page = self._pages.get(path)
+        if page is None:
+            return _plain(404, "Not Found")
+        return self._refused(path, exchange) or await page(exchange)
 
     def _refused(self, path: str, exchange: HttpExchange) -> Reply | None:
         """The answer to a caller who may not see a page of the house, or not change what it changes; None to others."""
@@ -268,6 +285,20 @@ class HttpListener:
         reply = _plain(status, text) if dialect is None or not dialect.unreadable else dialect.unreadable(status, text)
         return replace(reply, headers={**reply.headers, "Connection": "close"})
 
+    def _find_place(self, method: str, target: str) -> tuple[Dialect, Match] | None:
+        """The dialect that owns a target, and what is there, to be found at once the next time; None where none does.
+        The longer ones are some caller's own, who is not to fill our memory.
+        """
+        dialect = None if target.partition("?")[0] in self._pages else self._owner(target)
+        if dialect is None:
+            return None
+        place = dialect, dialect.match(method, target)
+        if len(target) <= _MAX_KNOWN_TARGET_BYTES:
+            if len(self._places) >= _MAX_KNOWN_TARGETS:
+                self._places.clear()
+            self._places[method, target] = place
+        return place
+
     def _owner(self, target: str) -> Dialect | None:
         """The dialect that owns a path; the only one of a listener owns them all."""
         if len(self._dialects) == 1:
@@ -280,9 +311,20 @@ class HttpListener:
                 return dialect
         return None
 
-    async def _call(self, exchange: HttpExchange, match: Match, timeout_ms: int) -> tuple[Call, Endpoint]:
-        """The call, and its endpoint: one that refuses, if the message itself is not acceptable."""
-        endpoint = match.endpoint
+    async def _read(self, exchange: HttpExchange, endpoint: Endpoint) -> tuple[Endpoint, Buffer, float | None]:
+        """Read the body -> the endpoint, or one that refuses if the message itself is not acceptable; the body; the
+        deadline that the caller has set.
+        """
+        try:
+            deadline = _deadline(exchange)
+            body = exchange.take_body()
+            if body is None:
+                body = await exchange.read(self._limit_of(exchange.headers))
+        except GatewayError as error:
+            return _refusing(endpoint, error), b"", None
+        return endpoint, body, deadline
+
+    def _call(self, exchange: HttpExchange, args: Mapping[str, str], body: Buffer, deadline: float | None) -> Call:
         limits = self.limits
         headers = exchange.headers
         request_id = headers.get(REQUEST_ID)
@@ -290,33 +332,28 @@ class HttpListener:
             if request_id is None or not is_valid(request_id):
                 request_id = new_id()
             exchange.request_id = request_id
-        peer = exchange.peer
-        body: Buffer = b""
-        deadline = None
-        try:
-            deadline = _deadline(exchange)
-            body = await exchange.read(self._limit_of(headers))
-            if timeout_ms:
-                deadline = min(deadline or math.inf, time.monotonic() + timeout_ms / 1000)
-        except GatewayError as error:
-            endpoint = _refusing(endpoint, error)
-        call = Call(
+        return Call(
             body,
             exchange.method,
             exchange.target,
             headers,
             "http",
-            match.args,
+            args,
             deadline,
             limits.max_body_bytes,
             limits.max_binary_bytes,
             limits.max_json_depth,
             listener=self._names,
-            peer=peer,
+            peer=exchange.peer,
             auth=self._auth,
             request_id=request_id or "",
         )
-        return call, endpoint
+
+
+async def _sent(exchange: HttpExchange, reply: Reply) -> None:
+    """Send a reply, and wait until it has left."""
+    if (sent := exchange.send(reply)) is not None:
+        await sent
 
 
 def _deadline(exchange: HttpExchange) -> float | None:
@@ -325,7 +362,7 @@ def _deadline(exchange: HttpExchange) -> float | None:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > 12:
         raise InvalidArgument(f"header {TIMEOUT_HEADER} must be a whole number of milliseconds")
-    return exchange.begun + int(text) / 1000
+    return (exchange.begun or time.monotonic()) + int(text) / 1000
 
 
 def _refusing(endpoint: Endpoint, error: GatewayError) -> Endpoint:
@@ -354,14 +391,14 @@ class _Replies:
             await self._exchange.start(reply)
             self._is_open = True
         else:
-            await self._exchange.send(reply)
+            await _sent(self._exchange, reply)
             self._has_sent = True
 
     async def end(self, nothing: Reply) -> None:
         if self._is_open:
             await self._exchange.end()
         elif not self._has_sent:
-            await self._exchange.send(nothing)
+            await _sent(self._exchange, nothing)
 
 
 def _plain(status: int, text: str) -> Reply:
@@ -452,11 +489,15 @@ class AiohttpExchange:
         self.response = web.StreamResponse()
         self.request_id = ""
         self.received = self.sent = 0
+        self.has_begun = False
 
     @property
     def peer(self) -> Peer:
         """The client."""
         return SocketPeer(self._request.transport)
+
+    def take_body(self) -> None:
+        """See HttpExchange. It is read only when somebody asks for it."""
 
     async def read(self, limit: int) -> Buffer:
         """See HttpExchange. After BodyTooLarge aiohttp reads on for a while, and closes the connection."""
@@ -494,7 +535,7 @@ class AiohttpExchange:
                 self._request.transport.close()
             raise ConnectionResetError("no more of the body came") from None
 
-    async def send(self, reply: Reply) -> None:
+    def send(self, reply: Reply) -> None:
         body = _joined(reply)
         self.sent = len(body)
         self._open(reply, web.Response(status=reply.http_status, headers=self._headers(reply), body=body))
@@ -522,6 +563,7 @@ class AiohttpExchange:
         if self._is_broken or reply_head(reply.http_status, tuple(reply.headers.items())).closes:
             response.force_close()
         self.response = response
+        self.has_begun = True
 
 
 def _headers_of(request: web.BaseRequest) -> Mapping[str, str]:

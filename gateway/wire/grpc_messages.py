@@ -91,15 +91,6 @@ class Incoming:
         self._prefix = b""
         self._body, self.room = None, _NO_ROOM
 
-    def take_single(self, data: memoryview) -> tuple[bytes, bool] | None:
-        """Data that are one whole message -> the message, and whether it is compressed. None: they are not."""
-        size = len(data) - PREFIX_BYTES
-        if self._body is not None or self._prefix or size < 0 or size > self._max_bytes or self.is_closed:
-            return None
-        if int.from_bytes(data[1:PREFIX_BYTES], "big") != size:
-            return None
-        return bytes(data[PREFIX_BYTES:]), data[0] != 0
-
     def take(self, data: memoryview) -> list[tuple[bytes, bool]]:
         """Take more data. -> messages that are whole now, each with whether it is compressed.
 

@@ -63,24 +63,20 @@ def may_become_head(part: bytes) -> bool:
 def read_head(data: bytes) -> RequestHead | None:
     """The bytes up to and with the empty line -> head, or None if they are not ordinary.
 
-    Clients repeat their heads: short ones are looked up in what was read before, without the lines that differ each
-    time.
+    A short one is put into `KNOWN_HEADS`, without the lines that differ each time.
     """
     if len(data) > _REMEMBERED_BYTES:
         return _read_head(data) if len(data) <= MAX_HEAD_BYTES else None
-    known = _remembered.get(data)
-    if known is not None:
-        return known
     parts = _OWN_LINE.split(data)
     return _remember(data) if len(parts) == 1 else _with_own(parts)
 
 
 def _remember(data: bytes) -> RequestHead | None:
-    head = _remembered.get(data)
+    head = KNOWN_HEADS.get(data)
     if head is None and (head := _read_head(data)) is not None:
-        if len(_remembered) >= _MAX_REMEMBERED:
-            del _remembered[next(iter(_remembered))]
-        _remembered[data] = head
+        if len(KNOWN_HEADS) >= _MAX_REMEMBERED:
+            del KNOWN_HEADS[next(iter(KNOWN_HEADS))]
+        KNOWN_HEADS[data] = head
     return head
 
 
@@ -121,8 +117,10 @@ def _read_head(data: bytes) -> RequestHead | None:
     return RequestHead(method.decode(), target.decode(), headers, int(length), connection == "keep-alive")
 
 
-_remembered: Final[dict[bytes, RequestHead]] = {}
-"""Never stale: a head of HTTP/1.1 says the same whenever and wherever it comes, and nobody writes into one."""
+KNOWN_HEADS: Final[dict[bytes, RequestHead]] = {}
+"""What `read_head` has read of late: clients repeat their heads, so it is asked only for what is not here. Never stale:
+a head of HTTP/1.1 says the same whenever and wherever it comes, and nobody writes into one.
+"""
 
 
 # ------------------------------------------------------------------------------------------------------------- replies

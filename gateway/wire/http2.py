@@ -118,6 +118,7 @@ class Stream:
         "idle_sweeps",
         "incoming",
         "last_frames",
+        "max_message_bytes",
         "number",
         "receive_window",
         "received_bytes",
@@ -125,9 +126,11 @@ class Stream:
         "unsent",
     )
 
-    def __init__(self, number: int, receive_window: int, incoming: Incoming) -> None:
+    def __init__(self, number: int, receive_window: int, max_message_bytes: int) -> None:
         self.number = number
-        self.incoming = incoming
+        self.max_message_bytes = max_message_bytes
+        self.incoming: Incoming | None = None
+        """The messages that come in pieces, once any has."""
         self.receive_window = receive_window
         """How many bytes may still come."""
         self.send_window = 0
@@ -145,6 +148,20 @@ class Stream:
         self.received_bytes = 0
         self.idle_sweeps = 0
         """How often the owner has looked since something was sent or received, which sets it to 0."""
+
+    @property
+    def has_part(self) -> bool:
+        """A part of a message has come."""
+        return self.incoming is not None and self.incoming.has_begun
+
+    def receiver(self) -> Incoming:
+        """What puts messages together, made when it is first asked for."""
+        if self.incoming is None:
+            self.incoming = self.make_incoming()
+        return self.incoming
+
+    def make_incoming(self) -> Incoming:
+        return Incoming(self.max_message_bytes)
 
 
 def new_scratch() -> memoryview:
@@ -251,7 +268,7 @@ class Http2(ABC, Generic[S]):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._data_frame is not None and (direct := self._direct_stream()) is not None:
-            return direct.incoming.room[: self._data_left]
+            return direct.receiver().room[: self._data_left]
         rest = self._unread
         if rest:
             self._scratch[: len(rest)] = rest
@@ -298,13 +315,15 @@ class Http2(ABC, Generic[S]):
         if self._data_frame is None or self._unread or self._data_left < _DIRECT_BYTES:
             return None
         stream = self._streams.get(self._data_frame[0])
-        return stream if stream is not None and len(stream.incoming.room) >= self._data_left else None
+        if stream is None or stream.incoming is None or len(stream.incoming.room) < self._data_left:
+            return None
+        return stream
 
     def _receive_direct(self, stream: S, count: int) -> None:
         stream.idle_sweeps = 0
         stream.received_bytes += count
         try:
-            messages = stream.incoming.commit(count)
+            messages = stream.receiver().commit(count)
         except MemoryError as error:
             self.on_stream_error(stream, error)
         else:
@@ -367,9 +386,13 @@ class Http2(ABC, Generic[S]):
         stream, size = self._streams.get(number), len(data)
         if stream is None or stream.ended or size > stream.receive_window:
             return False
-        message = stream.incoming.take_single(data)
-        if message is None:
+        if stream.incoming is not None and (stream.incoming.has_begun or stream.incoming.is_closed):
             return False
+        if not PREFIX_BYTES <= size <= PREFIX_BYTES + stream.max_message_bytes:
+            return False
+        if int.from_bytes(data[1:PREFIX_BYTES], "big") != size - PREFIX_BYTES:
+            return False
+        message = bytes(data[PREFIX_BYTES:]), data[0] != 0
         stream.idle_sweeps = 0
         stream.receive_window -= size
         stream.received_bytes += size
@@ -412,15 +435,16 @@ class Http2(ABC, Generic[S]):
         if stream is not None:
             stream.idle_sweeps = 0
             stream.received_bytes += len(data)
+            incoming = stream.receiver()
             try:
-                messages = stream.incoming.take(data)
+                messages = incoming.take(data)
             except (MessageTooLarge, NotAdmitted, MemoryError) as error:
                 self.on_stream_error(stream, error)
             else:
                 self._mark_end(stream, len(data))
                 if messages:
                     self.on_messages(stream, messages)
-                missing = stream.incoming.missing - (self._data_left - len(data))
+                missing = incoming.missing - (self._data_left - len(data))
                 if missing > stream.receive_window and number in self._streams:
                     self.grant(stream, missing - stream.receive_window)
         self._data_received(len(data))
@@ -459,7 +483,9 @@ class Http2(ABC, Generic[S]):
         if not self._has_settings and kind != SETTINGS:
             raise Http2ConnectionError("frames before any settings")
         if rule.spends_budget:
-            self._budget.spend()
+            self._budget.left -= 1
+            if self._budget.left < 0:
+                self._budget.refill()
         if rule.receive is not None:
             rule.receive(self, flags, number, payload)
 
@@ -601,7 +627,7 @@ class Http2(ABC, Generic[S]):
         """Forget a stream with all that it still holds. -> the stream, None if it is closed already."""
         self._stalled.pop(number, None)
         stream = self._streams.pop(number, None)
-        if stream is not None and stream.incoming.room:
+        if stream is not None and stream.incoming is not None and stream.incoming.room:
             stream.incoming.close()
         return stream
 

@@ -84,28 +84,31 @@ FRAMES_PER_S: Final = 1_000
 class FrameBudget:
     """How many frames that carry nothing the other end may send: all but DATA and headers, empty ones of these, and
     those that are only refused. FRAMES_AT_ONCE may come at once and FRAMES_PER_S more each second. `earned` counts the
-    frames that there is a reason for, since a client that takes large answers opens windows all the time.
+    frames that there is a reason for, since a client that takes large answers opens windows all the time. Who takes
+    from `left` and finds it below 0 calls `refill`.
     """
 
-    __slots__ = ("_clock", "_level", "_then", "earned")
+    __slots__ = ("_clock", "_then", "earned", "left")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._level = FRAMES_AT_ONCE
+        self.left = FRAMES_AT_ONCE
         self._then = clock()
         self.earned = 0
 
     def spend(self, cost: int = 1) -> None:
         """Take from the budget. Raises Http2ConnectionError once it is used up."""
-        self._level -= cost
-        if self._level < 0:
-            self._refill()
+        self.left -= cost
+        if self.left < 0:
+            self.refill()
 
-    def _refill(self) -> None:
-        """Add what time and answers have earned. The clock is read only here."""
+    def refill(self) -> None:
+        """Add what time and answers have earned. The clock is read only here. Raises Http2ConnectionError if that is
+        not enough.
+        """
         now = self._clock()
-        level = self._level + int((now - self._then) * FRAMES_PER_S) + self.earned
-        self._level, self._then, self.earned = min(level, FRAMES_AT_ONCE), now, 0
+        level = self.left + int((now - self._then) * FRAMES_PER_S) + self.earned
+        self.left, self._then, self.earned = min(level, FRAMES_AT_ONCE), now, 0
         if level < 0:
             raise Http2ConnectionError("too many frames that carry nothing", ENHANCE_YOUR_CALM)
 

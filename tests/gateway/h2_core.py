@@ -141,7 +141,7 @@ class Core:
 
     async def _ask(self, rpc: Rpc, body: bytes) -> None:
         self.calls.append((dict(rpc.headers), len(body)))
-        await rpc.send(Reply(repr((sorted(rpc.headers.items()), len(body))).encode()))
+        rpc.send(Reply(repr((sorted(rpc.headers.items()), len(body))).encode()))
 
     async def _hold(self, rpc: Rpc, body: bytes) -> None:
         await _Never()

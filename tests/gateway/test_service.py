@@ -30,13 +30,10 @@ class Answering:
     """A handle that gives every request this one answer."""
 
     def __init__(self, answer: InferResponse) -> None:
-        self.answer = answer
+        self._answer = answer
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
-        return self
-
-    def take_nowait(self) -> InferResponse:
-        return self.answer
+    def answer(self, request: InferRequest) -> InferResponse:
+        return self._answer
 
 
 @pytest.mark.parametrize(
@@ -102,7 +99,7 @@ class Submitted:
         self.abandoned: list[int] = []
         self.submitted = 0
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
+    def submit(self, request: InferRequest) -> Any:
         self.submitted += 1
         return OneOf(self, self.submitted - 1)
 

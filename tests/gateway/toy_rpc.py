@@ -56,7 +56,7 @@ class Model:
     """Messages of Count."""
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
+    def answer(self, request: InferRequest) -> Any:
         self.submitted += 1
         self.open.add(self.submitted)
         return Answering(self, self.submitted, self._answers(request.wire), streams=request.stream)
@@ -90,9 +90,6 @@ class Answering:
         self._number = number
         self._answers = answers
         self._streams = streams
-
-    def take_nowait(self) -> None:
-        """Nothing is there at once."""
 
     def __aiter__(self) -> Answering:
         return self

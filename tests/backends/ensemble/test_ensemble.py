@@ -31,7 +31,7 @@ class Part:
     def is_ready(self) -> bool:
         return self.ready
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
+    def submit(self, request: InferRequest) -> Any:
         self.asked.append(request)
         return _Answers(self, request)
 
@@ -246,7 +246,7 @@ async def test_a_part_that_is_exchanged_as_it_is_asked_is_asked_again(build: Any
     submit = part.submit
     refused: list[Any] = []
 
-    def closed_once(request: InferRequest, *, awaited: bool = False) -> Any:
+    def closed_once(request: InferRequest) -> Any:
         if not refused:
             refused.append(request)
             raise ModelUnavailable("double")

@@ -241,7 +241,7 @@ def test_onnx_runtime_without_memory_goes_on(expander: Computation, make_model: 
 
     def ask(*shape: int) -> Any:
         request = InferRequest(view, {"x": np.ones(1, np.float32), "shape": np.array(shape, np.int64)})
-        ((answer,),) = expander.executors[0].run([request], lambda stage, seconds: None)
+        ((answer,),) = expander.executors[0].run([request], lambda timing: None)
         return answer
 
     with pytest.raises(OutOfMemory) as caught:

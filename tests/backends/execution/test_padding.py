@@ -77,7 +77,7 @@ def backend(computation: Computation) -> Any:
 
 
 def run(computation: Computation, requests: Sequence[InferRequest]) -> list[InferResponse]:
-    (responses,) = computation.executors[0].run(requests, lambda stage, seconds: None)
+    (responses,) = computation.executors[0].run(requests, lambda timing: None)
     return list(responses)  # type: ignore[arg-type]
 
 

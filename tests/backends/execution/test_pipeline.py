@@ -66,7 +66,7 @@ def ask(make_model: Callable[..., Any]) -> Callable[..., InferRequest]:
 
 
 def run(computation: Computation, *requests: InferRequest) -> list[dict[str, Any]]:
-    (responses,) = computation.executors[0].run(requests, lambda stage, seconds: None)
+    (responses,) = computation.executors[0].run(requests, lambda timing: None)
     return [{name: array.tolist() for name, array in response.outputs.items()} for response in responses]
 
 
@@ -124,7 +124,7 @@ def generous(kind: type[Generous] = Generous, sizes: tuple[int, ...] = (), **par
     return pipeline.load(BackendKind(Options, kind), source, 1, (), ()).executors[0]
 
 
-def nothing(stage: str, seconds: float) -> None:
+def nothing(timing: tuple[str, float]) -> None:
     """Is measured."""
 
 
@@ -229,7 +229,7 @@ def test_rows_are_joined_whatever_they_lie_in(arrays: list[Any], ask: Any) -> No
 
 
 def test_rows_are_split_when_somebody_looks(ask: Any) -> None:
-    (responses,) = load().executors[0].run([ask([[1, 2]]), ask([[3, 4], [5, 6]])], lambda stage, seconds: None)
+    (responses,) = load().executors[0].run([ask([[1, 2]]), ask([[3, 4], [5, 6]])], lambda timing: None)
     assert isinstance(responses, Rows)
     assert len(responses) == 2
     last = responses[-1]

@@ -44,7 +44,7 @@ def serialize(array: Any) -> bytes:
 def run(requests: list[InferRequest], max_batch_size: int = 64) -> list[Any]:
     source = ModelSource("m", 1, Path(), "cpu", (), (), max_batch_size, None)
     executor = pipeline.load(BackendKind(Options, Echo), source, 1, (), ()).executors[0]
-    (outcomes,) = executor.run(requests, lambda stage, seconds: None)
+    (outcomes,) = executor.run(requests, lambda timing: None)
     return list(outcomes)
 
 

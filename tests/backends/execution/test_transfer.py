@@ -126,8 +126,8 @@ class Halves(Various):
         return (tensors,)
 
 
-def observe(stage: str, seconds: float) -> None:
-    assert stage in ("preprocess", "infer", "postprocess")
+def observe(timing: tuple[str, float]) -> None:
+    assert timing[0] in ("preprocess", "infer", "postprocess")
 
 
 def run(computation: Computation, requests: Sequence[InferRequest], executor: int = 0) -> list[Any]:
@@ -357,7 +357,7 @@ def test_the_best_classes_are_found_without_a_wait(monkeypatch: pytest.MonkeyPat
 
 def test_the_stages_are_told_once(cupy: Any) -> None:
     seen: list[str] = []
-    list(load("cuda:0").executors[0].run([ask(2, 1)], lambda stage, seconds: seen.append(stage)))
+    list(load("cuda:0").executors[0].run([ask(2, 1)], lambda timing: seen.append(timing[0])))
     assert seen == ["preprocess", "infer", "postprocess"]
 
 

@@ -187,7 +187,7 @@ def test_callers_in_one_batch(callers: list[Any], seed: int, view: Any) -> None:
         InferRequest(view, {"x": numbers.integers(0, 90, (rows, 300)).astype(np.float32)}, outputs=outputs)
         for rows, outputs in callers
     ]
-    (outcomes,) = pipeline_of(mixed()).run(requests, lambda stage, seconds: None)
+    (outcomes,) = pipeline_of(mixed()).run(requests, lambda timing: None)
     for outcome, request in zip(outcomes, requests, strict=True):
         check_own(outcome, request)
 
@@ -196,7 +196,7 @@ def test_callers_in_one_batch(callers: list[Any], seed: int, view: Any) -> None:
 def test_one_caller_to_a_model_without_batches(outputs: Any, seed: int, view: Any) -> None:
     x = np.random.default_rng(seed).integers(0, 90, (2, 300)).astype(np.float32)
     request = InferRequest(view, {"x": x}, outputs=outputs)
-    ((outcome,),) = pipeline_of(mixed(0)).run([request], lambda stage, seconds: None)
+    ((outcome,),) = pipeline_of(mixed(0)).run([request], lambda timing: None)
     wanted = {output.name: output.top_k for output in outputs}
     if wanted.get("s"):
         assert isinstance(outcome, ClassesUnsupported)

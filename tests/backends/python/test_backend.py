@@ -58,12 +58,12 @@ def request(x: Any) -> InferRequest:
 
 
 def run(computation: Computation, x: Any) -> list[Any]:
-    steps = computation.executors[0].run([request(x)], lambda stage, seconds: None)
+    steps = computation.executors[0].run([request(x)], lambda timing: None)
     return [response.outputs["y"].tolist() for (response,) in steps]
 
 
 async def arun(computation: Computation, x: Any) -> list[Any]:
-    steps = computation.executors[0].arun([request(x)], lambda stage, seconds: None)
+    steps = computation.executors[0].arun([request(x)], lambda timing: None)
     return [response.outputs["y"].tolist() async for (response,) in steps]
 
 
@@ -140,7 +140,7 @@ async def test_a_class_that_is_left_on_the_loop_is_at_its_end_before_anybody_goe
                     ended.append(1)
         """)
     (executor,) = load(file).executors
-    steps: Any = executor.arun([request(ONE)], lambda stage, seconds: None)
+    steps: Any = executor.arun([request(ONE)], lambda timing: None)
     await anext(steps)
     await steps.aclose()
     pipeline: Any = executor

@@ -75,7 +75,7 @@ class Elsewhere(Executor):
             request.cancellation.on_cut = None
             for each in waits:
                 each.cancel()
-        observe("infer", 1e-6)
+        observe(("infer", 1e-6))
         if left.is_set():
             return Cancelled("the caller has left")
         match x[0]:
@@ -112,7 +112,7 @@ class Bench:
         return counters.successes.count, by["CANCELED"], counters.failures.count - by["CANCELED"]
 
     def submit(self, request: InferRequest) -> InlineCall:
-        passing = self.scheduler.submit(request, awaited=True)
+        passing = self.scheduler.answer(request)
         assert type(passing) is InlineCall
         return passing
 
@@ -181,7 +181,7 @@ async def test_who_does_not_wait_at_once_is_queued(bench: Any, ask: Any) -> None
 
 async def test_what_may_share_a_batch_is_queued(bench: Any, ask: Any) -> None:
     b = bench(keys=True)
-    job = b.scheduler.submit(ask(7), awaited=True)
+    job = b.scheduler.answer(ask(7))
     assert type(job) is PendingRequest
     assert (await anext(job)).outputs["y"].tolist() == [7]
 
@@ -191,10 +191,10 @@ async def test_there_are_as_many_at_a_time_as_copies_and_the_next_waits(bench: A
     b.executor.gate.clear()
     first = [asyncio.ensure_future(b.submit(ask(number)).__anext__()) for number in (1, 2)]
     await turns()
-    third = b.scheduler.submit(ask(3), awaited=True)
+    third = b.scheduler.answer(ask(3))
     assert type(third) is PendingRequest
     with pytest.raises(QueueFull):
-        b.scheduler.submit(ask(4), awaited=True)
+        b.scheduler.answer(ask(4))
     assert (b.scheduler.running, b.scheduler.queued) == (2, 1)
     b.executor.gate.set()
     assert [(await each).outputs["y"].tolist() for each in first] == [[1], [2]]
@@ -279,7 +279,7 @@ async def test_closing_waits_for_it(bench: Any, ask: Any) -> None:
     closing = asyncio.ensure_future(b.scheduler.close())
     await turns()
     with pytest.raises(ModelUnavailable):
-        b.scheduler.submit(ask(2), awaited=True)
+        b.scheduler.answer(ask(2))
     assert not closing.done()
     b.executor.gate.set()
     assert (await waiting).outputs["y"].tolist() == [1]

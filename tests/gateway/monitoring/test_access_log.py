@@ -59,8 +59,9 @@ class Lines(list[dict[str, Any]]):
         self.extend(map(json.loads, lines.splitlines()))
 
 
-def outcome_of(call: Call) -> CallOutcome:
+def outcome_of(call: Call, call_record: CallRecord) -> CallOutcome:
     outcome = CallOutcome()
+    outcome.call_record = call_record
     outcome.endpoint, outcome.call = INFER, call
     outcome.code = Code.OK
     return outcome
@@ -68,9 +69,9 @@ def outcome_of(call: Call) -> CallOutcome:
 
 def end(log: AccessLog, request_id: str) -> None:
     """A call is over of which there is nothing to say."""
-    call, call.call_record = trail_of()
+    call, call_record = trail_of()
     call.request_id = request_id
-    log.end(outcome_of(call))
+    log.end(outcome_of(call, call_record))
 
 
 def written(
@@ -78,12 +79,12 @@ def written(
 ) -> Lines:
     lines = Lines()
     log = AccessLog(AccessLogConfig(**config), lines)  # type: ignore[arg-type]
-    call, call.call_record = called
+    call, call_record = called
     call.request_id = "r-1"
-    outcome = outcome_of(call)
+    outcome = outcome_of(call, call_record)
     outcome.code, outcome.error_kind, outcome.seconds = code, kind, seconds
     log.end(outcome)
-    assert call.call_record is None
+    assert outcome.call_record is None
     log.flush()
     return lines
 

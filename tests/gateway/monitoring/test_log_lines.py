@@ -188,10 +188,17 @@ class View:
 VIEW, OTHER = View("m"), View("other")
 
 
-def ended(call: Call, question: Any = None, code: Code = Code.OK, kind: str = "", seconds: float = 0.0) -> CallOutcome:
+def ended(
+    call: Call,
+    call_record: CallRecord | None,
+    question: Any = None,
+    code: Code = Code.OK,
+    kind: str = "",
+    seconds: float = 0.0,
+) -> CallOutcome:
     endpoint: Any = SimpleNamespace(method="infer")
     outcome = CallOutcome()
-    outcome.endpoint, outcome.call = endpoint, call
+    outcome.endpoint, outcome.call, outcome.call_record = endpoint, call, call_record
     outcome.question, outcome.code, outcome.error_kind, outcome.seconds = question, code, kind, seconds
     return outcome
 
@@ -215,13 +222,14 @@ def test_a_line_of_a_call(
 ) -> None:
     facts = {"listener": ("front", "*:1"), "dialect": "plain", "peer": Peer(), "request_id": "r-1", **about}
     called = Call(b"12345", "POST", "/", {}, "http", **facts)
-    called.call_record = call_record = CallRecord()
+    call_record = CallRecord()
     call_record.view = view
     call_record.replied(Reply([b"1234", b"56"], http_status=503))
     call_record.ran(2, 8, 1.0, 1.5, 1.75)
     before = time.time()
-    assert lines.end(ended(called, question, Code.UNAVAILABLE, "QueueFull", 0.0125)) == 1
-    assert called.call_record is None
+    outcome = ended(called, call_record, question, Code.UNAVAILABLE, "QueueFull", 0.0125)
+    assert lines.end(outcome) == 1
+    assert outcome.call_record is None
     line = json.loads(lines.take()[0])
     said, after = datetime.fromisoformat(line.pop("time")).timestamp(), time.time()
     assert int(before * 1e3) / 1e3 - 1e-3 <= said <= after
@@ -241,34 +249,34 @@ def test_a_call_without_a_name_is_given_one(lines: Lines) -> None:
     ids = []
     for _ in range(3):
         called = Call(b"", "POST", "/", {}, "http", peer=Peer())
-        called.call_record = CallRecord()
-        lines.end(ended(called))
+        lines.end(ended(called, CallRecord()))
         ids.append(json.loads(lines.take()[0])["request_id"])
     assert len(set(ids)) == 3
     assert all(map(is_valid, ids))
 
 
 @pytest.mark.parametrize(
-    ("about", "error"),
+    ("about", "call_record", "error"),
     [
-        ({"peer": None}, AttributeError),
-        ({"peer": Lost()}, OSError),
-        ({"listener": []}, TypeError),
-        ({"caller": 5}, AttributeError),
-        ({"body": None}, TypeError),
-        ({"request_id": 5}, TypeError),
-        ({"call_record": None}, AttributeError),
+        ({"peer": None}, CallRecord(), AttributeError),
+        ({"peer": Lost()}, CallRecord(), OSError),
+        ({"listener": []}, CallRecord(), TypeError),
+        ({"caller": 5}, CallRecord(), AttributeError),
+        ({"body": None}, CallRecord(), TypeError),
+        ({"request_id": 5}, CallRecord(), TypeError),
+        ({}, None, AttributeError),
     ],
     ids=str,
 )
-def test_a_call_that_cannot_be_told_leaves_nothing(about: dict[str, Any], error: Any, lines: Lines) -> None:
+def test_a_call_that_cannot_be_told_leaves_nothing(
+    about: dict[str, Any], call_record: CallRecord | None, error: Any, lines: Lines
+) -> None:
     called = Call(b"", "POST", "/", {}, "http", peer=Peer())
-    called.call_record = CallRecord()
     for name, value in about.items():
         setattr(called, name, value)
 
     def tell() -> None:
-        lines.end(ended(called))
+        lines.end(ended(called, call_record))
         lines.take()  # without the helper, it is made here
 
     with pytest.raises(error):

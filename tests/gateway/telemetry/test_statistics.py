@@ -60,10 +60,10 @@ class Model(Executor):
 
     def _answer(self, requests: Sequence[InferRequest], observe: Observe) -> list[InferResponse]:
         for stage, seconds in TOOK[:2]:
-            observe(stage, seconds)
+            observe((stage, seconds))
         if any((request.inputs["x"] < 0).any() for request in requests):
             raise ModelFailed("negative")
-        observe(*TOOK[2])
+        observe(TOOK[2])
         return [InferResponse({"y": request.inputs["x"]}) for request in requests]
 
     def close(self) -> None:
@@ -76,11 +76,11 @@ class Stream(Model):
     decoupled = True
 
     def run(self, requests: Sequence[InferRequest], observe: Observe) -> Iterator[Sequence[InferResponse]]:
-        observe(*TOOK[0])
+        observe(TOOK[0])
         number = int(requests[0].inputs["x"][0])
         for index in range(number):
             for stage, seconds in TOOK[1:]:
-                observe(stage, seconds)
+                observe((stage, seconds))
             yield [InferResponse({"y": np.array([index])} if index != 1 else {})]
         asyncio.run_coroutine_threadsafe(self._wait(), self.loop).result(5)
         if number % 2:

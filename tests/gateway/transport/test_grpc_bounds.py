@@ -255,12 +255,12 @@ def test_settings_in_one_frame_cost_as_much_as_in_many() -> None:
 def test_others_have_their_turn_within_a_flood(name: str) -> None:
     core = Core().feed(BEGUN, heads(1, 2))
     flood = IDLE[name] * 5000
-    level, turns = core.connection._budget._level, 0
+    level, turns = core.connection._budget.left, 0
     while flood:
         flood = flood[core.take(flood) :]
         while True:
-            assert level - core.connection._budget._level <= 64
-            level, turns = core.connection._budget._level, turns + 1
+            assert level - core.connection._budget.left <= 64
+            level, turns = core.connection._budget.left, turns + 1
             if not core.steps:
                 break
             assert not core.pipe.reading, "more is read before others had their turn"
@@ -316,7 +316,7 @@ def test_claims_of_one_connection_are_bounded() -> None:
     before = PROCESS_QUOTA.taken
     core = Core(streams=1000).feed(BEGUN, *(claim(1 + 2 * n) for n in range(1000)))
     assert core.open == 1000
-    held = [rpc.incoming for rpc in core.connection._streams.values()]
+    held = [rpc.receiver() for rpc in core.connection._streams.values()]
     assert sum(len(each.room) for each in held) <= (1 << 30) + 1000 * SMALL_BYTES
     assert all(each.missing == (1 << 30) - 1 for each in held)
     assert PROCESS_QUOTA.taken - before == 1 << 30
@@ -330,7 +330,7 @@ def test_claims_of_all_connections_are_bounded() -> None:
     before = PROCESS_QUOTA.taken
     cores = [Core(streams=10).feed(BEGUN, claim(1)) for _ in range(20)]
     assert PROCESS_QUOTA.taken - before <= 4 << 30
-    held = [rpc.incoming for core in cores for rpc in core.connection._streams.values()]
+    held = [rpc.receiver() for core in cores for rpc in core.connection._streams.values()]
     assert sum(len(each.room) for each in held) <= (4 << 30) + 20 * SMALL_BYTES
     for core in cores:
         core.leave()

@@ -42,9 +42,6 @@ class Asked:
     taken: int = 0
     left: bool = False
 
-    def take_nowait(self) -> None:
-        """Nothing is there at once."""
-
     def __aiter__(self) -> "Asked":
         return self
 
@@ -69,7 +66,7 @@ class Handle:
     def __init__(self) -> None:
         self.asked: dict[str, Asked] = {}
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
+    def answer(self, request: InferRequest) -> Any:
         if request.id == "late":
             raise DeadlineExceeded("m")
         self.asked[request.id] = Asked(request.id)

@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,11 @@ REPLIES = {
 }
 
 
+async def done(sent: Awaitable[None] | None) -> None:
+    if sent is not None:
+        await sent
+
+
 @dataclass
 class Echo:
     """A service that tells what it was asked, and misbehaves by the path."""
@@ -61,11 +66,11 @@ class Echo:
         try:
             endpoint.decode(call, lambda ref: None)  # type: ignore[arg-type, return-value]
         except GatewayError as error:
-            await send(Reply(str(error).encode(), 413, {"Content-Type": "text/plain"}))
+            await done(send(Reply(str(error).encode(), 413, {"Content-Type": "text/plain"})))
             return
         try:
             async for reply in self.replies(path, call):
-                await send(reply)
+                await done(send(reply))
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -187,7 +192,14 @@ def unchunked(data: bytes) -> tuple[bytes, bytes]:
 async def serve(fast_path: bool, grace: float = 0.2, timeouts: ClientTimeouts | None = None) -> Server:
     echo: Any = Echo()
     endpoint = Endpoint("*", "echo", lambda call, resolve: ServerLive(), lambda *_: Reply(b""), lambda *_: Reply(b""))
-    dialect = Dialect("echo", "Echo", "/", lambda method, target: Match(endpoint), lambda view: None)
+    streaming = replace(endpoint, stream="server")
+    dialect = Dialect(
+        "echo",
+        "Echo",
+        "/",
+        lambda method, target: Match(streaming if "stream" in target else endpoint),
+        lambda view: None,
+    )
     pages = {"/readyz": probe_page(lambda: True)}
     limits = HttpLimits(LIMIT, 2 * LIMIT, grace_seconds=grace)
     listener = HttpListener(echo, [dialect], pages, limits, fast_path=fast_path, timeouts=timeouts)

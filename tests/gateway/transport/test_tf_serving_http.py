@@ -29,11 +29,8 @@ class Answering:
 
     late = 0
 
-    def __init__(self, request: InferRequest, *, awaited: bool = False) -> None:
+    def __init__(self, request: InferRequest) -> None:
         self._request: InferRequest | None = request
-
-    def take_nowait(self) -> None:
-        """Nothing is there at once."""
 
     def __aiter__(self) -> AsyncIterator[InferResponse]:
         return self
@@ -75,7 +72,7 @@ def error(text: str) -> bytes:
 
 @pytest.fixture
 async def listen(make_model: Callable[..., ModelView], monkeypatch: pytest.MonkeyPatch) -> Any:
-    view = make_model("m", {"x": ("FP32", None)}, {"y": ("FP32", None)}, handle=SimpleNamespace(submit=Answering))
+    view = make_model("m", {"x": ("FP32", None)}, {"y": ("FP32", None)}, handle=SimpleNamespace(answer=Answering))
 
     def resolve(ref: ModelRef) -> ModelView:
         if ref.label is not None:

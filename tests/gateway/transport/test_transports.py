@@ -56,7 +56,7 @@ class Handle:
         self.left = 0
         self.submitted = 0
 
-    def submit(self, request: InferRequest, *, awaited: bool = False) -> Any:
+    def answer(self, request: InferRequest) -> Any:
         self.submitted += 1
         return Answering(self._answers(request), self)
 
@@ -80,9 +80,6 @@ class Answering:
         self._answers = answers
         self._handle = handle
         self._over = False
-
-    def take_nowait(self) -> None:
-        """Nothing is there at once."""
 
     def __aiter__(self) -> AsyncIterator[InferResponse]:
         return self

@@ -217,4 +217,4 @@ def test_lines_that_differ_each_time_are_read_apart(lines: bytes, headers: dict[
 def test_only_so_many_heads_are_remembered() -> None:
     for number in range(3000):
         assert read_head(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number) is not None
-    assert len(http_head._remembered) <= 1024
+    assert len(http_head.KNOWN_HEADS) <= 1024
