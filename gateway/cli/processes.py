@@ -396,7 +396,8 @@ class ProcessGroup:
                 self._rolling.remove(place)
             if not self._stops:
                 self._note_end(child, status)
-        if self._stops and not self._status and (child.serves or status != -signal.SIGTERM):
+        # Told to stop, it may have no handler yet, or none any more.
+        if self._stops and not self._status and status != -signal.SIGTERM:
             self._status = status if status >= 0 else 128 - status
 
     def _note_end(self, child: _Child, status: int) -> None:

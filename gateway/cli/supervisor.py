@@ -1,6 +1,6 @@
 """A parent process that restarts the server when its process cannot go on.
 
-    parent    holds the listening sockets of HTTP, and nothing of CUDA; waits
+    parent    holds the listening sockets, and nothing of CUDA; waits
       └ worker    a fork of it, which serves
 
 A GPU kernel with a stray pointer makes CUDA refuse all further work of the process; a crash in a native library, or the

@@ -56,7 +56,7 @@ async def listen(
             "ssl_handshake_timeout": timeouts.head,
             "ssl_shutdown_timeout": timeouts.linger,
         }
-    connect = clients.bounded(connect)
+    connect = clients.bounded(connect) if share is None else clients.bounded(connect, share.others)
     if share is not None or sock.family == socket.AF_UNIX:
         return Acceptor(sock, connect, clients, secure, share)
     loop = asyncio.get_running_loop()

@@ -51,12 +51,16 @@ class Clients(Generic[C]):
         """How many connections there are, in `open` and elsewhere. May be asked in any thread."""
         return len(self.open) + self._elsewhere()
 
-    def bounded(self, connect: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
-        """The same as `connect`, which makes a protocol, but that a connection too many is closed at once."""
+    def bounded(
+        self, connect: Callable[[], asyncio.BaseProtocol], others: Callable[[], int] = lambda: 0
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        """The same as `connect`, which makes a protocol, but that a connection too many is closed at once. `others`
+        counts those that other processes have of the same port.
+        """
         max_connections = self._max_connections
         if max_connections is None:
             return connect
-        return lambda: connect() if self.count < max_connections else _Excess()
+        return lambda: connect() if self.count + others() < max_connections else _Excess()
 
     def remove(self, client: C) -> None:
         """A connection is closed, or belongs to somebody else now."""

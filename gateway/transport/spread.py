@@ -42,6 +42,11 @@ class Share:
         """The number of connections may have changed."""
         self._spread.state.set_open(self._listener, self._spread.row, self.count())
 
+    def others(self) -> int:
+        """How many connections the other doors have."""
+        open_ = self._spread.state.open(self._listener)
+        return sum(open_) - open_[self._spread.row]
+
     def hand_over(self, connection: socket.socket) -> bool:
         """Give an accepted connection to the door that has fewest, and close it here; False if it belongs here."""
         state, row = self._spread.state, self._spread.row

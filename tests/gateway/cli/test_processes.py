@@ -103,7 +103,7 @@ class RunningGroup:
         self.process = subprocess.Popen(
             [sys.executable, str(folder / "program.py"), str(folder), str(within), str(cores), str(doors)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
             stdout=subprocess.PIPE,
             text=True,
         )

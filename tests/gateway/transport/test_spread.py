@@ -57,9 +57,9 @@ class Greeter(asyncio.Protocol):
 
 
 class Door:
-    def __init__(self, state: SharedState, row: int, folder: Path) -> None:
+    def __init__(self, state: SharedState, row: int, folder: Path, most: int | None = None) -> None:
         self.row = row
-        self.clients = Clients[Greeter](1)
+        self.clients = Clients[Greeter](1, most)
         self.spread = Spread(state, row, lambda row: folder / f"door-{row}.sock")
         self.listening: Listening
 
@@ -78,12 +78,14 @@ class Door:
 class Doors:
     """Some doors of one address, and their clients."""
 
-    def __init__(self, folder: Path, bind: str, certificates: Certificates | None, count: int) -> None:
+    def __init__(
+        self, folder: Path, bind: str, certificates: Certificates | None, count: int, most: int | None = None
+    ) -> None:
         self.state = SharedState.create(1, count)
         self.listen = Listen(http=(Listener(bind=bind),))
         self.certificates = certificates
         self.folder = folder
-        self.doors = [Door(self.state, row, folder) for row in range(count)]
+        self.doors = [Door(self.state, row, folder, most) for row in range(count)]
         self.clients: list[asyncio.StreamWriter] = []
         self.sockets: list[Sockets]
 
@@ -160,6 +162,21 @@ def test_connections_are_spread_evenly(
             for _ in range(clients // 2):
                 await doors.connect(**options)
             assert doors.open() == [8] * count
+
+    run(body())
+
+
+def test_the_most_connections_are_those_of_all_doors(run: Any, tmp_path: Path) -> None:
+    async def body() -> None:
+        doors = Doors(tmp_path, "127.0.0.1:0", None, 2, most=3)
+        async with doors.run():
+            assert sorted([await doors.connect() for _ in range(3)]) in ([0, 0, 1], [0, 1, 1])
+            reader, writer = await asyncio.open_connection(*doors.sockets[0].http[0].getsockname())
+            assert await reader.read() == b""
+            writer.close()
+            doors.clients.pop().close()
+            await until(lambda: sum(doors.state.open(0)) == 2)
+            await doors.connect()
 
     run(body())
 
