@@ -22,8 +22,6 @@ from prometheus_client.core import Metric
 
 from tensorgate import __version__
 from tensorgate.adapters import DIALECTS
-from tensorgate.adapters.importers.triton_repository import read_model
-from tensorgate.adapters.open_inference.model_override import translate
 from tensorgate.adapters.protobuf import messages as descriptors
 from tensorgate.backends import BACKENDS
 from tensorgate.backends.execution import cuda_memory, registered
@@ -58,7 +56,6 @@ from tensorgate.gateway.models.catalog import (
     Catalog,
     Catalogs,
     FolderCatalog,
-    ReadFolder,
     Validate,
     YamlCatalog,
     folder_reader,
@@ -189,30 +186,21 @@ def _repository(
     return Repository(models, hooks, config.model_control)
 
 
-def _triton_reader(say: Say) -> ReadFolder:
-    """Reads the folders of Triton's models; `say` hears what is ignored of them."""
-
-    def read(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
-        reading = read_model(folder, configuration, name=name)
-        for note in reading.notes:
-            say(f"  {name}: {note}")
-        return reading.entry
-
-    return read
-
-
 def catalog(
     config: Config, kinds: Registries, say: Say = lambda line: None, validate: Validate | None = None
 ) -> Catalog:
     """The models of the YAML, and those of the folders that it names; `say` hears what these ignore."""
     validate = validate or model_validator(kinds)
-    written = YamlCatalog(config, translate, validate)
+    form = next(kind.repository for kind in kinds.dialects.values() if kind.repository is not None)
+    written = YamlCatalog(config, form.read_override, validate)
     folders = [folder.path for folder in config.repositories]
-    return (
-        Catalogs(written, FolderCatalog(folders, folder_reader(translate, _triton_reader(say)), validate))
-        if folders
-        else written
-    )
+    if not folders:
+        return written
+
+    def read_folder(folder: Path, configuration: str | None, name: str) -> Mapping[str, Any]:
+        return form.read_folder(folder, configuration, name, say)
+
+    return Catalogs(written, FolderCatalog(folders, folder_reader(form.read_override, read_folder), validate))
 
 
 def _shared_memory(config: Config) -> SharedMemory:

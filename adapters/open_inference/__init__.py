@@ -11,16 +11,22 @@ it is silent, Triton.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorgate.adapters.importers.triton_repository import read_model
 from tensorgate.adapters.open_inference.client import V2HttpClient
 from tensorgate.adapters.open_inference.metrics import TritonMetricsOptions, make_metrics
 from tensorgate.adapters.open_inference.model_config import OpenInferenceModelOptions
+from tensorgate.adapters.open_inference.model_override import translate
 from tensorgate.adapters.open_inference.proto_client import V2GrpcClient
 from tensorgate.adapters.open_inference.proto_routes import GRPC_ENDPOINTS
 from tensorgate.adapters.open_inference.raw import HEADER_LENGTH
 from tensorgate.adapters.open_inference.request import MAX_JSON_DEPTH
 from tensorgate.adapters.open_inference.routes import match
 from tensorgate.adapters.open_inference.sample import sample
-from tensorgate.gateway.contract.dialect import Dialect, DialectKind
+from tensorgate.gateway.contract.dialect import Dialect, DialectKind, RepositoryFormat
 from tensorgate.gateway.contract.options import Options
 
 
@@ -41,6 +47,14 @@ def make(options: OpenInferenceOptions) -> Dialect:
     )
 
 
+def _read_folder(folder: Path, configuration: str | None, name: str, say: Callable[[str], None]) -> Mapping[str, Any]:
+    """A folder of Triton's."""
+    reading = read_model(folder, configuration, name=name)
+    for note in reading.notes:
+        say(f"  {name}: {note}")
+    return reading.entry
+
+
 KIND = DialectKind(
     options=OpenInferenceOptions,
     make=make,
@@ -50,4 +64,5 @@ KIND = DialectKind(
     grpc_client=V2GrpcClient,
     metrics=make_metrics,
     metrics_options=TritonMetricsOptions,
+    repository=RepositoryFormat(translate, _read_folder),
 )

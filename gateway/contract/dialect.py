@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from tensorgate.gateway.contract.call import EMPTY, Call, Reply
@@ -141,6 +142,18 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
+class RepositoryFormat:
+    """How another server writes down its models, read into entries of the YAML. Both raise ValueError."""
+
+    read_override: Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+    """(the configuration that a caller sends with a load, a model's entry) -> that entry, with what the caller says in
+    its place."""
+    read_folder: Callable[[Path, str | None, str, Callable[[str], None]], Mapping[str, Any]]
+    """(a model's folder, a caller's configuration in place of the folder's, the model's name, who hears what is
+    ignored) -> the entry. Raises OSError, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class DialectKind:
     """A line of the DIALECTS table, resolved."""
 
@@ -160,3 +173,5 @@ class DialectKind:
     """The section `metrics` of the YAML -> the metrics of the server that it imitates, if they are wanted."""
     metrics_options: type[Options] | None = None
     """What it adds to that section."""
+    repository: RepositoryFormat | None = None
+    """How the server that it imitates writes down its models."""
