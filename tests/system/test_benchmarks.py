@@ -21,6 +21,7 @@ pytestmark = pytest.mark.heavy  # a minute
 SHORT = ["--rounds", "1", "--seconds", "1"]
 COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "binary_http": ([*SHORT, "--cases", "binary/16"], "wrk", {0}),
+    "cores": ([*SHORT, "--doors", "1", "--contenders", "one", "--cases", "v2/16", "raw/16"], "h2load", {0}),
     "digits": (["--megabytes", "0.3", "--rounds", "1"], "", {0, 2}),
     "engine": (["--rounds", "1", "--seconds", "0.1"], "", {0, 1}),
     "gpu": (["--rounds", "1", "--seconds", "0.5", "--device", "cpu"], "", {0}),
@@ -39,7 +40,17 @@ that was missed.
 TRIED_IN_PARTS = {"gpu_plot", "offline"}
 """By tests/benchmarks/test_gpu.py and test_offline.py: they need a run, or packages and minutes."""
 NO_GPU = 2
-STARTED_BY_OTHERS = {"bare", "bare_relay", "closed_loop", "echo", "grpc_bare", "observed", "open_loop", "watched"}
+STARTED_BY_OTHERS = {
+    "bare",
+    "bare_relay",
+    "closed_loop",
+    "echo",
+    "gateways",
+    "grpc_bare",
+    "observed",
+    "open_loop",
+    "watched",
+}
 PACKAGE = {"wrk": "wrk", "h2load": "nghttp2-client"}
 PORT = re.compile(r"\b180(\d\d)\b")
 
