@@ -28,10 +28,11 @@ from benchmarks import binary_http, cores_plot, grpc_infer, h2load, json_http, r
 from benchmarks.contest import CONFIGURATION, PORT
 from benchmarks.servers import HOST, Failed, Family, Server, check_port, is_ready, listeners, running
 from benchmarks.table import table
-from benchmarks.triton import Ports, find_triton, lay_identity, triton
+from benchmarks.triton import NAME as TRITON
+from benchmarks.triton import Ports, Repository, find_triton, triton
 from benchmarks.wrk import Load, Round
 
-ONE, DOORS, GATEWAYS, TRITON = "one", "doors", "gateways", "triton"
+ONE, DOORS, GATEWAYS = "one", "doors", "gateways"
 CONTENDERS = (ONE, DOORS, GATEWAYS, TRITON)
 OURS = (ONE, DOORS, GATEWAYS)
 SLOW = ("v2/150528",)
@@ -236,8 +237,9 @@ def started(name: str, doors: int, folder: Path, on: set[int]) -> Iterator[Conte
     check_port(ports.grpc)
     with ExitStack() as stack:
         if name == TRITON:
-            repository, backends = lay_identity(folder, doors)
-            server = stack.enter_context(triton(name, repository, backends, ports, on))
+            repository = Repository.at(folder)
+            repository.add_identity(doors)
+            server = stack.enter_context(triton(repository, ports, on))
         else:
             configuration = folder / "gateway.yaml"
             configuration.write_text(yaml.safe_dump(gateway_at(ports)))

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "preprocess": (["--rounds", "1", "--rows", "1", "2"], "", {0}),
     "relay": (["--rounds", "1", "--seconds", "0.1"], "", {0}),
     "shortcuts": ([*SHORT, "--only", "http_fast_path"], "wrk", {0}),
+    "walls": ([*SHORT, "--contenders", "inside", "--models", "2", "--starts", "1"], "", {0}),
 }
 """Module -> its shortest settings, the program that it needs, and the exit statuses of a run to the end: 1 is a mark
 that was missed.
