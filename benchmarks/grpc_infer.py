@@ -59,7 +59,7 @@ class Case:
 
     def check(self, server: Server) -> int:
         """The size of the answer's message; raises Failed unless the server sends back the very numbers."""
-        body = _ask(server.port, self.wire.method, self.request())
+        body = ask(server.port, self.wire.method, self.request())
         try:
             answer = self.wire.read(body)
         except (KeyError, TypeError, ValueError) as error:
@@ -69,7 +69,7 @@ class Case:
         return len(body)
 
 
-def _ask(port: int, method: str, body: bytes) -> bytes:
+def ask(port: int, method: str, body: bytes) -> bytes:
     options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(f"{HOST}:{port}", options) as channel:
         try:
@@ -81,7 +81,7 @@ def _ask(port: int, method: str, body: bytes) -> bytes:
 
 def is_ready(port: int) -> bool:
     try:
-        return _ask(port, HEALTH, b"") == SERVING
+        return ask(port, HEALTH, b"") == SERVING
     except Failed:
         return False
 

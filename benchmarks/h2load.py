@@ -1,4 +1,4 @@
-"""The load over HTTP/2: h2load, one thread on a core of its own, keeps some connections busy with one gRPC message."""
+"""The load over HTTP/2: h2load, a thread for each of its cores, keeps some connections busy with one gRPC message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ def press(server: Server, path: str, message_file: Path, answer_bytes: int, load
     """
     log = message_file.with_suffix(".log")
     log.unlink(missing_ok=True)
-    command = [find_h2load(), "-t1", f"-c{load.connections}", "-m1", f"-D{load.seconds}", f"-d{message_file}"]
+    command = [
+        find_h2load(),
+        f"-t{load.threads}",
+        f"-c{load.connections}",
+        "-m1",
+        f"-D{load.seconds}",
+        f"-d{message_file}",
+    ]
     command += ["-H", "content-type: application/grpc", "-H", "te: trailers", f"--log-file={log}"]
     before = server.cpu_us()
     with pinned(load.core):

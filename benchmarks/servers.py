@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
 STARTS_WITHIN_S = 60.0
 STOPS_WITHIN_S = 15.0
+LISTENS = "0A"
+"""A socket's state, as the kernel writes it."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -51,6 +53,40 @@ class Server:
         return answer
 
 
+class Family(Server):
+    """A running contender that is a process with children of its own."""
+
+    __slots__ = ()
+
+    def cpu_us(self) -> float:
+        """User and system time of all its processes so far. Those that have ended are not counted."""
+        return sum(Server(self.name, self.port, pid).cpu_us() for pid in family(self.pid))
+
+    def memory_mib(self) -> float:
+        """What they take of the machine's memory: a page that several processes share is divided among them."""
+        return sum(proportional_kib(pid) for pid in family(self.pid)) / 1024
+
+
+def family(pid: int) -> list[int]:
+    """The process and all its descendants."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            found += map(int, children.read_text().split())
+    return found
+
+
+def proportional_kib(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+
+
+def listeners(port: int) -> int:
+    """How many sockets listen at the port, on IPv4."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == LISTENS and int(row[1].rpartition(":")[2], 16) == port for row in rows)
+
+
 def check_port(port: int) -> None:
     """Raise Failed if someone listens there.
 
@@ -78,15 +114,23 @@ def pinned(core: int | set[int]) -> Iterator[None]:
 
 @contextmanager
 def running(
-    name: str, command: Sequence[str], port: int, core: int | set[int], is_ready: Callable[[int], bool] | None = None
+    name: str,
+    command: Sequence[str],
+    port: int,
+    core: int | set[int],
+    ready: Callable[[int], bool] | None = None,
+    cwd: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """Start it, wait until its port says that it is ready, over HTTP unless told otherwise, and stop it at the end."""
     check_port(port)
     with tempfile.TemporaryFile("w+") as log:
         with pinned(core):
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603 - our own
+            process = subprocess.Popen(  # noqa: S603 - our own
+                command, cwd=cwd, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
         try:
-            _wait_until_ready(name, process, port, log, is_ready or _is_ready)
+            _wait_until_ready(name, process, port, log, ready or is_ready)
             yield Server(name, port, process.pid)
         finally:
             _stop(process)
@@ -111,10 +155,10 @@ def awake() -> Iterator[None]:
 
 
 def _wait_until_ready(
-    name: str, process: subprocess.Popen[bytes], port: int, log: IO[str], is_ready: Callable[[int], bool]
+    name: str, process: subprocess.Popen[bytes], port: int, log: IO[str], ready: Callable[[int], bool]
 ) -> None:
     give_up = time.monotonic() + STARTS_WITHIN_S
-    while not is_ready(port):
+    while not ready(port):
         if process.poll() is not None or time.monotonic() > give_up:
             log.seek(0)
             how = "ended" if process.poll() is not None else f"was not ready within {STARTS_WITHIN_S:.0f} s"
@@ -122,7 +166,7 @@ def _wait_until_ready(
         time.sleep(0.05)
 
 
-def _is_ready(port: int) -> bool:
+def is_ready(port: int) -> bool:
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request("GET", "/v2/health/ready")

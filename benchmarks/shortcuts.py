@@ -28,7 +28,7 @@ import yaml
 
 from benchmarks import binary_http, h2load, report, wrk
 from benchmarks.contest import check_cores
-from benchmarks.grpc_infer import _ask as ask_grpc
+from benchmarks.grpc_infer import ask as ask_grpc
 from benchmarks.grpc_wires import INFER, PREDICT, infer_request, predict_request
 from benchmarks.servers import HOST, ROOT, Failed, Server, check_port, running
 from benchmarks.table import table

@@ -1,4 +1,4 @@
-"""The load: wrk, one thread on a core of its own, keeps a number of connections busy with one body."""
+"""The load: wrk, a thread for each of its cores, keeps a number of connections busy with one body."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ ERRORS = ("connect_errors", "read_errors", "write_errors", "timeouts", "bad_answ
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How to press: `seconds` each time, from `connections`, sent from `core`."""
+    """How to press: `seconds` each time, from `connections`, sent from `core`, or from these."""
 
     seconds: int
     connections: int
-    core: int
+    core: int | set[int]
+
+    @property
+    def threads(self) -> int:
+        """One for each core, as far as there are connections."""
+        return min(self.connections, len(self.core)) if isinstance(self.core, set) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,8 @@ def find_wrk() -> str:
 
 def press(server: Server, path: str, body_file: Path, load: Load, headers: Mapping[str, str]) -> Round:
     """One round. Raises Failed for a socket error, a timeout, a status of 400 or more, or no answer at all."""
-    command = [find_wrk(), "-t1", f"-c{load.connections}", f"-d{load.seconds}s", "--timeout", "20s", "-s", str(SCRIPT)]
-    command += [f"http://{HOST}:{server.port}{path}", "--", str(body_file)]
+    command = [find_wrk(), f"-t{load.threads}", f"-c{load.connections}", f"-d{load.seconds}s", "--timeout", "20s"]
+    command += ["-s", str(SCRIPT), f"http://{HOST}:{server.port}{path}", "--", str(body_file)]
     command += [word for header in headers.items() for word in header]
     before = server.cpu_us()
     with pinned(load.core):

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.heavy  # a minute
 SHORT = ["--rounds", "1", "--seconds", "1"]
 COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "binary_http": ([*SHORT, "--cases", "binary/16"], "wrk", {0}),
+    "cores": ([*SHORT, "--doors", "1", "--contenders", "one", "--cases", "v2/16", "raw/16"], "h2load", {0}),
     "digits": (["--megabytes", "0.3", "--rounds", "1"], "", {0, 2}),
     "engine": (["--rounds", "1", "--seconds", "0.1"], "", {0, 1}),
     "gpu": (["--rounds", "1", "--seconds", "0.5", "--device", "cpu"], "", {0}),
@@ -32,6 +33,7 @@ COMMANDS: dict[str, tuple[list[str], str, set[int]]] = {
     "preprocess": (["--rounds", "1", "--rows", "1", "2"], "", {0}),
     "relay": (["--rounds", "1", "--seconds", "0.1"], "", {0}),
     "shortcuts": ([*SHORT, "--only", "http_fast_path"], "wrk", {0}),
+    "walls": ([*SHORT, "--contenders", "inside", "--models", "2", "--starts", "1"], "", {0}),
 }
 """Module -> its shortest settings, the program that it needs, and the exit statuses of a run to the end: 1 is a mark
 that was missed.
@@ -39,7 +41,17 @@ that was missed.
 TRIED_IN_PARTS = {"gpu_plot", "offline"}
 """By tests/benchmarks/test_gpu.py and test_offline.py: they need a run, or packages and minutes."""
 NO_GPU = 2
-STARTED_BY_OTHERS = {"bare", "bare_relay", "closed_loop", "echo", "grpc_bare", "observed", "open_loop", "watched"}
+STARTED_BY_OTHERS = {
+    "bare",
+    "bare_relay",
+    "closed_loop",
+    "echo",
+    "gateways",
+    "grpc_bare",
+    "observed",
+    "open_loop",
+    "watched",
+}
 PACKAGE = {"wrk": "wrk", "h2load": "nghttp2-client"}
 PORT = re.compile(r"\b180(\d\d)\b")
 
