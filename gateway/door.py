@@ -23,12 +23,21 @@ from tensorgate.gateway.contract.errors import Code, GatewayError
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.crossing.engine_link import EngineLink
-from tensorgate.gateway.crossing.messages import Relay, RelayAccepted, RelayEnd, RelayPage, RelayReply, State
+from tensorgate.gateway.crossing.messages import (
+    Relay,
+    RelayAccepted,
+    RelayEnd,
+    RelayPage,
+    RelayReply,
+    RouteCount,
+    State,
+)
 from tensorgate.gateway.crossing.role import Role
 from tensorgate.gateway.crossing.shared_state import SharedState
 from tensorgate.gateway.monitoring.door_metrics import DoorMetrics
 from tensorgate.gateway.page import DATA_PATHS, html_pages
 from tensorgate.gateway.remote_engine import RemoteEngine
+from tensorgate.gateway.security.access import AccessRules
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
 from tensorgate.gateway.service import Accepted, Send, Service
@@ -72,6 +81,7 @@ class Door:
         self._read_text = read_text
         self._text = ""
         self._authorization: Any = (None, (), None)
+        self._access: AccessRules | None = None
         options = config.dialects()
         self._dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         spoken = self._dialects.values()
@@ -82,7 +92,7 @@ class Door:
         self._observer = observer_of(config)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
         self._call_metrics = {name: each.calls for name, each in wanted.items() if each and each.calls}
-        self._metrics = DoorMetrics(self._call_metrics, self._engine.is_public, self._observer)
+        self._metrics = DoorMetrics(self._call_metrics, self._engine.is_public, self._observer, self._count_routes)
         description = ServerDescription(NAME, __version__)
         self.service = DoorService(config, self._engine, self._metrics, description)
         self.service.relay = self._relay
@@ -160,10 +170,19 @@ class Door:
         authorization = (config.auth, config.rate_limits, config.limits.max_elements)
         if authorization != self._authorization:
             self._authorization = authorization
-            self.service.authorizer, self._engine.access = authorizer_of(config, self._engine.models_behind)
-        self._engine.reroute(config)
+            self.service.authorizer, self._access = authorizer_of(config, self._engine.models_behind)
+        self._engine.take_over(config, self._access)
         self._ports.limit(config)
         self.service.reconfigure(config)
+
+    def _count_routes(self) -> tuple[RouteCount, ...]:
+        return tuple(
+            [
+                RouteCount(name, *key, requests)
+                for name, route in self._engine.routes.items()
+                for key, requests in route.take_counts().items()
+            ]
+        )
 
     def _settle(self, number: int) -> None:
         self._link.send(self._metrics.take(number))
@@ -229,7 +248,8 @@ class Door:
 
     def _relayed_page(self, path: str) -> Page:
         async def page(exchange: HttpExchange) -> Reply:
-            body = bytes(await exchange.read(MAX_PAGE_BODY_BYTES))
+            here = exchange.take_body()
+            body = bytes(await exchange.read(MAX_PAGE_BODY_BYTES) if here is None else here)
 
             def message(number: int, writer: Any) -> RelayPage:
                 peer = exchange.peer

@@ -200,6 +200,10 @@ class EngineProcess:
         """See door_port.Host."""
         try:
             self._observed.add(door, message)
+            for each in message.routes:
+                route = self._app.router.routes.get(each.route)
+                if route is not None:
+                    route.add((each.model, each.version, each.why), each.requests)
         except ValueError as error:
             raise CrossingBroken(f"counts: {error}") from None
 

@@ -5,18 +5,18 @@ See contract.engine.Engine, and local_engine for the engine itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from tensorgate.gateway.config import Config
 from tensorgate.gateway.contract.call import Call, MustRelay
-from tensorgate.gateway.contract.canonical import InferRequest, ModelRef, ModelView
-from tensorgate.gateway.contract.engine import DecodeAgain, Infer
+from tensorgate.gateway.contract.canonical import ModelRef, ModelView
 from tensorgate.gateway.contract.errors import LabelNotFound, ModelNotFound
 from tensorgate.gateway.contract.memory import Memory, Regions
 from tensorgate.gateway.contract.metrics import EngineStatistics
 from tensorgate.gateway.crossing.engine_link import EngineLink, engine_away
-from tensorgate.gateway.routing.router import Router
+from tensorgate.gateway.routing.route import Route
+from tensorgate.gateway.routing.router import Resolution, Router
 from tensorgate.gateway.security.access import AccessRules
 
 
@@ -30,30 +30,23 @@ class RelayedRegions:
 REGIONS: Final[Regions] = RelayedRegions()
 
 
-class CallerResolution:
-    """The Resolve of one call where callers have rights: see contract.engine.CallResolver. Routes are the engine's."""
+class DoorResolution(Resolution):
+    """The Resolve of one call where callers have rights, or names are routes: see contract.engine.CallResolver.
 
-    __slots__ = ("_call", "_engine")
+    A door follows routes by itself, but for those that count in one place for all doors, by a mirror or a limit.
+    """
 
-    def __init__(self, engine: RemoteEngine, call: Call) -> None:
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: RemoteEngine, router: Router, call: Call) -> None:
+        super().__init__(router, call)
         self._engine = engine
-        self._call = call
 
     def __call__(self, ref: ModelRef) -> ModelView:
-        engine = self._engine
-        access = engine.access
-        if access is None:
-            return engine.resolve(ref)
-        access.check_name(self._call.caller, ref)
-        view = engine.resolve(ref)
-        access.check(self._call.caller, ref, view)
+        view = self._engine.found(lambda: super(DoorResolution, self).__call__(ref))
+        if view.route is not None and self._engine.routes[view.route.name].is_counted_whole:
+            raise MustRelay
         return view
-
-    async def infer(
-        self, request: InferRequest, decode: DecodeAgain, infer: Infer, has_replied: Callable[[], bool]
-    ) -> float:
-        """No view of a door has a route."""
-        raise MustRelay
 
 
 class RemoteEngine:
@@ -70,33 +63,40 @@ class RemoteEngine:
     ) -> None:
         self._link = link
         self._router = Router(config, link, default_model, qualified)
-        self.access: AccessRules | None = None
-        """Which caller may use what, if that is configured."""
         self.names = self._router.names
         self.models_behind = self._router.models_behind
         self.is_public = self._router.is_public
 
-    def reroute(self, config: Config) -> None:
-        """Take over another configuration's routes."""
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """Routes by name, with what they have counted here."""
+        return self._router.routes
+
+    def take_over(self, config: Config, access: AccessRules | None) -> None:
+        """Follow another configuration's routes; `access` says which caller may use what, None: all everything."""
         self._router.reroute(config.routes)
+        self._router.access = access
 
     def resolve(self, ref: ModelRef) -> ModelView:
-        """Find the version that answers under a model's name. Raises MustRelay for a route's name, and for one that is
-        not known here: the engine has the last word.
+        """Find the version that answers under a name. Raises MustRelay for one that is not known here: the engine has
+        the last word.
         """
+        return self.found(lambda: self._router.resolve(ref))
+
+    def found(self, resolve: Callable[[], ModelView]) -> ModelView:
+        """What a way to resolve finds. Raises MustRelay where that is nothing, Unavailable where no engine is."""
         if not self._link.is_up:
             raise engine_away()
         try:
-            view = self._router.resolve(ref)
+            return resolve()
         except (ModelNotFound, LabelNotFound):
             raise MustRelay from None
-        if view.route is not None:
-            raise MustRelay
-        return view
 
-    def resolver(self, call: Call) -> CallerResolution | None:
+    def resolver(self, call: Call) -> DoorResolution | None:
         """What resolves for this call in particular; None where `resolve` does for all calls."""
-        return None if self.access is None else CallerResolution(self, call)
+        if self._router.routes or self._router.access is not None:
+            return DoorResolution(self, self._router, call)
+        return None
 
     def ask(self, question: Any) -> NoReturn:
         """Questions are relayed with the calls that ask them."""

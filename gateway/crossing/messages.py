@@ -151,6 +151,7 @@ class Observed(Message, tag=15):
     """(title, transport, connections, running, bytes received, bytes sent) as they are now"""
     log_lines: tuple[int, int]
     """Lines of the access log so far: written, and dropped."""
+    routes: tuple[RouteCount, ...]
 
 
 class Series(Message):
@@ -167,6 +168,16 @@ class Series(Message):
     encoded: bytes
     failed: tuple[tuple[int, float], ...]
     """(code, seconds)"""
+
+
+class RouteCount(Message):
+    """Requests that a route has sent to a version, and why. See contract.metrics.RouteUsage."""
+
+    route: str
+    model: str
+    version: str
+    why: str
+    requests: int
 
 
 class Ended(Message):

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorgate.gateway.contract.errors import Code, GatewayError
 from tensorgate.gateway.contract.metrics import CallMetrics
-from tensorgate.gateway.crossing.messages import Ended, Observed, Series
+from tensorgate.gateway.crossing.messages import Ended, Observed, RouteCount, Series
 from tensorgate.gateway.monitoring.call_counters import CountedCall, counted_call
 from tensorgate.gateway.monitoring.metrics import CallSeries, CallSeriesTable, CodecTimes, MetricsCollector, RequestKey
 from tensorgate.gateway.monitoring.observer import Observer
@@ -86,15 +86,21 @@ class DoorCounters:
 
 
 class DoorMetrics:
-    """See metrics.CallCounting. `call_metrics` are those of dialects that count each call."""
+    """See metrics.CallCounting. `call_metrics` are those of dialects that count each call; `count_routes`
+    gives what routes have counted since the last time."""
 
     def __init__(
-        self, call_metrics: Mapping[str, CallMetrics], is_public: Callable[[str], bool], observer: Observer | None
+        self,
+        call_metrics: Mapping[str, CallMetrics],
+        is_public: Callable[[str], bool],
+        observer: Observer | None,
+        count_routes: Callable[[], tuple[RouteCount, ...]] = tuple,
     ) -> None:
         self.call_counters = {name: DoorCounters(name, wanted, is_public) for name, wanted in call_metrics.items()}
         self.calls = CallSeriesTable(self._series)
         self.traffic = Listeners()
         self._observer = observer
+        self._count_routes = count_routes
         self._every: dict[RequestKey, DoorSeries] = {}
         self._refused: dict[str, int] = {}
 
@@ -120,7 +126,8 @@ class DoorMetrics:
             (*labels, traffic.connections, traffic.running, traffic.received, traffic.sent)
             for labels, traffic in self.traffic.read().items()
         ]
-        return Observed(settle, tuple(series), refused, tuple(ended), tuple(listeners), lines)
+        routes = self._count_routes()
+        return Observed(settle, tuple(series), refused, tuple(ended), tuple(listeners), lines, routes)
 
     def _series(self, key: RequestKey) -> DoorSeries:
         series = self._every.get(key)

@@ -80,6 +80,11 @@ class Route:
         self._by_caller = config.sticky is not None and config.sticky.caller
         self._header = (config.sticky.header or "").lower() if config.sticky else ""
 
+    @property
+    def is_counted_whole(self) -> bool:
+        """Whether all its requests have to be seen in one place: for a limit of those that run, or for a mirror."""
+        return self.config.max_concurrent > 0 or self.mirror is not None
+
     def pick(self, call: Call | None, key: str | None) -> tuple[RouteTarget, bool]:
         """The target of a request, and whether a rule decided. `key` is the sticky key if the decoded request gave it;
         else it is taken from the call's header or caller.
@@ -134,6 +139,15 @@ class Route:
         key = (handle.name, str(view.version), why)
         taken = self.counts.taken
         taken[key] = taken.get(key, 0) + 1
+
+    def add(self, key: tuple[str, str, str], requests: int) -> None:
+        """Count requests that a door has sent on, by (model, version, why)."""
+        self.counts.taken[key] = self.counts.taken.get(key, 0) + requests
+
+    def take_counts(self) -> dict[tuple[str, str, str], int]:
+        """What was counted since the last time, for the engine, which has the sums."""
+        taken, self.counts.taken = self.counts.taken, {}
+        return taken
 
     def usage(self) -> RouteUsage:
         """What the route has counted, as values. In any thread."""
