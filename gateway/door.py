@@ -51,6 +51,8 @@ from tensorgate.gateway.transport.spread import Spread
 log = logging.getLogger(__name__)
 
 MAX_PAGE_BODY_BYTES: Final = 1 << 20
+MAX_WAIT_S: Final = 5.0
+"""How long a new door lets connections wait for the engine before it listens and answers that there is none."""
 ReadText = Callable[[str], Config]
 """The configuration of a YAML text. Raises ConfigError."""
 
@@ -104,11 +106,17 @@ class Door:
         self._sockets = Sockets.inherited(role.http, role.metrics, role.grpc)
         self._ports = Ports(self.service, self._dialects, descriptors.pool(), self._metrics.traffic, self._guarded)
         self._connecting: asyncio.Task[None] | None = None
+        self._told = asyncio.Event()
         self._take_over(config)
 
     async def start(self) -> None:
-        """Look for the engine, and listen."""
+        """Look for the engine, and listen once it has said what it serves: until then clients wait to be accepted, for
+        so long as a client may well wait.
+        """
         self._connecting = asyncio.ensure_future(self._link.run())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MAX_WAIT_S):
+                await self._told.wait()
         await self._ports.start(self._config, self._sockets, self._pages, self._spread)
         self._spread.start()
 
@@ -155,6 +163,7 @@ class Door:
         self.service.state = state
         if state is None:
             return
+        self._told.set()
         self.service.online = state.online
         if state.configuration and state.configuration != self._text:
             self._text = state.configuration
