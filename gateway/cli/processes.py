@@ -127,15 +127,21 @@ class ProcessGroup:
     """Runs engine and doors until a signal to stop. Call it in the main thread."""
 
     def __init__(
-        self, parts: GroupParts, log: Callable[[str], None], within: float, on_serving: Callable[[], None]
+        self,
+        parts: GroupParts,
+        log: Callable[[str], None],
+        within: float,
+        on_serving: Callable[[], None],
+        on_stopping: Callable[[], None],
     ) -> None:
         """A process that takes longer than `within` seconds to stop is killed. `on_serving` is called once all have
-        served.
+        served, `on_stopping` with the first signal to stop.
         """
         self._parts = parts
         self._log = log
         self._within = within
         self._on_serving = on_serving
+        self._on_stopping = on_stopping
         self._engine = _Place("engine", 0)
         self._doors = [_Place("door", slot) for slot in range(len(parts.slots))]
         self._places = (self._engine, *self._doors)
@@ -258,6 +264,8 @@ class ProcessGroup:
 
     def _stop(self) -> None:
         """The first signal: doors drain; the second: they hurry; the third is for the engine, too."""
+        if not self._stops:
+            self._on_stopping()
         self._stops += 1
         self._engine_stop_due = -math.inf
         now = time.monotonic()

@@ -81,8 +81,8 @@ def _serve_by_doors(config: Config, doors: int, log: Log) -> int:
         command = [sys.executable, "-m", "tensorgate", *sys.argv[1:]]
         parts = GroupParts(command, slots, found, text, engine_cores(config.processes))
         within = config.unready_seconds + config.drain_seconds + _KILL_AFTER_S
-        listening = f"{NAME} {__version__} listens on {'  '.join(found)}, by {doors} doors"
-        return ProcessGroup(parts, log, within, lambda: log(listening)).run()
+        listening = f"{NAME} {__version__} listens on {'  '.join(found)}  ({doors} doors)"
+        return ProcessGroup(parts, log, within, lambda: log(listening), lambda: log(_draining(config))).run()
 
 
 def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
@@ -155,6 +155,12 @@ def _listen_to_signals(stop: _Stop, more: Mapping[int, Callable[[], object]]) ->
         loop.add_signal_handler(number, stop.signal)
     for other, act in more.items():
         loop.add_signal_handler(other, act)
+
+
+def _draining(config: Config) -> str:
+    """What is said when a signal to stop has come."""
+    pause = f", stopping in {config.unready_seconds:g} s" if config.unready_seconds else ""
+    return f"draining: unready now{pause}, finishing what was accepted"
 
 
 def _tell_end(log: Log, begun: float, *, drained: bool) -> int:
@@ -246,8 +252,7 @@ async def _serve(
         loading.cancel()
         await app.leave(MAX_LEAVE_S)
         end_process(RESTART, orderly=False)
-    pause = f", stopping in {config.unready_seconds:g} s" if config.unready_seconds else ""
-    log(f"draining: unready now{pause}, finishing what was accepted")
+    log(_draining(config))
     loading.cancel()
     begun = time.perf_counter()
     return _tell_end(log, begun, drained=await app.drain(stop.hurried))

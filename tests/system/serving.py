@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ DEMO = ROOT / "config/demo.yaml"
 HOST = "127.0.0.1"
 STOPS_WITHIN_S = 60.0
 ANSWERS_WITHIN_S = 60.0
+DOORS = int(os.environ.get("TENSORGATE_TEST_DOORS", "1"))
+"""How many doors the gateways of these tests have."""
+DOOR_OPTIONS = ("--doors", str(DOORS)) if DOORS > 1 else ()
 JSON = {"Content-Type": "application/json"}
 SERIES = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
 RAISED = re.compile(
@@ -31,6 +35,7 @@ RAISED = re.compile(
     re.MULTILINE,
 )
 """What a model's code has raised: the log has it with its traceback."""
+ANNOUNCED = re.compile(r"^tensorgate \S+ listens on .*\n", re.MULTILINE)
 LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
 
 
@@ -116,8 +121,8 @@ class Gateway:
 
     def _announced(self) -> bool:
         """Whether the first line, which names the addresses, is out; they are kept."""
-        first, end, _ = self.said.partition("\n")
-        ports = re.findall(r"(http|grpc|metrics)://[^:]+:(\d+)", first) if end else []
+        first = ANNOUNCED.search(self.said)
+        ports = re.findall(r"(http|grpc|metrics)://[^:]+:(\d+)", first[0]) if first else []
         self.port = next((int(port) for scheme, port in ports if scheme == "http"), 0)
         self.grpc_port = next((int(port) for scheme, port in ports if scheme == "grpc"), 0)
         self.metrics_port = next((int(port) for scheme, port in ports if scheme == "metrics"), self.port)
@@ -199,12 +204,15 @@ def started(log: Path, *options: str, python: Path | None = None) -> Iterator[Ga
     another environment that it runs in.
     """
     process: subprocess.Popen[bytes] | Fork
-    if python is None:
+    if python is None and DOORS == 1:
         process = Fork(["serve", *options], log, log)
     else:
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [python, "-m", "tensorgate", "serve", *options], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+                [python or sys.executable, "-m", "tensorgate", "serve", *DOOR_OPTIONS, *options],
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
     try:
         yield Gateway(process, log)

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 from client_scripts import SCRIPTS, Outcomes, checks_of, environment, run_script
-from serving import RAISED
+from serving import DOOR_OPTIONS, RAISED
 from waiting import wait_until
 
 from tensorgate.gateway.contract.tensor import DTYPES
@@ -153,7 +153,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     file.write_text(configuration())
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tensorgate", "serve", str(file), "--log-level", "warning"],
+            [sys.executable, "-m", "tensorgate", "serve", *DOOR_OPTIONS, str(file), "--log-level", "warning"],
             cwd=ROOT,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -90,7 +90,7 @@ with bound_for_doors(listen, doors) as slots:
     found = addresses(listen, slots[0])
     engine = processes.engine_cores(processes.Processes(engine_cores=cores or None))
     parts = processes.GroupParts(command, slots, found, "models: {}", engine)
-    sys.exit(processes.ProcessGroup(parts, log, within, lambda: log(f"serves {found[0]}")).run())
+    sys.exit(processes.ProcessGroup(parts, log, within, lambda: log(f"serves {found[0]}"), int).run())
 """
 
 
