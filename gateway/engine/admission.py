@@ -61,10 +61,11 @@ class Admission:
             self.inline_below = INLINE_BELOW_SECONDS
 
     def benefits_from(self, company: float) -> bool:
-        """Whether it is better to wait for others, so that so many requests share a run: each saves all of its own run
-        but its part of the common one.
+        """Whether it is better to wait for others, so that so many requests share a run: they save all of their own
+        runs but one, and cost a place in a batch each, and a hop to a thread where they are too much for the loop.
         """
-        return self.batch_key is not None and self.seconds * (company - 1) > BATCH_COST_SECONDS * company
+        hop = INLINE_BELOW_SECONDS if self.seconds * company >= INLINE_BELOW_SECONDS else 0.0
+        return self.batch_key is not None and self.seconds * (company - 1) > BATCH_COST_SECONDS * company + hop
 
 
 def are_quick(admissions: Sequence[Admission]) -> bool:

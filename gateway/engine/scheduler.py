@@ -100,6 +100,8 @@ class Scheduler:
         self._wakeup: asyncio.Handle | None = None
         self._wakeup_is_timer = False
         self._is_turn_open = False
+        self._comes_from_batch = False
+        """Callers of a batch have just got their answers: even the first who comes in this turn is not alone."""
         self._in_turn = 0
         """How many quick requests have come in this turn of the loop that may share a run."""
         self._company: float = policy.max_batch_size
@@ -210,9 +212,9 @@ class Scheduler:
 
     def _waits_for_company(self, admission: Admission) -> bool:
         """Whether a quick request waits for the end of this turn of the loop, to share a run with others: the first of
-        a turn never does, and the rest do if that is better with as many as come in a turn.
+        a turn does not, and the rest do if that is better with as many as come in a turn.
         """
-        is_first = not self._in_turn
+        is_first = not (self._in_turn or self._comes_from_batch)
         self._begin_turn()
         self._in_turn += 1
         return not is_first and admission.benefits_from(self._company)
@@ -226,9 +228,10 @@ class Scheduler:
         """As many are expected in the next turn, or some fewer, if they have been more until now: so that a model does
         not go to and fro between alone and together.
         """
-        self._company = max(self._in_turn, (3 * self._company + self._in_turn) / 4)
+        if self._in_turn:
+            self._company = max(self._in_turn, (15 * self._company + self._in_turn) / 16)
         self._in_turn = 0
-        self._is_turn_open = False
+        self._is_turn_open = self._comes_from_batch = False
 
     def _run_inline(self, worker: Worker, batch: Batch) -> None:
         begun = time.perf_counter()
@@ -368,7 +371,7 @@ class Scheduler:
                 pending.end(outcome)
         if len(batch.members) > 1:  # callers who got their answers together ask again together
             self._begin_turn()
-            self._in_turn = max(self._in_turn, 1)
+            self._comes_from_batch = True
 
     def _note_drained(self) -> None:
         if self._closing and not (self._queue.queued or self._active or self._inline_calls):
