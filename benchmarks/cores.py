@@ -339,7 +339,7 @@ def compare_on(doors: int, options: argparse.Namespace, contenders: Sequence[str
                 continue
             seconds = options.seconds * 2 if case in SLOW else options.seconds
             busy = Load(seconds, options.connections, options.load)
-            alone = Load(max(1, seconds // 3), 1, options.load)
+            alone = Load(max(2 if case in SLOW else 1, seconds // 3), 1, options.load)
             ask.lay(folder)
             check_answers(case, {each.name: ask.answer(each) for each in field})
             for each in field:  # does not count
