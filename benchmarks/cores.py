@@ -26,7 +26,7 @@ import yaml
 
 from benchmarks import binary_http, cores_plot, grpc_infer, h2load, json_http, report, wrk
 from benchmarks.contest import CONFIGURATION, PORT
-from benchmarks.servers import HOST, Failed, Family, Server, check_port, is_ready, listeners, running
+from benchmarks.servers import HOST, Failed, Family, Server, Silent, check_port, is_ready, listeners, running
 from benchmarks.table import table
 from benchmarks.triton import NAME as TRITON
 from benchmarks.triton import Ports, Repository, find_triton, triton
@@ -279,30 +279,72 @@ def compare(options: argparse.Namespace, contenders: Sequence[str]) -> Turns:
     return {doors: compare_on(doors, options, contenders) for doors in options.doors}
 
 
+class Field:
+    """Everybody who takes part, running on the first `doors` of these cores; each may be started anew."""
+
+    def __init__(self, doors: int, servers: set[int], folder: Path) -> None:
+        self._doors = doors
+        self._on = set(sorted(servers)[:doors])
+        self._folder = folder
+        self._running: dict[str, tuple[ExitStack, Contender]] = {}
+
+    def __iter__(self) -> Iterator[Contender]:
+        return iter([contender for _, contender in self._running.values()])
+
+    def start(self, name: str) -> Contender:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        with ExitStack() as stack:
+            contender = stack.enter_context(started(name, self._doors, folder, self._on))
+            self._running[name] = stack.pop_all(), contender
+        return contender
+
+    def again(self, contender: Contender) -> Contender:
+        """Stop it and start another in its place."""
+        self._running[contender.name][0].close()
+        return self.start(contender.name)
+
+    def close(self) -> None:
+        for stack, _ in self._running.values():
+            stack.close()
+
+    def turn(self, ask: Ask, contender: Contender, loads: tuple[Load, Load]) -> Turn:
+        """Triton's server for gRPC may stand still for good under messages of 600 KB: then it is started anew, and its
+        turn begins again. Raises Silent if that helps nothing, and if it is one of ours.
+        """
+        try:
+            return Turn.of(*(ask.press(contender, load) for load in loads))
+        except Silent as failure:
+            if contender.name != TRITON:
+                raise
+            print(f"{failure}: started anew", file=sys.stderr)
+        contender = self.again(contender)
+        ask.answer(contender)
+        return Turn.of(*(ask.press(contender, load) for load in loads))
+
+
 def compare_on(doors: int, options: argparse.Namespace, contenders: Sequence[str]) -> dict[str, dict[str, list[Turn]]]:
-    """Start everybody on the first `doors` cores, compare their answers, and let them take turns. One door is one
-    process, so there are two contenders then.
+    """Start everybody, compare their answers, and let them take turns. One door is one process, so there are two
+    contenders then.
     """
-    on = set(sorted(options.servers)[:doors])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        running_ones = []
+        field = Field(doors, options.servers, folder)
+        stack.callback(field.close)
         for name in contenders:
             if doors > 1 or name in (ONE, TRITON):
-                (folder / name).mkdir()
-                running_ones.append(stack.enter_context(started(name, doors, folder / name, on)))
+                field.start(name)
         results = {}
         for case, ask in cases().items():
             if case not in options.cases:
                 continue
             seconds = options.seconds * 2 if case in SLOW else options.seconds
             busy = Load(seconds, options.connections, options.load)
-            alone = Load(max(1, seconds // 3), 1, options.load)
+            alone = Load(max(2 if case in SLOW else 1, seconds // 3), 1, options.load)
             ask.lay(folder)
-            check_answers(case, {each.name: ask.answer(each) for each in running_ones})
-            for each in running_ones:  # does not count
-                ask.press(each, busy)
-            results[case] = take_turns(f"{doors} doors, {case}", ask, running_ones, options.rounds, (busy, alone))
+            check_answers(case, {each.name: ask.answer(each) for each in field})
+            for each in field:  # does not count
+                field.turn(ask, each, (busy, alone))
+            results[case] = take_turns(f"{doors} doors, {case}", ask, field, options.rounds, (busy, alone))
         return results
 
 
@@ -313,14 +355,12 @@ def check_answers(case: str, answers: Mapping[str, bytes]) -> None:
         raise Failed(f"{case}: {' and '.join(ours)} do not answer the same bytes")
 
 
-def take_turns(
-    title: str, ask: Ask, contenders: Sequence[Contender], rounds: int, loads: tuple[Load, Load]
-) -> dict[str, list[Turn]]:
+def take_turns(title: str, ask: Ask, field: Field, rounds: int, loads: tuple[Load, Load]) -> dict[str, list[Turn]]:
     """contender -> what each of its turns saw"""
-    results: dict[str, list[Turn]] = {each.name: [] for each in contenders}
+    results: dict[str, list[Turn]] = {each.name: [] for each in field}
     for number in range(rounds):
-        for each in contenders if number % 2 == 0 else reversed(contenders):  # nobody always runs first
-            results[each.name].append(Turn.of(*(ask.press(each, load) for load in loads)))
+        for each in field if number % 2 == 0 else reversed([*field]):  # nobody always runs first
+            results[each.name].append(field.turn(ask, each, loads))
         print(f"{title}: round {number + 1} of {rounds}", file=sys.stderr)
     return results
 

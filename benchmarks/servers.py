@@ -28,6 +28,10 @@ class Failed(Exception):
     """The comparison cannot go on; the text tells a person why and what to do."""
 
 
+class Silent(Failed):
+    """A server answered nothing at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A running contender."""

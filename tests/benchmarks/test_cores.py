@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +16,8 @@ import pytest
 
 from benchmarks import cores, cores_plot
 from benchmarks.cores import Turn
-from benchmarks.servers import HOST, Failed, Family, listeners
+from benchmarks.servers import HOST, Failed, Family, Silent, listeners
+from benchmarks.wrk import Load, Round
 
 
 def turn(rate: float, cpu: float = 50.0) -> Turn:
@@ -129,3 +132,66 @@ def test_a_family_is_counted_as_a_whole() -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
+
+
+class Sometimes:
+    """An `Ask` that hears nothing the first `silent` times."""
+
+    def __init__(self, silent: int) -> None:
+        self.silent = silent
+        self.asked: list[object] = []
+
+    def lay(self, folder: Path) -> None:
+        pass
+
+    def answer(self, contender: cores.Contender) -> bytes:
+        self.asked.append(contender.http.pid)
+        return b""
+
+    def press(self, contender: cores.Contender, load: Load) -> Round:
+        self.silent -= 1
+        if self.silent >= 0:
+            raise Silent("answered nothing")
+        return Round(1.0, 2.0, 3.0, 4.0)
+
+
+LOADS = (Load(1, 2, {0}), Load(1, 1, {0}))
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was started and stopped in place of servers."""
+    told: list[str] = []
+
+    @contextmanager
+    def started(name: str, doors: int, folder: Path, on: set[int]) -> Iterator[cores.Contender]:
+        family = Family(name, 0, len(told))
+        told.append(f"start {name}")
+        yield cores.Contender(name, family, family)
+        told.append(f"stop {name}")
+
+    monkeypatch.setattr(cores, "started", started)
+    return told
+
+
+def test_a_triton_that_stands_still_is_started_anew(events: list[str], tmp_path: Path) -> None:
+    field = cores.Field(1, {0}, tmp_path)
+    ask = Sometimes(1)
+    field.start("one")
+    turn = field.turn(ask, field.start("triton"), LOADS)
+    assert turn == Turn.of(Round(1.0, 2.0, 3.0, 4.0), Round(1.0, 2.0, 3.0, 4.0))
+    assert events == ["start one", "start triton", "stop triton", "start triton"]
+    assert [each.name for each in field] == ["one", "triton"]
+    assert ask.asked == [[*field][1].http.pid]  # its answer is compared again
+    field.close()
+    assert events[4:] == ["stop one", "stop triton"]
+
+
+@pytest.mark.parametrize(("name", "silent"), [("triton", 2), ("doors", 1)])
+def test_silence_of_ours_or_for_good_ends_the_comparison(
+    name: str, silent: int, events: list[str], tmp_path: Path
+) -> None:
+    field = cores.Field(2, {0, 1}, tmp_path)
+    contender = field.start(name)
+    with pytest.raises(Silent):
+        field.turn(Sometimes(silent), contender, LOADS)
