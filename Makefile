@@ -74,6 +74,7 @@ bench: $(VENV)/.run ## compare with a bare handler
 
 soak: $(VENV)/.test ## a thousand clients for a minute, then an hour of generated worlds of models; nothing may be lost or differ
 	$(VENV)/bin/python tests/system/soak.py --big
+	$(VENV)/bin/python tests/system/soak_doors.py --minutes 10
 	ROW_ISOLATION_EXAMPLES=1000 $(VENV)/bin/python -m pytest --timeout 1800 tests/gateway/engine/test_row_isolation.py
 	$(VENV)/bin/python tests/equivalence/soak_worlds.py --minutes 60
 

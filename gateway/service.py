@@ -359,6 +359,8 @@ class Service:
                     if sent is not None:
                         await sent
         except BaseException:
+            if request.cancellation.refused:
+                outcome.call.accepted = False
             answers.abandon()
             raise
         return answer

@@ -189,6 +189,8 @@ class CancellationToken:
     """Called on the event loop when the token is cut; it belongs to whoever computes the answer."""
     request_id = ""
     """What the answer's headers call the request, "" where they do not."""
+    refused = False
+    """Whether the request was not accepted by an engine in another process, which is known with its error only."""
     trial = False
     """Whether the request is made up, and may fail without a word."""
 

@@ -197,7 +197,7 @@ class DoorConnection:
         try:
             found = view.handle.submit(request) if view.decoupled else view.handle.answer(request)
         except Exception as error:
-            self._send_failure(call, error, recorder)
+            self._send_failure(call, error, recorder, refused=True)
             return
         if isinstance(found, InferResponse):
             self._send_answer(call, found, recorder)
@@ -260,10 +260,12 @@ class DoorConnection:
         except (GatewayError, OverflowError, UnicodeEncodeError, TypeError) as error:
             self._send_failure(call, error, recorder)
 
-    def _send_failure(self, call: int, error: BaseException, recorder: Recorder | None) -> None:
+    def _send_failure(
+        self, call: int, error: BaseException, recorder: Recorder | None, *, refused: bool = False
+    ) -> None:
         if not isinstance(error, GatewayError):
             log.error("a request of a door failed unexpectedly", exc_info=error)
-        self.channel.send(failure_of(call, error, () if recorder is None else tuple(recorder.events)))
+        self.channel.send(failure_of(call, error, () if recorder is None else tuple(recorder.events), refused=refused))
 
     def _cancel(self, message: Cancel) -> None:
         answers = self._running.pop(message.call, None)

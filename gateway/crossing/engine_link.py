@@ -142,6 +142,10 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
         else:
             self._resolve(reader, outcome)
 
+    def refuse(self) -> None:
+        """The error that comes is of a request that was not accepted."""
+        self._request.cancellation.refused = True
+
     def end(self) -> None:
         """No more answers."""
         self._finished = True
@@ -408,6 +412,8 @@ class EngineLink:
         answers = self._pending.pop(message.call, None)
         if answers is not None:
             answers.ran(message.ran)
+            if message.refused:
+                answers.refuse()
             answers.give(error_of(message), final=True)
 
     def _stale(self, message: Stale) -> None:

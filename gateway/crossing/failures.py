@@ -13,13 +13,15 @@ _KINDS: Final = {
 }
 
 
-def failure_of(call: int, error: BaseException, ran: tuple[tuple[float, ...], ...] = ()) -> Failure:
-    """What ends a call. An exception that is no GatewayError is a bug, whose text stays here."""
+def failure_of(
+    call: int, error: BaseException, ran: tuple[tuple[float, ...], ...] = (), *, refused: bool = False
+) -> Failure:
+    """What ends a call, `refused` before it was accepted. An exception that is no GatewayError is a bug, whose text stays here."""
     if not isinstance(error, GatewayError):
-        return Failure(call, Internal.__name__, "", {}, ran)
+        return Failure(call, Internal.__name__, "", {}, ran, refused)
     facts = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
     kind = next(each.__name__ for each in type(error).__mro__ if _KINDS.get(each.__name__) is each)
-    return Failure(call, kind, text_of(error), facts, ran)
+    return Failure(call, kind, text_of(error), facts, ran, refused)
 
 
 def error_of(failure: Failure) -> GatewayError:

@@ -231,6 +231,8 @@ class Failure(Message, tag=32):
     text: str
     facts: dict[str, Any]
     ran: tuple[tuple[float, ...], ...] = ()
+    refused: bool = False
+    """The request was not even accepted."""
 
 
 class Stale(Message, tag=33):

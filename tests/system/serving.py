@@ -13,9 +13,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from forks import ROOT, Fork
 from waiting import wait_until
@@ -27,6 +29,8 @@ ANSWERS_WITHIN_S = 60.0
 DOORS = int(os.environ.get("TENSORGATE_TEST_DOORS", "1"))
 """How many doors the gateways of these tests have."""
 DOOR_OPTIONS = ("--doors", str(DOORS)) if DOORS > 1 else ()
+one_process = partial(pytest.mark.skipif, DOORS > 1)
+"""A test that is about one process by its nature; `reason` says why."""
 JSON = {"Content-Type": "application/json"}
 SERIES = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
 RAISED = re.compile(

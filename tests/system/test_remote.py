@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from relays import address, front, infer, listening, remote
-from serving import Gateway, demo_config, running, started
+from serving import Gateway, demo_config, one_process, running, started
 from waiting import wait_until
 
 from tensorgate.adapters.protobuf.messages import message
@@ -409,6 +409,7 @@ COUNT = {"datatype": "INT32", "shape": [1]}
 STREAMS = [("open_inference", "grpc"), ("open_inference", "http"), ("grps", "grpc"), ("grps", "http")]
 
 
+@one_process(reason="it kills the server: of a group, only the supervisor")
 @pytest.mark.parametrize(("dialect", "transport"), STREAMS)
 def test_what_happens_in_mid_stream_is_carried_on(dialect: str, transport: str, tmp_path: Path) -> None:
     (tmp_path / "talker.py").write_text(TALKER)
