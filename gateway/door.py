@@ -47,6 +47,7 @@ from tensorgate.gateway.transport.http_server import Page, probe_page, read_only
 from tensorgate.gateway.transport.ports import Ports
 from tensorgate.gateway.transport.sockets import Sockets
 from tensorgate.gateway.transport.spread import Spread
+from tensorgate.gateway.wire.http1_body import SHARED_BODIES
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class Door:
         """Look for the engine, and listen once it has said what it serves: until then clients wait to be accepted, for
         so long as a client may well wait.
         """
+        SHARED_BODIES.allocate = self._link.room
         self._connecting = asyncio.ensure_future(self._link.run())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MAX_WAIT_S):

@@ -80,8 +80,8 @@ class _Whole(Exception):
 class _Splitter:
     def __init__(self, body: Buffer, in_thread: bool, tensors: int) -> None:
         self._tensors = tensors
-        self._body = bytes(body)
-        self._view = memoryview(self._body)
+        self._body = body
+        self._view = memoryview(body)
         self._in_thread = in_thread
         self._cuts_strings = len(body) > _STRINGS_STAY_BYTES
         self._strings_left = MAX_ELEMENTS
@@ -184,7 +184,7 @@ class _Splitter:
             raise _Whole
         if not self._in_thread:
             raise MustOffload
-        body = self._body
+        body = self._body = bytes(self._body)
         strings = [body[data:stop]]
         max_strings = self._strings_left
         while stop + 1 < end and body[stop] == _STRING and len(strings) <= max_strings:

@@ -187,7 +187,7 @@ class Http2Client(Http2[UpstreamCall], asyncio.BufferedProtocol):
             call.headers = headers
             self._give_up(call, call.outcome({}))
 
-    def on_messages(self, stream: UpstreamCall, messages: list[tuple[bytes, bool]]) -> None:
+    def on_messages(self, stream: UpstreamCall, messages: list[tuple[Buffer, bool]]) -> None:
         for body, compressed in messages:
             if compressed:
                 self._give_up(stream, failed(Code.INTERNAL, "the answer is compressed, which was not offered"))

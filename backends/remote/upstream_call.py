@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
-from tensorgate.gateway.contract.call import Reply
+from tensorgate.gateway.contract.call import Buffer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.wire.grpc_messages import PREFIX_BYTES
 from tensorgate.gateway.wire.http2 import Stream
@@ -56,7 +56,7 @@ class UpstreamCall(Stream):
         self.held = 0
         self.timer: asyncio.TimerHandle | None = None
         self._owner = owner
-        self._answers: deque[bytes] = deque()
+        self._answers: deque[Buffer] = deque()
         self._last: Reply | Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -89,7 +89,7 @@ class UpstreamCall(Stream):
         """Whether there can be no more answers."""
         return not self.streams and bool(self._answers)
 
-    def answer(self, body: bytes) -> None:
+    def answer(self, body: Buffer) -> None:
         """One more is whole."""
         self._answers.append(body)
         if self.streams:

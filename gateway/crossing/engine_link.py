@@ -322,6 +322,10 @@ class EngineLink:
         answers = self._pending[call] = RemoteAnswers(self, call, request)
         return answers
 
+    def room(self, size: int) -> memoryview | None:
+        """Memory for a body that crosses without a copy, if there is any."""
+        return None if self._channel is None else self._channel.writer.room(size)
+
     def cancel(self, call: int) -> None:
         """Nobody waits for a call any more."""
         if (self._pending.pop(call, None) is not None or call in self._relayed) and self._channel is not None:

@@ -30,6 +30,13 @@ class TensorWriter:
         self._tickets = itertools.count(1)
         self._held: dict[int, Array] = {}
 
+    def room(self, size: int) -> memoryview | None:
+        """Writable memory for what will be sent from where it lies; None where the arena is full."""
+        try:
+            return memoryview(self._arena.allocate(size))
+        except ArenaFull:
+            return None
+
     def tensors(self, arrays: Tensors) -> tuple[Tensor, ...]:
         """Raises Exhausted where the arena is full."""
         return tuple([self.tensor(name, array) for name, array in arrays.items()])

@@ -14,7 +14,7 @@ from typing import Any, Final
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 
-from tensorgate.gateway.contract.call import Caller, Reply
+from tensorgate.gateway.contract.call import Buffer, Caller, Reply
 from tensorgate.gateway.contract.errors import Code, Unauthenticated
 from tensorgate.gateway.service import Service
 from tensorgate.gateway.transport.grpc_exchange import Handler, Handlers, Rpc
@@ -40,13 +40,13 @@ class Health:
     def handlers(self) -> Handlers:
         return {f"/{HEALTH}/Check": Handler("unary", self._check), f"/{HEALTH}/Watch": Handler("server", self._watch)}
 
-    async def _check(self, rpc: Rpc, body: bytes) -> None:
+    async def _check(self, rpc: Rpc, body: Buffer) -> None:
         caller = await _admit(self._service, rpc, self._auth, health=True)
         status = self._status(await _read(self._request, body, rpc), caller)
         if (sent := rpc.send(Reply(status))) is not None:
             await sent
 
-    async def _watch(self, rpc: Rpc, body: bytes) -> None:
+    async def _watch(self, rpc: Rpc, body: Buffer) -> None:
         """The status, and again whenever it changes, until the server stops."""
         caller = await _admit(self._service, rpc, self._auth, health=True)
         question = await _read(self._request, body, rpc)
@@ -84,11 +84,11 @@ class Reflection:
     def handlers(self) -> Handlers:
         return {f"/{name}/ServerReflectionInfo": Handler("bidi", self._info(name)) for name in REFLECTION}
 
-    def _info(self, name: str) -> Callable[[Rpc, bytes], Coroutine[Any, Any, None]]:
+    def _info(self, name: str) -> Callable[[Rpc, Buffer], Coroutine[Any, Any, None]]:
         request = _message(self._pool, name + "Request")
         response = _message(self._pool, name + "Response")
 
-        async def info(rpc: Rpc, body: bytes) -> None:
+        async def info(rpc: Rpc, body: Buffer) -> None:
             await _admit(self._service, rpc, self._auth, health=False)
             async for body in self._reader.messages(rpc):
                 question = await _read(request, body, rpc)
@@ -157,7 +157,7 @@ async def _admit(service: Service, rpc: Rpc, auth: str, *, health: bool) -> Call
         await rpc.fail(Reply(b"", grpc_code=Code.UNAUTHENTICATED, message=str(error)))
 
 
-async def _read(kind: Any, body: bytes, rpc: Rpc) -> Any:
+async def _read(kind: Any, body: Buffer, rpc: Rpc) -> Any:
     try:
         return kind.FromString(body)
     except DecodeError:

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any, Final, NoReturn, cast
 from urllib.parse import quote_from_bytes
 
-from tensorgate.gateway.contract.call import Peer, Reply
+from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.telemetry.request_id import REQUEST_ID
 from tensorgate.gateway.transport.grpc_context import GrpcContext
@@ -92,7 +92,7 @@ class GrpcCall(Stream):
         """Nobody waits for the answer."""
         self._has_sent_headers = False
         self._request_id = ""
-        self._queue: deque[tuple[bytes, bool]] | None = None
+        self._queue: deque[tuple[Buffer, bool]] | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
 
@@ -121,7 +121,7 @@ class GrpcCall(Stream):
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
-    def add_messages(self, messages: list[tuple[bytes, bool]]) -> None:
+    def add_messages(self, messages: list[tuple[Buffer, bool]]) -> None:
         """Queue messages for `read`; an empty list says that the stream has ended."""
         if self._queue is None:
             self._queue = deque()
@@ -130,7 +130,7 @@ class GrpcCall(Stream):
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    async def read(self) -> bytes | None:
+    async def read(self) -> Buffer | None:
         """See Rpc."""
         while not self._queue:
             if self.ended and not self.has_part:
@@ -148,11 +148,11 @@ class GrpcCall(Stream):
         if room >= WINDOW_BYTES // 2 and not self.ended and not self.is_abandoned:
             self._connection.grant(self, room)
 
-    async def run_inflated(self, body: bytes) -> None:
+    async def run_inflated(self, body: Buffer) -> None:
         """Run the flow with a compressed message."""
         await cast("Handler", self.head.handler).run(self, await self._inflated(body))
 
-    async def _inflated(self, body: bytes) -> bytes:
+    async def _inflated(self, body: Buffer) -> bytes:
         max_bytes = self._context.limits.max_message_bytes
         try:
             if len(body) < _INFLATED_IN_THREAD_BYTES:

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import Any, Final, cast
 
-from tensorgate.gateway.contract.call import Peer, Reply
+from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.shortcuts import is_taken
 from tensorgate.gateway.transport.grpc_call import GrpcCall
@@ -290,7 +290,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
             self.write(self.headers_frame(rpc.number, block, END_HEADERS | END_STREAM))
         self._finish(rpc)
 
-    def on_messages(self, stream: GrpcCall, messages: list[tuple[bytes, bool]]) -> None:
+    def on_messages(self, stream: GrpcCall, messages: list[tuple[Buffer, bool]]) -> None:
         if stream.head.length is not None and not stream.matches_content_length:
             self.on_stream_error(stream, Http2StreamError("not as long as it said"))
         elif not stream.is_unary:
@@ -310,7 +310,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
         elif not stream.has_started:
             self._fail(stream, Code.INTERNAL, "Missing request message")
 
-    def _add_messages(self, rpc: GrpcCall, messages: list[tuple[bytes, bool]]) -> None:
+    def _add_messages(self, rpc: GrpcCall, messages: list[tuple[Buffer, bool]]) -> None:
         """Add messages of a stream, none for its end. The flow starts with the first: some clients do not learn why a
         call has failed that ends before they have sent anything.
         """
@@ -356,7 +356,7 @@ class GrpcServerConnection(Http2[GrpcCall], asyncio.BufferedProtocol):
 
     # -------------------------------------------------------------------------------------------------------- answering
 
-    def _start(self, rpc: GrpcCall, body: bytes, *, is_compressed: bool = False) -> None:
+    def _start(self, rpc: GrpcCall, body: Buffer, *, is_compressed: bool = False) -> None:
         self._budget.earned += 4  # what belongs to a call: an end, windows, a ping
         handler = cast("Handler", rpc.head.handler)
         flow = rpc.run_inflated(body) if is_compressed else handler.run(rpc, body)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol
 
-from tensorgate.gateway.contract.call import Peer, Reply
+from tensorgate.gateway.contract.call import Buffer, Peer, Reply
 from tensorgate.gateway.transport.spread import Share
 
 
@@ -35,7 +35,7 @@ class Rpc(Protocol):
         """Put a request id into the trailing metadata. Called before anything is sent."""
         ...
 
-    async def read(self) -> bytes | None:
+    async def read(self) -> Buffer | None:
         """The next message of a call of many, None after the last."""
         ...
 
@@ -59,7 +59,7 @@ class Handler:
     """How a method is answered."""
 
     stream: Literal["unary", "server", "bidi"]
-    run: Callable[[Rpc, bytes], Coroutine[Any, Any, None]]
+    run: Callable[[Rpc, Buffer], Coroutine[Any, Any, None]]
     """The flow. It gets the only message, or an empty one where it is to read many."""
     admits: Callable[[Mapping[str, str]], bool] | None = None
     """Tells from a call's metadata whether `run` may let it in. Otherwise nothing large of the call is kept."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorgate.gateway.config.listeners import TlsFiles
-from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.call import Buffer, Call, Reply
 from tensorgate.gateway.contract.dialect import Dialect, Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.contract.tensor import NOTHING
@@ -96,14 +96,14 @@ class GrpcListener:
     def _handler(self, dialect: str, name: str, endpoint: Endpoint) -> Handler:
         counters, service = self._counters, self._service
 
-        async def unary(rpc: Rpc, body: bytes) -> None:
+        async def unary(rpc: Rpc, body: Buffer) -> None:
             counters.running += 1
             try:
                 await service.handle(dialect, endpoint, self._call(name, rpc, self._request_id(rpc), body), rpc.send)
             finally:
                 counters.running -= 1
 
-        async def server_stream(rpc: Rpc, body: bytes) -> None:
+        async def server_stream(rpc: Rpc, body: Buffer) -> None:
             async def send(reply: Reply) -> None:
                 if reply.grpc_code is not Code.OK:
                     await rpc.fail(reply)
@@ -115,10 +115,10 @@ class GrpcListener:
             finally:
                 counters.running -= 1
 
-        async def bidi(rpc: Rpc, body: bytes) -> None:
+        async def bidi(rpc: Rpc, body: Buffer) -> None:
             request_id = self._request_id(rpc)
 
-            def call_of(body: bytes) -> Call:
+            def call_of(body: Buffer) -> Call:
                 return self._call(name, rpc, request_id, body)
 
             counters.running += 1
@@ -137,7 +137,7 @@ class GrpcListener:
             Handler("server", server_stream, admits) if endpoint.stream == "server" else Handler("bidi", bidi, admits)
         )
 
-    def _call(self, method: str, rpc: Rpc, request_id: str, body: bytes) -> Call:
+    def _call(self, method: str, rpc: Rpc, request_id: str, body: Buffer) -> Call:
         """The call of one message of an RPC, all of which have the RPC's name, metadata and deadline."""
         self._counters.received += len(body)
         return Call(

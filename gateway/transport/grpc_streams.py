@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from tensorgate.gateway.contract.call import Call, Reply
+from tensorgate.gateway.contract.call import Buffer, Call, Reply
 from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.service import Service
@@ -46,7 +46,7 @@ class MessageReader:
         for read in self._waiting:
             read.cancel()
 
-    async def next(self, rpc: Rpc) -> bytes | None:
+    async def next(self, rpc: Rpc) -> Buffer | None:
         """The next message, None after the last. Raises Stopping."""
         if self.stopped.is_set():
             raise Stopping
@@ -61,7 +61,7 @@ class MessageReader:
         finally:
             self._waiting.discard(read)
 
-    async def messages(self, rpc: Rpc) -> AsyncIterator[bytes]:
+    async def messages(self, rpc: Rpc) -> AsyncIterator[Buffer]:
         """All messages until the client ends the stream, or the server stops."""
         try:
             while (body := await self.next(rpc)) is not None:
@@ -91,7 +91,7 @@ class BidiCall:
         self._last_ended = asyncio.Event()
         self._last_ended.set()
 
-    async def run(self, reader: MessageReader, call_of: Callable[[bytes], Call]) -> None:
+    async def run(self, reader: MessageReader, call_of: Callable[[Buffer], Call]) -> None:
         """Answer until the client has ended the stream and all is answered. A cancellation ends all of it."""
         ended: Reply | None = None
         try:
@@ -107,7 +107,7 @@ class BidiCall:
         if ended is not None:
             await self._rpc.fail(ended)
 
-    async def _listen(self, reader: MessageReader, call_of: Callable[[bytes], Call], tasks: asyncio.TaskGroup) -> None:
+    async def _listen(self, reader: MessageReader, call_of: Callable[[Buffer], Call], tasks: asyncio.TaskGroup) -> None:
         while True:
             await self._room.acquire()
             body = await reader.next(self._rpc)

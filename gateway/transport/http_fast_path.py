@@ -52,15 +52,17 @@ class FastPath:
         answer: Answer,
         make_other: Callable[[], asyncio.Protocol],
         limit_of: Callable[[Mapping[str, str]], int],
+        is_binary: Callable[[Mapping[str, str]], bool],
         clients: Clients[FastPathConnection],
         timeouts: ClientTimeouts,
     ) -> None:
         """`answer` is the flow, `make_other` makes a protocol for what is not ordinary, `limit_of` says of a request's
-        headers how many bytes its body may have.
+        headers how many bytes its body may have, `is_binary` whether these are tensors' own.
         """
         self.answer = answer
         self.make_other = make_other
         self.limit_of = limit_of
+        self.is_binary = is_binary
         self.clients = clients
         self.timeouts = timeouts
         self.loop = asyncio.get_running_loop()
@@ -251,7 +253,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         else:
             self._ahead = b""
             self._coming = FastPathExchange(self, head, None, time.monotonic())
-            self._body = Body(head.length, data[end:])
+            self._body = Body(head.length, data[end:], is_shared=self.path.is_binary(head.headers))
             self._room = self._body.room
             self._wait_for(self.path.timeouts.body)
 
@@ -396,7 +398,9 @@ class FastPathExchange:
         "target",
     )
 
-    def __init__(self, connection: FastPathConnection, head: RequestHead, body: bytes | None, begun: float) -> None:
+    def __init__(
+        self, connection: FastPathConnection, head: RequestHead, body: bytes | memoryview | None, begun: float
+    ) -> None:
         self._connection = connection
         self.peer = connection.peer
         """The client, one object for all of its requests."""
@@ -409,7 +413,7 @@ class FastPathExchange:
         self.has_begun = False
         self.request_id = ""
 
-    def take_body(self) -> bytes | None:
+    def take_body(self) -> bytes | memoryview | None:
         """See HttpExchange. What outlives the answer must not keep it."""
         body = self.body
         if body is not None:

@@ -167,7 +167,7 @@ class HttpListener:
             self._timeouts.sweep, self.limits.max_connections, lambda: len(framework.connections)
         )
         if self._has_fast_path:
-            self._fast_path = FastPath(self._answer, make_protocol, self._limit_of, clients, self._timeouts)
+            self._fast_path = FastPath(self._answer, make_protocol, self._limit_of, self._is_binary, clients, self._timeouts)
             connect = self._fast_path.connect
         self._listening = await listen(sock, connect, clients, self._certificates, self._timeouts, share)
 
@@ -270,14 +270,17 @@ class HttpListener:
     def _limit_of(self, headers: Mapping[str, str]) -> int:
         """How many bytes a body may have. That of a caller who will be refused must be small, or is not even read."""
         limits = self.limits
-        is_binary = any(map(headers.__contains__, self._binary_headers))
-        limit = limits.max_binary_bytes if is_binary else limits.max_body_bytes
+        limit = limits.max_binary_bytes if self._is_binary(headers) else limits.max_body_bytes
         authorizer = self._service.authorizer
         if authorizer is None or limit <= MAX_UNAUTHENTICATED_BYTES:
             return limit
         length = headers.get("content-length", "")
         is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED_BYTES
         return limit if is_small or authorizer.knows(headers, self._auth) else MAX_UNAUTHENTICATED_BYTES
+
+    def _is_binary(self, headers: Mapping[str, str]) -> bool:
+        """Whether a body is tensors' own bytes, at least in part."""
+        return any(map(headers.__contains__, self._binary_headers))
 
     def _unreadable(self, status: int, target: str, text: str) -> Reply:
         """The answer to a message whose head is no HTTP, in the words of the dialect that its target belongs to."""

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.wire.http1_body import PROCESS_QUOTA, SMALL_BYTES, Body, Quota
 
 PREFIX_BYTES: Final = 5
@@ -40,7 +41,7 @@ CODINGS: Final = frozenset({"", "identity", *_WINDOW_BITS})
 """The values of grpc-encoding that are understood."""
 
 
-def inflate(body: bytes, coding: str, max_bytes: int) -> bytes:
+def inflate(body: Buffer, coding: str, max_bytes: int) -> bytes:
     """Inflate a message. Raises MessageTooLarge beyond `max_bytes`, CorruptMessage."""
     if coding not in _WINDOW_BITS:
         raise CorruptMessage("a compressed message, and no word by what")
@@ -91,12 +92,12 @@ class Incoming:
         self._prefix = b""
         self._body, self.room = None, _NO_ROOM
 
-    def take(self, data: memoryview) -> list[tuple[bytes, bool]]:
+    def take(self, data: memoryview) -> list[tuple[Buffer, bool]]:
         """Take more data. -> messages that are whole now, each with whether it is compressed.
 
         Raises MessageTooLarge, MemoryError, NotAdmitted.
         """
-        found: list[tuple[bytes, bool]] = []
+        found: list[tuple[Buffer, bool]] = []
         while data and not self.is_closed:
             if self._body is not None:
                 part = data[: len(self.room)]
@@ -125,10 +126,10 @@ class Incoming:
         """Begin a message of which more is to come."""
         if size > SMALL_BYTES and self._admits is not None and not self._admits():
             raise NotAdmitted
-        self._body, self._compressed = Body(size, bytes(begun), self._quota), compressed
+        self._body, self._compressed = Body(size, bytes(begun), self._quota, is_shared=not compressed), compressed
         self.room = self._body.room
 
-    def commit(self, count: int) -> list[tuple[bytes, bool]]:
+    def commit(self, count: int) -> list[tuple[Buffer, bool]]:
         """Take `count` bytes that were written to `room`. -> the message if it is whole now, and whether compressed.
 
         Raises MemoryError.

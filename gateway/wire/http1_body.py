@@ -9,11 +9,14 @@ and no memory. Nobody sees the object before its last byte is there.
 Addresses are not free, either: the kernel keeps a book of them, and has limits. So there is a bound on what is only
 claimed, for all bodies together and where a connection has many for those of one. A body within it has its whole place
 from the start, and is never copied. One beyond grows as its bytes arrive.
+
+In a door, large bodies of tensors arrive in memory that the engine's process reads, too: see SharedBodies.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, Final
 
 _PY_BUF_WRITE: Final = 0x200
@@ -71,17 +74,33 @@ PROCESS_QUOTA: Final = Quota(_PROCESS_BYTES)
 """Bytes of all bodies, of all ports."""
 
 
+class SharedBodies:
+    """Where large bodies are put that another process is to read. `allocate` gives writable memory of so many bytes that
+    lives as long as any view of it, or None where there is none; without it, all bodies are this process's own.
+    """
+
+    allocate: Callable[[int], memoryview | None] | None = None
+
+
+SHARED_BODIES: Final = SharedBodies()
+"""Those of this process."""
+
+
 class Body:
     """A body that arrives. `missing` is how many bytes are still to come."""
 
-    __slots__ = ("_bytes", "_quota", "_taken_bytes", "missing", "room")
+    __slots__ = ("_is_shared", "_quota", "_taken_bytes", "_whole", "missing", "room")
 
+    _whole: bytes | memoryview
     room: memoryview
     """Memory for what comes next, empty once the body is whole. It must not be used once the Body is gone."""
 
-    def __init__(self, length: int, begun: bytes, quota: Quota = PROCESS_QUOTA) -> None:
-        """`length` bytes, more than the few that have `begun` it. Raises MemoryError."""
+    def __init__(self, length: int, begun: bytes, quota: Quota = PROCESS_QUOTA, *, is_shared: bool = False) -> None:
+        """`length` bytes, more than the few that have `begun` it. One that `is_shared` lies in memory of SHARED_BODIES
+        if it is large, and is a memoryview. Raises MemoryError.
+        """
         self._quota = quota
+        self._is_shared = is_shared and SHARED_BODIES.allocate is not None
         self._taken_bytes = 0
         self.missing = length
         self._hold(self._size(length, max(SMALL_BYTES, 2 * len(begun))))
@@ -98,8 +117,13 @@ class Body:
         return length
 
     def _hold(self, size: int) -> None:
-        self._bytes: bytes = _new_bytes(None, size)
-        self.room = _memory(_address(self._bytes), size, _PY_BUF_WRITE)
+        if self._is_shared and size > SMALL_BYTES and (allocate := SHARED_BODIES.allocate) is not None:
+            room = allocate(size)
+            if room is not None:
+                self.room, self._whole = room, room.toreadonly()
+                return
+        self._whole = _new_bytes(None, size)
+        self.room = _memory(_address(self._whole), size, _PY_BUF_WRITE)
 
     def commit(self, count: int) -> None:
         """Take `count` bytes that were written to `room`. Raises MemoryError."""
@@ -110,15 +134,15 @@ class Body:
 
     def _grow(self) -> None:
         """Get twice the memory, or all of it: what has come is no mere claim."""
-        begun = self._bytes
+        begun = self._whole
         self._hold(self._size(len(begun) + self.missing, 2 * len(begun)))
         self.room[: len(begun)] = begun
         self.room = self.room[len(begun) :]
 
-    def whole(self) -> bytes:
+    def whole(self) -> bytes | memoryview:
         """The body. Nothing may be missing."""
         self._give_back()
-        return self._bytes
+        return self._whole
 
     def _give_back(self) -> None:
         if self._taken_bytes:

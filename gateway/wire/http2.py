@@ -228,7 +228,7 @@ class Http2(ABC, Generic[S]):
         """All headers of one HEADERS frame and its CONTINUATION. Raises Http2ConnectionError, BadBlock."""
 
     @abstractmethod
-    def on_messages(self, stream: S, messages: list[tuple[bytes, bool]]) -> None:
+    def on_messages(self, stream: S, messages: list[tuple[Buffer, bool]]) -> None:
         """Messages are whole; each comes with whether it is compressed."""
 
     @abstractmethod

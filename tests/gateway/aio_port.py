@@ -260,7 +260,7 @@ async def body_of(reply: Reply) -> bytes:
     return b"".join(parts)
 
 
-def _joined(parts: Sequence[Buffer], size: int) -> bytes:
+def _joined(parts: Sequence[Buffer], size: int) -> Buffer:
     """The same as bytes.join, which keeps the interpreter to itself; NumPy gives it away while it copies."""
     body = Body(size, b"")
     for part in parts:
