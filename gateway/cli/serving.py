@@ -31,7 +31,8 @@ from tensorgate.gateway.transport.sockets import Sockets, addresses, bound, boun
 MAX_LEAVE_S: Final = 2.0
 """How long other requests may still finish after a device is lost. Those on that device fail at once."""
 MAX_LOADING_S: Final = 5.0
-"""How long a restarted worker lets connections wait for its models before it listens and answers unready."""
+"""How long a restarted worker loads models before it listens and answers unready; a restarted engine, before doors find
+it."""
 _KILL_AFTER_S: Final = 5.0
 """After unready_seconds and drain_seconds, a worker that does not stop is killed this much later."""
 _ONE_SIGNAL_S: Final = 0.2
@@ -104,11 +105,14 @@ async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, r
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
     freeze_gc()
     app.watch()
+    over = asyncio.ensure_future(_either(stop.requested, app.device_lost))
+    loading = _load(app, log)
+    if role.restarts is not None:  # meanwhile doors say that there is no engine, and not that there are no models
+        await asyncio.wait([loading, over], timeout=MAX_LOADING_S, return_when=asyncio.FIRST_COMPLETED)
     await engine.start()
     role.is_ready()
-    loading = _load(app, log)
     loading.add_done_callback(lambda _: _announce(app, log))
-    await _either(stop.requested, app.device_lost)
+    await over
     loading.cancel()
     if app.device_lost.is_set():
         log(f"a device is lost: unready now, and ending with status {RESTART}, to be started again")

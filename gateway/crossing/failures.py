@@ -16,7 +16,9 @@ _KINDS: Final = {
 def failure_of(
     call: int, error: BaseException, ran: tuple[tuple[float, ...], ...] = (), *, refused: bool = False
 ) -> Failure:
-    """What ends a call, `refused` before it was accepted. An exception that is no GatewayError is a bug, whose text stays here."""
+    """What ends a call, `refused` before it was accepted. An exception that is no GatewayError is a bug: its text stays
+    here.
+    """
     if not isinstance(error, GatewayError):
         return Failure(call, Internal.__name__, "", {}, ran, refused)
     facts = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}

@@ -196,7 +196,7 @@ async def play(gateway: Gateway, file: Path, options: argparse.Namespace) -> lis
             first = memory_of([gateway.process.pid, *children(gateway.process.pid)])
         if second % 30 == 29:
             answered, refused = sum(seen.answered.values()), sum(seen.refused.values())
-            say(f"{second + 1:5d} s  {answered} answered, {refused} refused, {seen.cut} cut, {dict(done)}", flush=True)
+            say(f"{second + 1:5d} s  {answered} answered, {refused} refused, {seen.cut} cut, {dict(done)}")
     over.set()
     await asyncio.gather(troubles, *clients)
     for channel in channels:
@@ -221,8 +221,11 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=40)
     parser.add_argument("--kill-every", type=float, default=5.0, help="seconds between two kills, reloads or restarts")
     options = parser.parse_args()
-    shared, folders = set(SHARED.iterdir()), set(Path(tempfile.gettempdir()).glob("tensorgate-*"))
+    shared = set(SHARED.iterdir())
     with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "tmp"
+        own.mkdir()
+        os.environ["TMPDIR"] = str(own)
         file, echo = Path(folder) / "gateway.yaml", Path(folder) / "echo.py"
         echo.write_text(ECHO)
         spec = {"datatype": "FP64", "shape": [-1, 4]}
@@ -247,13 +250,13 @@ def main() -> int:
                 problems.append(f"exit status {status}")
             if "Traceback" in gateway.said_itself:
                 problems.append(f"the log has a traceback:\n{gateway.said_itself[-4000:]}")
+            if left_over := [*own.iterdir()]:
+                problems.append(f"folders are left: {left_over}")
             left = [pid for pid in below if Path(f"/proc/{pid}").exists()]
             if left:
                 problems.append(f"processes are left: {left}")
     if strange := set(SHARED.iterdir()) - shared:
         problems.append(f"{SHARED} has more than before: {strange}")
-    if strange := set(Path(tempfile.gettempdir()).glob("tensorgate-*")) - folders:
-        problems.append(f"folders are left: {strange}")
     say("\n".join(problems) or "OK")
     return bool(problems)
 
