@@ -167,6 +167,8 @@ class Door:
             return
         self._told.set()
         self.service.online = state.online
+        if state.log_settings != self.service.logs.settings():
+            self.service.logs.change(state.log_settings)
         if state.configuration and state.configuration != self._text:
             self._text = state.configuration
             try:

@@ -161,7 +161,16 @@ class EngineProcess:
         service, snapshot = self._service, self._app.repository.snapshot
         models = [model for versions in snapshot.models.values() for model in versions.values()]
         unready = tuple([model for model in models if not model.is_ready()])
-        state = (snapshot, service.ready, service.online, service.draining, unready, self._serving(), self._text)
+        state = (
+            snapshot,
+            service.ready,
+            service.online,
+            service.draining,
+            unready,
+            self._serving(),
+            dict(service.logs.settings()),
+            self._text,
+        )
         if state == self._published:
             return
         self._published = state
@@ -193,6 +202,7 @@ class EngineProcess:
             service.draining,
             tuple([serial for model, serial in self._known.items() if not model.is_ready()]),
             self._serving(),
+            dict(service.logs.settings()),
             self._text,
         )
 

@@ -112,7 +112,8 @@ class Service:
         self._engine = engine
         self._metrics = metrics
         self._description = description
-        self._logs = Logs()
+        self.logs = Logs()
+        """What the process logs."""
         self._codecs = ThreadPoolExecutor(_CODECS, "codec")
         self._trimming: asyncio.TimerHandle | None = None
         self.authorizer: Authorizer | None = None
@@ -512,8 +513,8 @@ class Service:
         return self._metrics.inferences - before
 
     def _log_settings(self, question: LogSettings) -> Mapping[str, bool | int | str]:
-        self._logs.change(question.changes)
-        return self._logs.settings()
+        self.logs.change(question.changes)
+        return self.logs.settings()
 
 
 def _seen(outcome: CallOutcome, reply: Reply) -> Reply:

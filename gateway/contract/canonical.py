@@ -177,6 +177,10 @@ class Traced(Protocol):
         """Another server is about to be asked."""
         ...
 
+    def carried(self) -> Mapping[str, str]:
+        """The headers that go along where another process asks other servers for this request."""
+        ...
+
 
 class CancellationToken:
     """Whether somebody still waits for an answer; cut by the scheduler when the caller leaves or its time is up."""

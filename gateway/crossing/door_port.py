@@ -89,9 +89,10 @@ class Host(Protocol):
 class Recorder:
     """Notes when a request ran. See contract.canonical.Traced."""
 
-    __slots__ = ("events",)
+    __slots__ = ("_headers", "events")
 
-    def __init__(self) -> None:
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
         self.events: list[tuple[float, ...]] = []
 
     def ran(self, rows: int, batch_rows: int, submitted: float, started: float, ended: float) -> None:
@@ -104,17 +105,21 @@ class Recorder:
 
     def upstream(self, target: str) -> OutgoingSpan:
         """See Traced. Spans are the door's: it does not learn of this one."""
-        return _UNTRACED
+        return _Unseen(self._headers)
+
+    def carried(self) -> Mapping[str, str]:
+        """See Traced."""
+        return self._headers
 
 
-class _Untraced:
-    headers: Mapping[str, str] = NOTHING
+class _Unseen:
+    """A call to another server that has no span of its own."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self.headers = headers
 
     def end(self, *, failed: bool) -> None:
         """Nobody is told."""
-
-
-_UNTRACED: Final = _Untraced()
 
 
 class DoorConnection:
@@ -177,8 +182,8 @@ class DoorConnection:
         if message.request_id:
             token.request_id = message.request_id
         recorder = None
-        if message.is_recorded:
-            token.call_record = recorder = Recorder()
+        if message.carried is not None:
+            token.call_record = recorder = Recorder(message.carried)
         request = InferRequest(
             view,
             inputs,

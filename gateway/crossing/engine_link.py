@@ -314,7 +314,7 @@ class EngineLink:
                     request.queue_timeout_us,
                     request.stream,
                     token.request_id,
-                    token.call_record is not None,
+                    None if token.call_record is None else dict(token.call_record.carried()),
                 )
             )
         except (OverflowError, UnicodeEncodeError):  # larger than a frame, or text that is no Unicode

@@ -88,8 +88,8 @@ class Submit(Message, tag=10):
     queue_timeout_us: int = 0
     stream: bool = False
     request_id: str = ""
-    is_recorded: bool = False
-    """Whether the answer says when it ran."""
+    carried: dict[str, str] | None = None
+    """Where somebody wants to know when it ran: the headers of requests to other servers that are made for it."""
 
 
 class Cancel(Message, tag=11):
@@ -294,6 +294,7 @@ class State(Message, tag=37):
     """Serial numbers of versions that take nothing now."""
     serving: tuple[str, ...]
     """Public names, those of routes among them, to which traffic should come."""
+    log_settings: dict[str, bool | int | str]
     configuration: str
     """The YAML in force, "" as long as it is the one that everybody has started with."""
 

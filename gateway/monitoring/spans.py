@@ -134,6 +134,11 @@ class CallSpan:
             self._tracer.start_span(target, self._context, self._trace.SpanKind.CLIENT), self._trace, self._state
         )
 
+    def headers(self) -> Mapping[str, str]:
+        """What another process sends along that asks other servers for this call: the call itself is their parent."""
+        context = self._span.get_span_context()
+        return Parent(self.trace_id, format(context.span_id, "016x"), sampled=True, state=self._state).headers()
+
     def end(self, request_id: str, code: Code, kind: str) -> None:
         call_record, call = self._call_record, self._call
         for name, begun, ended in call_record.stages:

@@ -109,6 +109,13 @@ class CallRecord:
         """See Traced."""
         return NO_OUTGOING_SPAN if self.make_outgoing_span is None else self.make_outgoing_span(target)
 
+    def carried(self) -> Mapping[str, str]:
+        """See Traced."""
+        if self.span is not None:
+            headers: Mapping[str, str] = self.span.headers()
+            return headers
+        return self.upstream("").headers
+
 
 def _size(body: Buffer | Sequence[Buffer]) -> int:
     return len(body) if isinstance(body, (bytes, bytearray, memoryview)) else sum([len(part) for part in body])
