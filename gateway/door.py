@@ -22,6 +22,7 @@ from tensorgate.gateway.contract.dialect import Dialect
 from tensorgate.gateway.contract.errors import Code, GatewayError
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
+from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.engine_link import EngineLink
 from tensorgate.gateway.crossing.messages import (
     Relay,
@@ -89,7 +90,9 @@ class Door:
         self._dialects: dict[str, Dialect] = {name: kind.make(options[name]) for name, kind in kinds.dialects.items()}
         spoken = self._dialects.values()
         sections = {name: kind.model_options for name, kind in kinds.dialects.items() if kind.model_options is not None}
-        self._link = EngineLink(role.engine_socket, __version__, role.row, sections, self._on_state, self._settle)
+        self._link = EngineLink(
+            role.engine_socket, __version__, role.slot, sections, self._on_state, self._settle, role.restarts or NOTHING
+        )
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self._engine = RemoteEngine(config, self._link, default_model, lambda view: alias(spoken, view))
         self._observer = observer_of(config)

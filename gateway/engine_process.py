@@ -24,6 +24,7 @@ from tensorgate.gateway.contract.errors import Code
 from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
+    Hello,
     Observed,
     Relay,
     RelayAccepted,
@@ -216,6 +217,10 @@ class EngineProcess:
                     route.add((each.model, each.version, each.why), each.requests)
         except ValueError as error:
             raise CrossingBroken(f"counts: {error}") from None
+
+    def joined(self, hello: Hello) -> None:
+        """See door_port.Host."""
+        self._observed.joined(hello.slot, hello.restarts)
 
     def left(self, door: int) -> None:
         """See door_port.Host."""

@@ -18,7 +18,7 @@ from typing import Final
 from tensorgate import __version__
 from tensorgate.gateway.app import NAME, App, freeze_gc, report_line
 from tensorgate.gateway.cli.processes import GroupParts, ProcessGroup, engine_cores
-from tensorgate.gateway.cli.supervisor import RESTART, Supervisor, end_process
+from tensorgate.gateway.cli.supervisor import DEVICE_LOST, RESTART, Supervisor, end_process
 from tensorgate.gateway.config import Config, ConfigError, load_text
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
@@ -94,7 +94,7 @@ def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Re
 
 async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
     try:
-        app = App(config, kinds, log, None, role.restarts or NOTHING, read)
+        app = App(config, kinds, log, None, role.restarts or {DEVICE_LOST: 0}, read)
     except ImportError as error:
         log(str(error))
         return 1

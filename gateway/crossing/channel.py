@@ -10,9 +10,10 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
+from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.arena import Arena, PeerArena
 from tensorgate.gateway.crossing.frames import CrossingBroken, FrameReader, add_frame
 from tensorgate.gateway.crossing.messages import VERSION, Hello, Release
@@ -169,6 +170,6 @@ def _hear(sock: socket.socket) -> tuple[Hello, int]:
     return hello, fds[0]
 
 
-def hello_of(program: str, slot: int = 0) -> Hello:
+def hello_of(program: str, slot: int = 0, restarts: Mapping[str, int] = NOTHING) -> Hello:
     """What this process says of itself."""
-    return Hello(VERSION, program, os.getpid(), slot)
+    return Hello(VERSION, program, os.getpid(), slot, dict(restarts))

@@ -81,6 +81,10 @@ class Host(Protocol):
         """A door has counted; `door` is the number of its connection."""
         ...
 
+    def joined(self, hello: Hello) -> None:
+        """A door is there."""
+        ...
+
     def left(self, door: int) -> None:
         """A door has gone."""
         ...
@@ -373,6 +377,7 @@ class DoorPort:
         door = DoorConnection(self, hello, arena, peer_arena)
         await loop.connect_accepted_socket(lambda: door.channel, sock)
         self._doors.add(door)
+        self.host.joined(hello)
         self._tell(door)
 
     def gone(self, door: DoorConnection) -> None:

@@ -189,7 +189,8 @@ class EngineLink:
     """A door's connection to the engine. All methods are for the event loop.
 
     `on_state` hears what the engine serves, whenever that changes, and None when the engine has gone; `on_settle` is to
-    answer with an Observed of that number. `options` has each dialect's section of a model.
+    answer with an Observed of that number. `options` has each dialect's section of a model; `restarts` is how often
+    this door had to be replaced, by reason.
     """
 
     def __init__(
@@ -200,12 +201,14 @@ class EngineLink:
         options: Mapping[str, type[Options]],
         on_state: Callable[[State | None], None],
         on_settle: Callable[[int], None],
+        restarts: Mapping[str, int] = NOTHING,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.snapshot = RemoteSnapshot()
         self._path = path
         self._program = program
         self._slot = slot
+        self._restarts = restarts
         self._options = options
         self._on_state, self._on_settle = on_state, on_settle
         self._channel: Channel[Any] | None = None
@@ -264,7 +267,7 @@ class EngineLink:
             sock.setblocking(False)
             await self.loop.sock_connect(sock, str(self._path))
             hello, peer_arena = await asyncio.to_thread(
-                greet, sock, arena, hello_of(self._program, self._slot), first=True
+                greet, sock, arena, hello_of(self._program, self._slot, self._restarts), first=True
             )
         except BaseException:
             sock.close()

@@ -59,6 +59,8 @@ class Hello(Message, tag=0):
     pid: int
     slot: int = 0
     """Which door it is."""
+    restarts: dict[str, int] = {}
+    """How often the door of this slot had to be replaced, by reason."""
 
 
 class Release(Message, tag=1):

@@ -175,6 +175,12 @@ class DoorsObserved:
         }
         self._lines[door] = observed.log_lines
 
+    def joined(self, slot: int, restarts: Mapping[str, int]) -> None:
+        """The door of a slot is there, after so many restarts. It may be an older one that has only connected anew."""
+        known = self._metrics.restarts_of_doors.get(slot, {})
+        if sum(restarts.values()) >= sum(known.values()):
+            self._metrics.restarts_of_doors[slot] = restarts
+
     def gone(self, door: int) -> None:
         """A door has ended: what passed through it still counts, what was under way does not."""
         for labels, traffic in self._traffic.pop(door, {}).items():

@@ -8,7 +8,7 @@ model is counted under model="".
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -207,6 +207,8 @@ class MetricsCollector(Collector):
         self._engine = engine or NoEngine()
         self._more = tuple(more)
         self._restarts = restarts
+        self.restarts_of_doors: dict[int, Mapping[str, int]] = {}
+        """By their number."""
         self._end = end
         self._requests: dict[RequestKey, CallSeries] = {}
         self._refused = dict.fromkeys(REFUSALS, 0)
@@ -283,7 +285,10 @@ class MetricsCollector(Collector):
         yield from _route_families(statistics.routes)
         yield from shadow_families(statistics.routes)
         if self._restarts:
-            restarts = [((reason,), count) for reason, count in self._restarts.items()]
+            total = Counter(self._restarts)
+            for each in self.restarts_of_doors.values():
+                total.update(each)
+            restarts = [((reason,), count) for reason, count in total.items()]
             text = "How often the process had to be replaced, and why."
             yield counter("tensorgate_worker_restarts", text, "reason", restarts)
         for collect in self._more:
