@@ -22,10 +22,14 @@ run: $(VENV)/.run ## serve the demo models on ports 8000 (HTTP) and 8001 (gRPC)
 	$(VENV)/bin/tensorgate serve config/demo.yaml
 
 # Whole servers and the gateway's own tests wait a lot, for sockets and clocks; everything else takes what they leave.
+# What shows soonest whether doors are one server to whoever asks.
+BY_DOORS := tests/system/test_real_clients.py tests/system/test_triton_grpc_answers.py
+
 test: $(VENV)/.test ## everything that CI runs: lint, and all tests but the heavy ones; four minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint $(CLIENTS)/.installed
 	@echo "testing whole servers, the gateway's parts, and meanwhile everything else (three minutes)"
-	@$(PYTEST) tests/system > .tests-system.log 2>&1 & system=$$!; \
+	@{ $(PYTEST) tests/system; status=$$?; TENSORGATE_TEST_DOORS=2 $(PYTEST) $(BY_DOORS); exit $$((status | $$?)); } \
+	> .tests-system.log 2>&1 & system=$$!; \
 	$(PYTEST) tests/gateway > .tests-gateway.log 2>&1 & gateway=$$!; \
 	nice $(PYTEST) --ignore=tests/system --ignore=tests/gateway; status=$$?; \
 	wait $$gateway; status=$$((status | $$?)); cat .tests-gateway.log; \
@@ -59,8 +63,9 @@ coverage: $(VENV)/.test $(CLIENTS)/.installed ## the tests without lint, and wha
 
 # More is tested where there are: apt-get install chromium nodejs npm nghttp2-client curl golang-go golang-google-grpc-dev
 # prometheus nginx-light haproxy; kubectl, and root for all of deploy/.
-test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/; eight minutes
+test-system: $(VENV)/.test $(HEAVY)/.installed $(TENSORFLOW)/.installed $(TORCH)/.installed $(CUDA:%=%/.installed) $(TOOLS)/.installed $(NODE)/.installed ## what is heavy: docs/, packages, a real Triton, TensorFlow, PyTorch, CUDA's packages, Chromium, other clients, deploy/, and whole servers by doors; twenty minutes
 	$(VENV)/bin/python -m pytest -m heavy tests/system
+	TENSORGATE_TEST_DOORS=2 $(VENV)/bin/python -m pytest tests/system
 
 lint: $(VENV)/.test ## ruff, mypy and the contract of imports
 	$(VENV)/bin/ruff check .

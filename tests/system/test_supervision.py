@@ -18,7 +18,7 @@ import grpc
 import pytest
 import yaml
 from grpc_health.v1 import health_pb2
-from serving import HOST, Gateway, command, running, started
+from serving import HOST, Gateway, command, one_process, running, started
 from waiting import wait_until
 
 CALLERS = 4
@@ -158,6 +158,7 @@ def test_a_lost_device_costs_its_requests_and_a_moment(gateway: Gateway) -> None
     assert "drained in" in gateway.said
 
 
+@one_process(reason="doors answer in the place of a connection that breaks: see test_doors")
 @pytest.mark.parametrize(("x", "why", "reason"), [(11, "SIGSEGV", "SIGSEGV"), (9, "exit status 9", "exit")])
 def test_a_crash_costs_what_was_asked_of_it_and_a_moment(gateway: Gateway, x: int, why: str, reason: str) -> None:
     with Load(gateway.port) as load:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 from relays import address, infer, listening, remote
-from serving import Gateway, command, running
+from serving import Gateway, command, one_process, running
 from waiting import wait_until
 
 from tensorgate.adapters.protobuf.messages import message
@@ -211,6 +211,7 @@ def test_an_old_server_is_compared_from_either_side(
             assert "Traceback" not in gateway.said_itself, gateway.said
 
 
+@one_process(reason="its upstream server dies: a group of processes does not")
 def test_a_shadow_that_differs_crashes_dawdles_or_is_dead_is_no_concern_of_callers(tmp_path: Path) -> None:
     with running(write(tmp_path / "old.yaml", {"plus": plus(2, instances=2)})) as old:
         there = remote("open_inference", "grpc", address(old, "grpc"), "plus")
