@@ -41,6 +41,7 @@ from tensorgate.gateway.remote_engine import RemoteEngine
 from tensorgate.gateway.security.access import AccessRules
 from tensorgate.gateway.security.auth import AdminKey
 from tensorgate.gateway.security.authorizer import authorizer_of
+from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.service import Accepted, Send, Service
 from tensorgate.gateway.telemetry.call_outcome import CallOutcome
 from tensorgate.gateway.transport.http_exchange import HttpExchange
@@ -106,6 +107,8 @@ class Door:
         self.service.trim = trim_memory
         self.service.started = True
         self._shared = SharedState(role.shared)
+        self._limits = LimitTable(self._shared.rate_limits, self._shared.fd, role.row, self._shared.doors * 2)
+        self._limits.forget_row()
         self._spread = Spread(self._shared, role.row, role.door_socket)
         self._sockets = Sockets.inherited(role.http, role.metrics, role.grpc)
         self._ports = Ports(self.service, self._dialects, descriptors.pool(), self._metrics.traffic, self._guarded)
@@ -186,7 +189,7 @@ class Door:
         authorization = (config.auth, config.rate_limits, config.limits.max_elements)
         if authorization != self._authorization:
             self._authorization = authorization
-            self.service.authorizer, self._access = authorizer_of(config, self._engine.models_behind)
+            self.service.authorizer, self._access = authorizer_of(config, self._engine.models_behind, self._limits)
         self._engine.take_over(config, self._access)
         self._ports.limit(config)
         self.service.reconfigure(config)

@@ -20,6 +20,7 @@ from tensorgate.gateway.contract.dialect import Endpoint
 from tensorgate.gateway.contract.errors import Forbidden, InvalidArgument, Unauthenticated
 from tensorgate.gateway.security.access import AccessRules, allows
 from tensorgate.gateway.security.auth import AdminKey, Authenticator
+from tensorgate.gateway.security.limit_table import LimitTable
 from tensorgate.gateway.security.rate_limit import Limit, RateLimits, requests_of
 
 HEALTH: Final = frozenset({"live", "ready", "model_ready"})
@@ -206,13 +207,14 @@ def _unknown(kind: str, *, given: bool) -> Unauthenticated:
 
 
 def authorizer_of(
-    config: Config, behind: Callable[[str], Iterable[str]]
+    config: Config, behind: Callable[[str], Iterable[str]], table: LimitTable | None = None
 ) -> tuple[Authorizer | None, AccessRules | None]:
     """The authorizer and the access rules of a configuration; None if it has none. `behind` gives the models that a
-    route leads to. Raises ValueError, OSError for keys that cannot be read.
+    route leads to; `table` is where several processes count calls together. Raises ValueError, OSError for keys that
+    cannot be read.
     """
     auth, most = config.auth, config.limits.max_elements
     if auth is None and not config.rate_limits and most is None:
         return None, None
     access = AccessRules(auth.allow, behind, hide=auth.hide_forbidden) if auth is not None and auth.allow else None
-    return Authorizer(auth, RateLimits(config.rate_limits), access, most), access
+    return Authorizer(auth, RateLimits(config.rate_limits, table=table), access, most), access

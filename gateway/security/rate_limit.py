@@ -17,9 +17,11 @@ from tensorgate.gateway.contract.call import Call
 from tensorgate.gateway.contract.canonical import InferRequest
 from tensorgate.gateway.contract.errors import RateLimited
 from tensorgate.gateway.security.access import allows
+from tensorgate.gateway.security.limit_table import LimitTable
 
 MAX_BUCKETS: Final = 10_000
 """How many callers or addresses have a bucket of a limit at once."""
+_AT_A_TIME: Final = "requests at a time"
 RETRY_AFTER_S: Final = 1.0
 """The Retry-After of a call refused for too many concurrent ones."""
 
@@ -50,23 +52,101 @@ class Bucket:
             levels.popitem(last=False)
 
 
-class Limit:
-    """One of the configured limits."""
+class SharedBucket:
+    """A token bucket per key that several processes take from."""
 
-    def __init__(self, config: RateLimit, clock: Callable[[], float]) -> None:
+    __slots__ = ("_clock", "_name", "_rate", "_size", "_table", "_what")
+
+    def __init__(
+        self, table: LimitTable, limit: str, what: str, rate: float, size: float, clock: Callable[[], float]
+    ) -> None:
+        self._table = table
+        self._name = f"{limit} {what}"
+        self._what = what
+        self._rate = rate
+        self._size = size
+        self._clock = clock
+
+    def take(self, key: str, cost: float, least: float) -> None:
+        """Take `cost` tokens. Raises RateLimited while there are fewer than `least`."""
+        table = self._table
+        wait = table.take(table.key(self._name, key), cost, least, self._rate, self._size, self._clock())
+        if wait:
+            raise RateLimited(self._what, wait)
+
+
+class Concurrent:
+    """How many calls are under way, by key; `most` may be."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: dict[str, int] = {}
+
+    def has_room(self, key: str) -> bool:
+        """Whether another one may begin."""
+        return self._running.get(key, 0) < self._most
+
+    def enter(self, key: str) -> Callable[[], None]:
+        """Count one that begins -> what to call when it ends."""
+        self._running[key] = self._running.get(key, 0) + 1
+        return lambda: self._leave(key)
+
+    def _leave(self, key: str) -> None:
+        left = self._running[key] - 1
+        if left:
+            self._running[key] = left
+        else:
+            del self._running[key]
+
+
+class SharedConcurrent:
+    """The same of all processes together."""
+
+    def __init__(self, table: LimitTable, limit: str, most: int, clock: Callable[[], float]) -> None:
+        self._table = table
+        self._name = f"{limit} concurrent"
+        self._most = most
+        self._clock = clock
+
+    def has_room(self, key: str) -> bool:
+        """Whether another one may begin: `enter` has the last word."""
+        return True
+
+    def enter(self, key: str) -> Callable[[], None]:
+        """Count one that begins -> what to call when it ends. Raises RateLimited."""
+        digest = self._table.key(self._name, key)
+        if not self._table.enter(digest, self._most, self._clock()):
+            raise RateLimited(_AT_A_TIME, RETRY_AFTER_S)
+        return lambda: self._table.leave(digest)
+
+
+class Limit:
+    """One of the configured limits. `name` tells it from the others where they share a table."""
+
+    def __init__(
+        self, config: RateLimit, clock: Callable[[], float], name: str = "", table: LimitTable | None = None
+    ) -> None:
+        def bucket(what: str, rate: float, size: float) -> Bucket | SharedBucket:
+            if table is None:
+                return Bucket(what, rate, size, clock)
+            return SharedBucket(table, name, what, rate, size, clock)
+
+        def per_minute(what: str, most: int | None) -> Bucket | SharedBucket | None:
+            return None if most is None else bucket(what, most / 60, most)
+
         rate = config.requests_per_second
-        minute = 60
         self.by_address = config.by == "address"
         self._by_caller = config.by == "caller"
         self._callers = None if config.callers is None else allows(config.callers)
         self._listeners = None if config.listeners is None else frozenset(config.listeners)
         self.names = None if config.names is None else frozenset(config.names)
-        self._requests = None if rate is None else Bucket("requests", rate, config.burst or max(1.0, rate), clock)
-        self._bytes = _per(minute, "bytes", config.bytes_per_minute, clock)
-        self._rows = _per(minute, "rows", config.rows_per_minute, clock)
+        self._requests = None if rate is None else bucket("requests", rate, config.burst or max(1.0, rate))
+        self._bytes = per_minute("bytes", config.bytes_per_minute)
+        self._rows = per_minute("rows", config.rows_per_minute)
         self.counts_rows = self._rows is not None
-        self._most = config.concurrent
-        self._running: dict[str, int] = {}
+        self._concurrent: Concurrent | SharedConcurrent | None = None
+        if (most := config.concurrent) is not None:
+            self._concurrent = Concurrent(most) if table is None else SharedConcurrent(table, name, most, clock)
 
     def concerns(self, call: Call) -> bool:
         """Whether the call falls under the limit, by its listener and caller."""
@@ -77,19 +157,15 @@ class Limit:
     def enter(self, call: Call) -> Callable[[], None] | None:
         """Count a call -> what to call when it ends, if anything. Raises RateLimited."""
         key = self._key(call)
-        running = self._running.get(key, 0)
-        if self._most is not None and running >= self._most:
-            raise RateLimited("requests at a time", RETRY_AFTER_S)
+        if self._concurrent is not None and not self._concurrent.has_room(key):
+            raise RateLimited(_AT_A_TIME, RETRY_AFTER_S)
         if self._bytes is not None:
             self._bytes.take(key, 0, 0)  # before a request is counted that is refused for its bytes
         if self._requests is not None:
             self._requests.take(key, 1, 1)
         if self._bytes is not None:
             self._bytes.take(key, len(call.body), 0)
-        if self._most is None:
-            return None
-        self._running[key] = running + 1
-        return lambda: self._leave(key)
+        return None if self._concurrent is None else self._concurrent.enter(key)
 
     def count_rows(self, call: Call, requests: Sequence[InferRequest]) -> None:
         """Take the rows of requests. Raises RateLimited."""
@@ -100,17 +176,6 @@ class Limit:
         if self._by_caller:
             return "" if call.caller is None else call.caller.name
         return call.peer.address() if self.by_address else ""
-
-    def _leave(self, key: str) -> None:
-        left = self._running[key] - 1
-        if left:
-            self._running[key] = left
-        else:
-            del self._running[key]
-
-
-def _per(seconds: int, what: str, most: int | None, clock: Callable[[], float]) -> Bucket | None:
-    return None if most is None else Bucket(what, most / seconds, most, clock)
 
 
 def _rows(request: InferRequest) -> int:
@@ -124,8 +189,14 @@ class RateLimits:
     certain models after decoding.
     """
 
-    def __init__(self, configs: Iterable[RateLimit], clock: Callable[[], float] = time.monotonic) -> None:
-        limits = [Limit(config, clock) for config in configs]
+    def __init__(
+        self,
+        configs: Iterable[RateLimit],
+        clock: Callable[[], float] = time.monotonic,
+        table: LimitTable | None = None,
+    ) -> None:
+        """`table` is where several processes count together."""
+        limits = [Limit(config, clock, f"{number} {config!r}", table) for number, config in enumerate(configs)]
         self.before_auth = tuple(limit for limit in limits if limit.by_address and limit.names is None)
         self.after_auth = tuple(limit for limit in limits if not limit.by_address and limit.names is None)
         self.after_decode = tuple(limit for limit in limits if limit.names is not None)

@@ -97,14 +97,15 @@ def test_what_is_refused_for_its_bytes_costs_no_request() -> None:
 
 def test_concurrent_requests() -> None:
     two = limit(Clock(), concurrent=2)
-    leave = two.enter(call("a"))
-    assert taken(two, call("a"), call("a"), call("b")) == 2
+    leave, other = two.enter(call("a")), two.enter(call("a"))
+    assert taken(two, call("a")) == 0
+    also = two.enter(call("b"))
     leave()
-    assert taken(two, call("a"), call("a")) == 1
-    for _ in range(2):
-        two._leave("a")
-    two._leave("b")
-    assert two._running == {}
+    leave = two.enter(call("a"))
+    assert taken(two, call("a")) == 0
+    for each in (leave, other, also):
+        each()
+    assert two._concurrent._running == {}
 
 
 def test_whose_requests_are_one() -> None:
