@@ -92,7 +92,14 @@ class Door:
         spoken = self._dialects.values()
         sections = {name: kind.model_options for name, kind in kinds.dialects.items() if kind.model_options is not None}
         self._link = EngineLink(
-            role.engine_socket, __version__, role.slot, sections, self._on_state, self._settle, role.restarts or NOTHING
+            role.engine_socket,
+            __version__,
+            role.slot,
+            sections,
+            self._on_state,
+            self._settle,
+            role.restarts or NOTHING,
+            is_next=role.is_next,
         )
         default_model = next((dialect.default_model for dialect in spoken if dialect.default_model), None)
         self._engine = RemoteEngine(config, self._link, default_model, lambda view: alias(spoken, view))
@@ -116,17 +123,35 @@ class Door:
         self._told = asyncio.Event()
         self._take_over(config)
 
-    async def start(self) -> None:
+    @property
+    def outdated(self) -> asyncio.Event:
+        """Set once another program has to be this door: the engine is of a newer one; or it is of an older one, and the
+        door that this one was to replace gets along with it.
+        """
+        return self._link.outdated
+
+    async def start(self) -> bool:
         """Look for the engine, and listen once it has said what it serves: until then clients wait to be accepted, for
-        so long as a client may well wait.
+        so long as a client may well wait. False, and it does not listen, if this door is outdated already.
         """
         SHARED_BODIES.allocate = self._link.room
         self._connecting = asyncio.ensure_future(self._link.run())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MAX_WAIT_S):
-                await self._told.wait()
+                await self._told_or_outdated()
+        if self.outdated.is_set():
+            return False
         await self._ports.start(self._config, self._sockets, self._pages, self._spread)
         self._spread.start()
+        return True
+
+    async def _told_or_outdated(self) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._told, self.outdated)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
 
     async def drain(self, hurried: asyncio.Event, *, hand_on: bool) -> bool:
         """Unready; after `unready_seconds`, or once it is `hurried`, no new connections, and everything that was

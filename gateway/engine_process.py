@@ -105,7 +105,8 @@ class RelayedExchange:
 class EngineProcess:
     """Plays door_port.Host for an App."""
 
-    def __init__(self, app: App, path: Path) -> None:
+    def __init__(self, app: App, path: Path, text: str) -> None:
+        """`path` is where doors connect, `text` the YAML that they have started with."""
         self._app = app
         self._service = app.service
         self._service.observer = None  # doors write the access log, and have the spans
@@ -119,12 +120,17 @@ class EngineProcess:
         self._views: dict[int, ModelView] = {}
         self._published: tuple[Any, ...] = ()
         self._number = 0
+        self._first_text = text
         self._text = ""
         self._looking: asyncio.Task[None] | None = None
         app.on_take_over = self._take_over
 
-    async def start(self) -> None:
-        """Let doors connect."""
+    async def start(self, *, again: bool) -> None:
+        """Let doors connect. What they know of the configuration is of an engine before, if this one was started
+        `again`.
+        """
+        if again:
+            self._text = self._text_of(self._app.config)
         self._publish_changes()
         await self._port.start()
         self._looking = asyncio.ensure_future(self._look())
@@ -148,14 +154,17 @@ class EngineProcess:
 
     def _take_over(self, config: Config) -> None:
         """Another configuration is in force: doors get its text."""
-        source = Path(config.source)
+        self._text = self._text_of(config) or self._text
+        self._publish_changes()
+
+    def _text_of(self, config: Config) -> str:
+        """The YAML that a configuration was made of; "" where that is found no more."""
         for _ in range(_READS):
             with contextlib.suppress(OSError):
-                text = source.read_text()
+                text = config.source.read_text(encoding="utf-8")
                 if config.is_of(text):
-                    self._text = text
-                    break
-        self._publish_changes()
+                    return text
+        return self._first_text if config.is_of(self._first_text) else ""
 
     def _publish_changes(self) -> None:
         """Tell doors what serves now, if that is not what they know."""

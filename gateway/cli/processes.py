@@ -340,6 +340,7 @@ class ProcessGroup:
                 self._text,
                 addresses=self._parts.addresses,
                 restarts=place.restarts,
+                is_next=place.child is not None,
                 **_descriptors(self._parts.slots[place.slot]) if is_door else {},
             )
             process = subprocess.Popen(  # noqa: S603  our own command line

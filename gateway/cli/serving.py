@@ -99,7 +99,7 @@ async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, r
         log(str(error))
         return 1
     app.addresses = list(role.addresses)
-    engine = EngineProcess(app, role.engine_socket)
+    engine = EngineProcess(app, role.engine_socket, role.configuration())
     stop = _Stop(app.repository.give_up)
     _listen_to_signals(stop, {signal.SIGUSR1: app.reopen_logs})
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reloads.request, "SIGHUP")
@@ -109,7 +109,7 @@ async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, r
     loading = _load(app, log)
     if role.restarts is not None:  # meanwhile doors say that there is no engine, and not that there are no models
         await asyncio.wait([loading, over], timeout=MAX_LOADING_S, return_when=asyncio.FIRST_COMPLETED)
-    await engine.start()
+    await engine.start(again=role.restarts is not None)
     role.is_ready()
     loading.add_done_callback(lambda _: _announce(app, log))
     await over
@@ -142,13 +142,13 @@ async def _run_door(role: Role, config: Config, kinds: Registries, log: Log) -> 
     stop, next_door = _Stop(lambda: None), asyncio.Event()
     _listen_to_signals(stop, {signal.SIGUSR1: door.reopen_logs, signal.SIGUSR2: next_door.set, signal.SIGHUP: int})
     freeze_gc()
-    await door.start()
-    role.is_ready()
-    await _either(stop.requested, next_door)
+    if await door.start():
+        role.is_ready()
+    await _either(stop.requested, next_door, door.outdated)
     begun = time.perf_counter()
     drained = await door.drain(stop.hurried, hand_on=not stop.requested.is_set())
     if drained:
-        return 0
+        return 1 if door.outdated.is_set() else 0
     log(f"door {role.slot} gave up after {time.perf_counter() - begun:.1f} s: a call still runs (see drain_seconds)")
     return 1
 

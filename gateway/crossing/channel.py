@@ -28,6 +28,14 @@ _HELLO: Final = struct.Struct("<I")
 M = TypeVar("M")
 
 
+class OtherVersion(CrossingBroken):
+    """The other side is of another version of the crossing. `is_newer` says whether it is this side that is old."""
+
+    def __init__(self, text: str, *, is_newer: bool) -> None:
+        super().__init__(text)
+        self.is_newer = is_newer
+
+
 class Channel(asyncio.BufferedProtocol, Generic[M]):
     """One end. `on_message` gets each message in order, `on_lost` is called once when the other side is gone.
 
@@ -124,7 +132,7 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
 def greet(sock: socket.socket, arena: Arena, hello: Hello, *, first: bool) -> tuple[Hello, PeerArena]:
     """Exchange the first messages and the arenas on a blocking socket: in a thread, it may take HANDSHAKE_S.
 
-    Raises OSError, and CrossingBroken where the other side is of another version or nobody of ours.
+    Raises OSError, OtherVersion, and CrossingBroken where the other side is nobody of ours.
     """
     sock.settimeout(HANDSHAKE_S)
     if first:
@@ -134,9 +142,10 @@ def greet(sock: socket.socket, arena: Arena, hello: Hello, *, first: bool) -> tu
     if not first:
         _say(sock, arena, hello)
     if said.version != hello.version:
-        raise CrossingBroken(
+        raise OtherVersion(
             f"process {said.pid} of program {said.program} speaks version {said.version} of the crossing, this one "
-            f"version {hello.version}: restart them all"
+            f"version {hello.version}: restart them all",
+            is_newer=said.version > hello.version,
         )
     sock.setblocking(False)
     return said, peer_arena

@@ -22,7 +22,7 @@ from tensorgate.gateway.contract.errors import ModelUnavailable, Unavailable
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.arena import Arena
-from tensorgate.gateway.crossing.channel import Channel, greet, hello_of
+from tensorgate.gateway.crossing.channel import Channel, OtherVersion, greet, hello_of
 from tensorgate.gateway.crossing.failures import error_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
@@ -190,7 +190,7 @@ class EngineLink:
 
     `on_state` hears what the engine serves, whenever that changes, and None when the engine has gone; `on_settle` is to
     answer with an Observed of that number. `options` has each dialect's section of a model; `restarts` is how often
-    this door had to be replaced, by reason.
+    this door had to be replaced, by reason. A door that `is_next` is to replace one that serves.
     """
 
     def __init__(
@@ -202,6 +202,8 @@ class EngineLink:
         on_state: Callable[[State | None], None],
         on_settle: Callable[[int], None],
         restarts: Mapping[str, int] = NOTHING,
+        *,
+        is_next: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.snapshot = RemoteSnapshot()
@@ -209,10 +211,13 @@ class EngineLink:
         self._program = program
         self._slot = slot
         self._restarts = restarts
+        self._is_next = is_next
         self._options = options
         self._on_state, self._on_settle = on_state, on_settle
         self._channel: Channel[Any] | None = None
         self._lost: asyncio.Event = asyncio.Event()
+        self.outdated = asyncio.Event()
+        """Set once it is clear that another program has to be this door."""
         self._calls = itertools.count(1)
         self._pending: dict[int, RemoteAnswers] = {}
         self._relayed: dict[int, RelayedCall] = {}
@@ -248,6 +253,8 @@ class EngineLink:
             try:
                 await self._connect()
             except (OSError, CrossingBroken) as error:
+                if isinstance(error, OtherVersion) and (error.is_newer or self._is_next):
+                    self.outdated.set()
                 if isinstance(error, CrossingBroken) and str(error) != refused:
                     refused = str(error)
                     log.error("no connection to the engine: %s", error)

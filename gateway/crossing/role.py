@@ -40,6 +40,8 @@ class Role:
     """What the group listens on, as `serve` says it; known to all."""
     restarts: Mapping[str, int] | None = None
     """How often the process of this role and slot was started again, by reason; None of the first one."""
+    is_next: bool = False
+    """Of a door: whether it is to replace one that serves."""
 
     @classmethod
     def of_environment(cls, environment: MutableMapping[str, str]) -> Role | None:

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +27,7 @@ import grpc
 import numpy as np
 import pytest
 import yaml
+from forks import ROOT
 from grpc_health.v1 import health_pb2
 from serving import HOST, Gateway, started
 from steady_load import MODEL, WAYS, Load, loaded, times
@@ -111,7 +112,7 @@ class Processes:
                     role = json.loads(entry.partition(b"=")[2])
                     name = "engine" if role["role"] == "engine" else f"door {role['slot']}"
                     found.setdefault(name, []).append(int(child))
-        self._seen.update(number for numbers in found.values() for number in numbers)
+        self._seen |= numbers(found)
         return found
 
     def pid(self, name: str) -> int:
@@ -135,8 +136,8 @@ class Processes:
             if int(here.rpartition(":")[2], 16) == port and state == ESTABLISHED:
                 sockets[f"socket:[{rest[5]}]"] = int(there.rpartition(":")[2], 16)
         found = {}
-        for name, numbers in self.roles().items():
-            for number in numbers:
+        for name, processes in self.roles().items():
+            for number in processes:
                 for file in Path(f"/proc/{number}/fd").iterdir():
                     try:
                         at = str(file.readlink())
@@ -162,6 +163,11 @@ class Processes:
 
     def restarts(self) -> float:
         return self.gateway.metrics().total("tensorgate_worker_restarts_total")
+
+
+def numbers(roles: Mapping[str, list[int]]) -> set[int]:
+    """Of all processes."""
+    return {number for each in roles.values() for number in each}
 
 
 class Caller:
@@ -672,10 +678,69 @@ async def test_a_rolling_restart_fails_no_call(fallible: Processes) -> None:
     after = group.roles()
     assert after.pop("engine") == before.pop("engine")
     assert after.keys() == before.keys()
-    assert not {number for each in after.values() for number in each} & {
-        number for each in before.values() for number in each
-    }
+    assert not numbers(after) & numbers(before)
     log.info("took %.1f s; %s; afresh %s", took, load.told(), fresh)
+
+
+NEWER = """
+import os
+
+import tensorgate.gateway.crossing.channel as channel
+
+if os.path.exists({file!r}):
+    channel.VERSION += 1
+"""
+"""Runs at the start of each process: from when the file is there, what is installed is another program."""
+
+
+@pytest.fixture
+def upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "sitecustomize.py").write_text(NEWER.format(file=str(tmp_path / "newer")))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'early'}:{ROOT}")
+    with doors(tmp_path, monkeypatch) as group:
+        yield group
+
+
+async def test_doors_that_the_engine_does_not_understand(upgraded: Processes) -> None:
+    """A newer program's doors do not take the place of those that serve; with a newer engine, they have to."""
+    group, gateway = upgraded, upgraded.gateway
+    before = group.roles()
+    (group.folder / "newer").touch()
+    async with loaded("m", {2.0}, [gateway]) as load:
+        gateway.process.send_signal(signal.SIGUSR2)
+        words = "door 0 could not be replaced (exit status 1); the doors stay as they are"
+        await asyncio.to_thread(gateway.wait_until_said, words)
+        await answered(load)
+        assert load.retries.total() == 0
+    assert group.roles() == before
+    group.kill("engine")
+    await asyncio.to_thread(wait_until, lambda: not numbers(group.roles()) & numbers(before))
+    await asyncio.to_thread(gateway.wait_until_ready)
+    async with loaded("m", {2.0}, [gateway]) as load:
+        await answered(load)
+    assert group.gateway.metrics().total("tensorgate_worker_restarts_total", reason="exit") == 2
+
+
+def test_what_changed_meanwhile_holds_after_the_engine_was_replaced(fallible: Processes, stack: ExitStack) -> None:
+    """A replaced engine reads the file anew, as a replaced worker does; doors do as it does, also when that is what was
+    before.
+    """
+    group, gateway = fallible, fallible.gateway
+    callers = group.at_doors(stack)
+    file = group.folder / "gateway.yaml"
+    first = file.read_text()
+
+    def answers() -> list[float | None]:
+        found = [caller.call("POST", "/v2/models/m/infer", FLAT) for caller in callers]
+        return [said["outputs"][0]["data"][0] if status == 200 else None for status, said in found]
+
+    assert answers() == [6, 6]
+    for text, factor in ((first.replace("model: a\n", "model: b\n"), 9), (first, 6)):
+        file.write_text(text)
+        group.kill("engine")
+        wait_until(lambda wanted=factor: answers() == [wanted] * 2, answers)
+        wait_until(lambda: gateway.get("/readyz").status == 200)
 
 
 def test_a_signal_to_stop_under_load_answers_what_was_accepted(fallible: Processes, stack: ExitStack) -> None:
