@@ -167,7 +167,9 @@ class HttpListener:
             self._timeouts.sweep, self.limits.max_connections, lambda: len(framework.connections)
         )
         if self._has_fast_path:
-            self._fast_path = FastPath(self._answer, make_protocol, self._limit_of, self._is_binary, clients, self._timeouts)
+            self._fast_path = FastPath(
+                self._answer, make_protocol, self._limit_of, self._is_binary, clients, self._timeouts
+            )
             connect = self._fast_path.connect
         self._listening = await listen(sock, connect, clients, self._certificates, self._timeouts, share)
 
