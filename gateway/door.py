@@ -29,7 +29,6 @@ from tensorgate.gateway.crossing.messages import (
     RelayAccepted,
     RelayEnd,
     RelayPage,
-    RelayReply,
     RouteCount,
     State,
 )
@@ -259,8 +258,8 @@ class Door:
 
         async with aclosing(self._link.relay(message)) as events:
             async for event in events:
-                if type(event) is RelayReply:
-                    if (sent := send(self._reply(event))) is not None:
+                if type(event) is Reply:
+                    if (sent := send(event)) is not None:
                         await sent
                 elif type(event) is RelayAccepted:
                     if accepted is not None and not call.accepted:
@@ -271,10 +270,6 @@ class Door:
                     outcome.error_kind, outcome.model_seconds = event.kind, event.model_seconds
                     return event.model, event.version
         return "", 0
-
-    def _reply(self, event: RelayReply) -> Reply:
-        body = self._link.body_of(event)
-        return Reply(body, event.status, event.headers, Code(event.grpc_code), event.text, event.streamed)
 
     # ----------------------------------------------------------------------------------------------------- the house's
 
@@ -310,8 +305,8 @@ class Door:
             try:
                 async with aclosing(self._link.relay(message)) as events:
                     async for event in events:
-                        if type(event) is RelayReply:
-                            return self._reply(event)
+                        if type(event) is Reply:
+                            return event
             except GatewayError as error:
                 headers = {"Content-Type": "text/plain; charset=utf-8", **error.http_headers}
                 return Reply(f"{error}\n".encode(), 503, headers)

@@ -43,7 +43,12 @@ class DoorResolution(Resolution):
         self._engine = engine
 
     def __call__(self, ref: ModelRef) -> ModelView:
-        view = self._engine.found(lambda: super(DoorResolution, self).__call__(ref))
+        if not self._engine.is_complete():
+            raise engine_away()
+        try:
+            view = super().__call__(ref)
+        except (ModelNotFound, LabelNotFound):
+            raise MustRelay from None
         if view.route is not None and self._engine.routes[view.route.name].is_counted_whole:
             raise MustRelay
         return view
@@ -79,16 +84,12 @@ class RemoteEngine:
 
     def resolve(self, ref: ModelRef) -> ModelView:
         """Find the version that answers under a name. Raises MustRelay for one that is not known here: the engine has
-        the last word.
+        the last word. Raises Unavailable where there is no engine.
         """
-        return self.found(lambda: self._router.resolve(ref))
-
-    def found(self, resolve: Callable[[], ModelView]) -> ModelView:
-        """What a way to resolve finds. Raises MustRelay where that is nothing, Unavailable where no engine is."""
         if not self._link.is_up:
             raise engine_away()
         try:
-            return resolve()
+            return self._router.resolve(ref)
         except (ModelNotFound, LabelNotFound):
             raise MustRelay from None
 

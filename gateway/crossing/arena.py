@@ -7,6 +7,7 @@ for a while goes back to the system. Nothing of it has a name in a file system: 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import threading
@@ -22,6 +23,10 @@ from tensorgate.gateway.crossing.messages import Block
 PAGE: Final = mmap.PAGESIZE
 _KEPT_BYTES: Final = 64 << 20
 """Freed blocks whose pages stay. Beyond that, the pages of a freed block go back at once."""
+
+
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+"""Reading what its owner has cut off would end the reader."""
 
 
 class ArenaFull(MemoryError):
@@ -42,11 +47,12 @@ class Arena:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.fd = os.memfd_create("tensorgate")
+        self.fd = os.memfd_create("tensorgate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.truncate(self.fd, max_bytes)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
         self._map = mmap.mmap(self.fd, max_bytes)
         self.address = np.frombuffer(self._map, np.uint8, 1).__array_interface__["data"][0]
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is freed while it is held may be a block itself
         self._top = 0
         self._free: dict[int, list[int]] = {}
         self._kept = 0
@@ -86,6 +92,10 @@ class Arena:
             if size >= whole and self._free[size]:
                 self._kept -= size
                 return self._free[size].pop()
+        if not self._live and whole <= self.max_bytes:
+            self._reset()
+            self._top = whole
+            return 0
         raise ArenaFull(f"{self.used} of {self.max_bytes} bytes are in use, and {whole} more are wanted")
 
     def _give_back(self, offset: int) -> None:
@@ -93,14 +103,17 @@ class Arena:
             whole = self._live.pop(offset)
             self.used -= whole
             if not self._live and self._top > _KEPT_BYTES:  # nothing is left to come between free blocks
-                self._drop(0, self._top)
-                self._top = self._kept = 0
-                self._free.clear()
+                self._reset()
                 return
             if self._kept + whole > _KEPT_BYTES:
                 self._drop(offset, whole)
             self._kept += whole
             self._free.setdefault(whole, []).append(offset)
+
+    def _reset(self) -> None:
+        self._drop(0, self._top)
+        self._top = self._kept = 0
+        self._free.clear()
 
     def trim(self) -> None:
         """Give the pages of all free blocks back to the system."""
@@ -125,6 +138,8 @@ class PeerArena:
         """Takes the file over. Raises CrossingBroken if it is none of ours."""
         try:
             size = os.fstat(fd).st_size
+            if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+                raise CrossingBroken("an arena that may shrink")
             self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise CrossingBroken(f"no arena: {error}") from None

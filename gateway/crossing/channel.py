@@ -62,14 +62,17 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
         self._into = memoryview(self._scratch)
         self._out = bytearray()
         self._is_flushing = False
+        self._is_over = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._why = "the other process is gone"
 
     def send(self, message: Any) -> None:
-        """Send with this turn of the loop. Raises OverflowError for a message that is too long. Without effect once the
-        other side is gone.
+        """Send with this turn of the loop. Raises OverflowError for a message that is too long, TypeError or ValueError
+        for what none may have. Without effect once the other side is gone.
         """
+        if self._is_over:
+            return
         add_frame(message, self._out)
         if not self._is_flushing:
             self._is_flushing = True
@@ -85,7 +88,7 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
         self._out = bytearray()
         transport.write(out)
         if transport.get_write_buffer_size() > MAX_WAITING_BYTES:
-            self._break("the other process does not read")
+            self.break_off("the other process does not read")
 
     def give_back(self) -> None:
         """Tell the other side which blocks are free, if any have become so: once in a while, where nothing is sent."""
@@ -101,6 +104,7 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._into
@@ -114,19 +118,27 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
                 else:
                     self._on_message(message)
         except CrossingBroken as error:
-            self._break(f"the other process broke the protocol: {error}")
+            self.break_off(f"the other process broke the protocol: {error}")
 
     def eof_received(self) -> None:
         """The other side ends, and so does this one."""
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_over = True
         self._transport = None
         self._arena.close()
-        self._on_lost(self._why)
+        self.writer.forget()
+        lost, self._on_message, self._on_lost = self._on_lost, _ignore, _ignore  # with which whoever had them is free
+        lost(self._why)
 
-    def _break(self, why: str) -> None:
+    def break_off(self, why: str) -> None:
+        """End the connection, since the other side does what it must not."""
         self._why = why
         self.close()
+
+
+def _ignore(message: object) -> None:
+    """What comes after the end."""
 
 
 def greet(sock: socket.socket, arena: Arena, hello: Hello, *, first: bool) -> tuple[Hello, PeerArena]:

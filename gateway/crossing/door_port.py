@@ -58,6 +58,7 @@ SETTLE_S: Final = 1.0
 _BACKLOG: Final = 128
 _numbers: Final = itertools.count(1)
 """Of connections of doors."""
+_MAX_TIME_S: Final = 1e12
 _UCRED: Final = struct.Struct("3i")
 GIVE_BACK_S: Final = 0.1
 
@@ -170,17 +171,22 @@ class DoorConnection:
         self._running.clear()
         for task in list(self._tasks.values()):
             task.cancel()
+        self._takers = {}
         self._port.gone(self)
         self.changed.set()
 
     # ------------------------------------------------------------------------------------------------------- inferences
 
     def _submit(self, message: Submit) -> None:
-        reader = self.channel.reader
-        inputs = reader.tensors(message.inputs)  # first: so their memory is given back, whatever comes
+        inputs = self.channel.reader.tensors(message.inputs)  # first: so their memory is given back, whatever comes
+        call, deadline = message.call, message.deadline
+        if call in self._running or call in self._tasks:
+            raise CrossingBroken(f"call {call} is there already")
+        if deadline is not None and not abs(deadline) < _MAX_TIME_S:
+            raise CrossingBroken(f"a deadline of {deadline}")
         view = self._host.view_of(message.model)
         if view is None:
-            self.channel.send(Stale(message.call))
+            self.channel.send(Stale(call))
             return
         token = CancellationToken()
         if message.request_id:
@@ -197,12 +203,11 @@ class DoorConnection:
             message.signature,
             message.priority,
             None if message.sequence is None else Sequence(*message.sequence),
-            message.deadline,
+            deadline,
             message.queue_timeout_us,
             message.stream,
             cancellation=token,
         )
-        call = message.call
         try:
             found = view.handle.submit(request) if view.decoupled else view.handle.answer(request)
         except Exception as error:
@@ -266,7 +271,7 @@ class DoorConnection:
                     ran,
                 )
             )
-        except (GatewayError, OverflowError, UnicodeEncodeError, TypeError) as error:
+        except (GatewayError, OverflowError, ValueError, TypeError) as error:
             self._send_failure(call, error, recorder)
 
     def _send_failure(
@@ -293,8 +298,11 @@ class DoorConnection:
     # ------------------------------------------------------------------------------------------------------ whole calls
 
     def _relay(self, message: Relay | RelayPage) -> None:
-        self._rooms[message.call] = asyncio.Semaphore(STREAM_CREDIT)
-        self._start(message.call, self._host.relay(self, message))
+        call = message.call
+        if call in self._running or call in self._tasks:
+            raise CrossingBroken(f"call {call} is there already")
+        self._rooms[call] = asyncio.Semaphore(STREAM_CREDIT)
+        self._start(call, self._host.relay(self, message))
 
     def _start(self, call: int, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -304,8 +312,12 @@ class DoorConnection:
     def _ended(self, call: int, task: asyncio.Task[None]) -> None:
         self._tasks.pop(call, None)
         self._rooms.pop(call, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a relayed call failed unexpectedly", exc_info=error)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, CrossingBroken):
+            self.channel.break_off(f"the other process broke the protocol: {error}")
+        else:
+            self._send_failure(call, error, None)
 
     # --------------------------------------------------------------------------------------------------------- counting
 

@@ -12,18 +12,19 @@ import socket
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from tensorgate.gateway.contract.call import MustRelay
+from tensorgate.gateway.contract.call import MustRelay, Reply
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView, TopK
 from tensorgate.gateway.contract.errors import ModelUnavailable, Unavailable
 from tensorgate.gateway.contract.options import Options
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.crossing.arena import Arena
 from tensorgate.gateway.crossing.channel import Channel, OtherVersion, greet, hello_of
-from tensorgate.gateway.crossing.failures import error_of
+from tensorgate.gateway.crossing.failures import code_of, error_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import (
     Answer,
@@ -51,6 +52,7 @@ RETRY_S: Final = 0.05
 STREAM_CREDIT: Final = 32
 """Answers of a decoupled model that may be on their way before their reader has taken any."""
 GIVE_BACK_S: Final = 0.1
+_RAN_NUMBERS: Final = 5
 _RETRY_AFTER: Final = MappingProxyType({"Retry-After": "1"})
 MAX_ARENA_BYTES: Final = 64 << 30
 """Addresses, not memory: the configuration bounds what callers may send at once."""
@@ -66,7 +68,7 @@ def engine_away() -> Unavailable:
 class RemoteModel:
     """A loaded version in the engine's process: see contract.canonical.Handle."""
 
-    __slots__ = ("_link", "name", "ready", "serial", "version", "view")
+    __slots__ = ("_link", "answer", "name", "ready", "serial", "submit", "version", "view")
 
     view: ModelView
 
@@ -76,15 +78,12 @@ class RemoteModel:
         self.name = name
         self.version = version
         self.ready = True
+        self.submit: Callable[[InferRequest], RemoteAnswers] = partial(link.submit, self)
+        """Send a request to the engine. Raises Unavailable, Exhausted, MustRelay."""
+        self.answer = self.submit
 
     def is_ready(self) -> bool:
         return self.ready and self._link.is_up
-
-    def submit(self, request: InferRequest) -> RemoteAnswers:
-        """Send a request to the engine. Raises Unavailable, Exhausted, MustRelay."""
-        return self._link.submit(self, request)
-
-    answer = submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +135,15 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
     def give(self, outcome: InferResponse | Exception, *, final: bool) -> None:
         """One answer, or the error that is the last."""
         self._finished = final
-        reader, self._reader = self._reader, None
-        if reader is None or reader.done():
+        reader = self._reader
+        if reader is None:
             self._ready.append(outcome)
+            return
+        self._reader = None
+        if reader.done():
+            self._ready.append(outcome)
+        elif type(outcome) is InferResponse and not self.decoupled:
+            reader.set_result(outcome)
         else:
             self._resolve(reader, outcome)
 
@@ -155,15 +160,19 @@ class RemoteAnswers(AsyncIterator[InferResponse]):
             reader.exception()
 
     def ran(self, events: tuple[tuple[float, ...], ...]) -> None:
-        """Tell whoever wants to know what became of the request."""
+        """Tell whoever wants to know what became of the request. Raises CrossingBroken."""
         record = self._request.cancellation.call_record
         if record is None:
             return
-        for event in events:
-            if len(event) == 5:
-                record.ran(int(event[0]), int(event[1]), *event[2:])
-            else:
-                record.left(int(event[0]), event[1], event[2])
+        try:
+            for event in events:
+                if len(event) == _RAN_NUMBERS:
+                    record.ran(int(event[0]), int(event[1]), *event[2:])
+                else:
+                    rows, submitted, ended = event
+                    record.left(int(rows), submitted, ended)
+        except (ValueError, OverflowError) as error:
+            raise CrossingBroken(f"when a request ran: {error}") from None
 
     def _resolve(self, reader: asyncio.Future[InferResponse], outcome: InferResponse | Exception) -> None:
         if isinstance(outcome, Exception):
@@ -182,7 +191,7 @@ class RelayedCall:
     """A call that the engine answers as a whole: its replies, and how it ended."""
 
     def __init__(self) -> None:
-        self.events: asyncio.Queue[RelayReply | RelayAccepted | RelayEnd | Exception] = asyncio.Queue()
+        self.events: asyncio.Queue[Reply | RelayAccepted | RelayEnd | Exception] = asyncio.Queue()
 
 
 class EngineLink:
@@ -227,9 +236,9 @@ class EngineLink:
             End: self._end,
             Failure: self._failure,
             Stale: self._stale,
-            RelayReply: self._relay_event,
+            RelayReply: self._relay_reply,
             RelayAccepted: self._relay_event,
-            RelayEnd: self._relay_event,
+            RelayEnd: self._relay_end,
             Settle: lambda message: self._on_settle(message.number),
             State: self._state,
         }
@@ -283,7 +292,11 @@ class EngineLink:
         self._lost = asyncio.Event()
         channel: Channel[Any] = Channel(hello, arena, peer_arena, FromEngine, self._take, self._gone)
         self._channel = channel
-        await self.loop.connect_accepted_socket(lambda: channel, sock)
+        try:
+            await self.loop.connect_accepted_socket(lambda: channel, sock)
+        except BaseException:
+            self._channel = None
+            raise
 
     def _gone(self, why: str) -> None:
         """The engine has ended: so has every call that it was to answer."""
@@ -360,11 +373,9 @@ class EngineLink:
             raise engine_away()
         self._channel.send(message)
 
-    async def relay(
-        self, make: Callable[[int, Any], Any]
-    ) -> AsyncGenerator[RelayReply | RelayAccepted | RelayEnd, None]:
+    async def relay(self, make: Callable[[int, Any], Any]) -> AsyncGenerator[Reply | RelayAccepted | RelayEnd, None]:
         """Have the engine answer a call, which `make` makes a message of, by its number and a TensorWriter. The last
-        event is a RelayEnd. Raises Unavailable, Exhausted.
+        event is a RelayEnd. Raises Unavailable, Exhausted, and what the engine could not answer with.
         """
         channel = self._channel
         if channel is None:
@@ -382,7 +393,7 @@ class EngineLink:
                     raise event
                 ended = type(event) is RelayEnd
                 yield event
-                if type(event) is RelayReply and event.streamed:
+                if type(event) is Reply and event.streamed:
                     taken += 1
                     if taken % (STREAM_CREDIT // 2) == 0 and self._channel is channel:
                         channel.send(Credit(number, STREAM_CREDIT // 2))
@@ -390,11 +401,6 @@ class EngineLink:
             if not ended:
                 self.cancel(number)
             self._relayed.pop(number, None)
-
-    def body_of(self, reply: RelayReply) -> Any:
-        """The body of a relayed reply: bytes, or a list of buffers."""
-        parts = [self._open.reader.data(part) for part in reply.body]
-        return parts[0] if len(parts) == 1 else parts
 
     # -------------------------------------------------------------------------------------------------- from the engine
 
@@ -423,24 +429,39 @@ class EngineLink:
             answers.end()
 
     def _failure(self, message: Failure) -> None:
-        answers = self._pending.pop(message.call, None)
+        error = error_of(message)
+        answers = self._pending.get(message.call)
         if answers is not None:
             answers.ran(message.ran)
             if message.refused:
                 answers.refuse()
-            answers.give(error_of(message), final=True)
+            del self._pending[message.call]
+            answers.give(error, final=True)
+        elif (relayed := self._relayed.get(message.call)) is not None:
+            relayed.events.put_nowait(error)
 
     def _stale(self, message: Stale) -> None:
         answers = self._pending.pop(message.call, None)
         if answers is not None:
             answers.give(MustRelay(), final=True)
 
-    def _relay_event(self, message: RelayReply | RelayAccepted | RelayEnd) -> None:
+    def _relay_reply(self, message: RelayReply) -> None:
+        parts = [self._open.reader.data(part) for part in message.body]  # also where nobody waits: see _answer
+        call = self._relayed.get(message.call)
+        if call is None:
+            return
+        body = parts[0] if len(parts) == 1 else parts
+        code = code_of(message.grpc_code)
+        call.events.put_nowait(Reply(body, message.status, message.headers, code, message.text, message.streamed))
+
+    def _relay_end(self, message: RelayEnd) -> None:
+        code_of(message.code), code_of(message.reply_code)
+        self._relay_event(message)
+
+    def _relay_event(self, message: RelayAccepted | RelayEnd) -> None:
         call = self._relayed.get(message.call)
         if call is not None:
             call.events.put_nowait(message)
-        elif type(message) is RelayReply:
-            self.body_of(message)  # so that its memory is given back
 
     def _state(self, message: State) -> None:
         models: dict[str, dict[int, RemoteModel]] = {}

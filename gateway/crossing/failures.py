@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tensorgate.gateway.contract.errors import Code, GatewayError, Internal, kinds, text_of
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import Failure
 
-_KINDS: Final = {
-    kind.__name__: kind for kind in kinds() if kind.__module__.startswith(GatewayError.__module__.rpartition(".")[0])
+_PUBLIC: Final = GatewayError.__module__.rpartition(".")[0]
+_KINDS: Final = {"GatewayError": GatewayError} | {
+    kind.__name__: kind for kind in kinds() if kind.__module__.startswith(_PUBLIC)
 }
+_MAX_INTEGER: Final = 1 << 63
 
 
 def failure_of(
@@ -27,25 +30,41 @@ def failure_of(
 
 
 def error_of(failure: Failure) -> GatewayError:
-    """The error that the other side had. Raises CrossingBroken for a kind that does not exist."""
+    """The error that the other side had. Raises CrossingBroken for a kind or a code that does not exist."""
     kind = _KINDS.get(failure.kind)
     if kind is None:
         raise CrossingBroken(f"an error of kind {failure.kind[:80]}")
     error = kind.__new__(kind, failure.text)
     facts = {name: _frozen(value) for name, value in failure.facts.items()}
     if "code" in facts:
-        facts["code"] = Code(facts["code"])
+        facts["code"] = code_of(facts["code"])
     vars(error).update(facts)
     return error
 
 
+def code_of(number: Any) -> Code:
+    """Raises CrossingBroken for a number that is no code."""
+    try:
+        return Code(number)
+    except ValueError as error:
+        raise CrossingBroken(str(error)[:80]) from None
+
+
 def _plain(value: Any) -> Any:
-    """What msgpack has: a set becomes a list, as tuples do."""
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    if isinstance(value, Code):
+    """What msgpack has: a set becomes a list, as tuples do, and what a user's class may hold its text."""
+    if value is None or isinstance(value, (bool, float, bytes)):
+        return value
+    if isinstance(value, int) and abs(value) < _MAX_INTEGER:
         return int(value)
-    return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, (set, frozenset)):
+        return [_plain(each) for each in sorted(value, key=str)]
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return str(value)
 
 
 def _frozen(value: Any) -> Any:

@@ -21,14 +21,19 @@ class CrossingBroken(Exception):
 
 
 def add_frame(message: Any, buffer: bytearray) -> None:
-    """Append a message to what is to be sent. Raises OverflowError beyond MAX_FRAME_BYTES, and appends nothing."""
+    """Append a message to what is to be sent. Raises OverflowError beyond MAX_FRAME_BYTES, TypeError, ValueError for
+    what no message may have; then it appends nothing.
+    """
     start = len(buffer)
     buffer += b"\0\0\0\0"
-    _encode_into(message, buffer, -1)
-    size = len(buffer) - start - 4
-    if size > MAX_FRAME_BYTES:
+    try:
+        _encode_into(message, buffer, -1)
+        size = len(buffer) - start - 4
+        if size > MAX_FRAME_BYTES:
+            raise OverflowError(f"a message of {size} bytes")
+    except BaseException:
         del buffer[start:]
-        raise OverflowError(f"a message of {size} bytes")
+        raise
     _LENGTH.pack_into(buffer, start, size)
 
 
@@ -42,11 +47,11 @@ class FrameReader(Generic[M]):
     def receive(self, data: memoryview) -> list[M]:
         """The messages that are whole with this data. Raises CrossingBroken."""
         found: list[M] = []
-        if self._rest:
-            self._rest += data
-            source = memoryview(self._rest)
-        else:
-            source = data
+        rest = self._rest
+        source = data
+        if rest:
+            rest += data
+            source = memoryview(rest)
         at, end = 0, len(source)
         decode = self._decode
         try:
@@ -61,7 +66,9 @@ class FrameReader(Generic[M]):
                 at = stop
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise CrossingBroken(str(error)) from None
-        rest = bytes(source[at:])
-        source.release()
-        self._rest = bytearray(rest)
+        if source is not data:
+            source.release()
+            del rest[:at]
+        elif at < end:
+            rest += data[at:]
         return found

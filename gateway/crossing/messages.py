@@ -226,7 +226,7 @@ class End(Message, tag=31):
 
 
 class Failure(Message, tag=32):
-    """The call ends with an error: the class of `contract.errors`, its text and its facts."""
+    """The call, or the Relay, ends with an error: the class of `contract.errors`, its text and its facts."""
 
     call: int
     kind: str
@@ -344,7 +344,7 @@ class View(Message):
     instances: int
 
 
-FromDoor: TypeAlias = Hello | Release | Submit | Cancel | Credit | Relay | RelayPage | Observed | Seen
+FromDoor: TypeAlias = Release | Submit | Cancel | Credit | Relay | RelayPage | Observed | Seen
 FromEngine: TypeAlias = (
-    Hello | Release | Answer | End | Failure | Stale | RelayReply | RelayAccepted | RelayEnd | Settle | State
+    Release | Answer | End | Failure | Stale | RelayReply | RelayAccepted | RelayEnd | Settle | State
 )

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorgate.gateway.contract.errors import Exhausted
-from tensorgate.gateway.contract.tensor import BYTES, DATATYPES, DTYPES, Array, Tensors
+from tensorgate.gateway.contract.errors import EncodingFailed, Exhausted
+from tensorgate.gateway.contract.tensor import BYTES, DTYPES, Array, Tensors
 from tensorgate.gateway.crossing.arena import Arena, ArenaFull, PeerArena
 from tensorgate.gateway.crossing.frames import CrossingBroken
 from tensorgate.gateway.crossing.messages import Block, Tensor
@@ -18,8 +18,12 @@ from tensorgate.gateway.crossing.messages import Block, Tensor
 INLINE_MAX_BYTES: Final = 16 << 10
 """Up to here, copying bytes through the socket costs less than a block of the arena."""
 
+_NUMBERS: Final = {dtype: datatype for datatype, dtype in DTYPES.items() if dtype != BYTES}
 _MAX_DIMENSIONS: Final = 32
 _LENGTHS: Final = np.dtype("<u4")
+_MAX_KNOWN_FORMS: Final = 1024
+_MAX_SIZE: Final = 1 << 56
+"""Elements; eight bytes each, they are still addresses."""
 
 
 class TensorWriter:
@@ -38,19 +42,28 @@ class TensorWriter:
             return None
 
     def tensors(self, arrays: Tensors) -> tuple[Tensor, ...]:
-        """Raises Exhausted where the arena is full."""
-        return tuple([self.tensor(name, array) for name, array in arrays.items()])
+        """Raises Exhausted where the arena is full, EncodingFailed."""
+        found = []
+        for name, array in arrays.items():
+            if array.nbytes <= INLINE_MAX_BYTES and (datatype := _NUMBERS.get(array.dtype)) is not None:
+                found.append(Tensor(name, datatype, array.shape, array.tobytes()))
+            else:
+                found.append(self.tensor(name, array))
+        return tuple(found)
 
     def tensor(self, name: str, array: Array) -> Tensor:
-        """One array on the host. Raises Exhausted."""
-        dtype, shape = array.dtype, array.shape
-        if dtype == BYTES:
+        """One array on the host. Raises Exhausted, EncodingFailed."""
+        shape = array.shape
+        if array.dtype == BYTES:
             elements: list[bytes] = array.reshape(-1).tolist()
             lengths = np.fromiter(map(len, elements), _LENGTHS, len(elements)).tobytes()
             return Tensor(name, "BYTES", shape, self.data(b"".join(elements)), self.data(lengths))
-        if array.nbytes <= INLINE_MAX_BYTES:
-            return Tensor(name, DATATYPES[dtype], shape, array.tobytes())
-        return Tensor(name, DATATYPES[dtype], shape, self._block(array))
+        datatype = _NUMBERS.get(array.dtype)
+        if datatype is None:
+            raise EncodingFailed(f"tensor {name} is {array.dtype}, which has no datatype")
+        return Tensor(
+            name, datatype, shape, array.tobytes() if array.nbytes <= INLINE_MAX_BYTES else self._block(array)
+        )
 
     def data(self, data: Any) -> bytes | Block:
         """Bytes of any length. Raises Exhausted."""
@@ -63,6 +76,10 @@ class TensorWriter:
         for ticket in tickets:
             if self._held.pop(ticket, None) is None:
                 raise CrossingBroken(f"ticket {ticket} is not out")
+
+    def forget(self) -> None:
+        """The other side has gone, and all that it had."""
+        self._held.clear()
 
     def _block(self, array: Array) -> Block:
         """An array where it lies, if that is the arena; else a copy there."""
@@ -88,6 +105,8 @@ class TensorReader:
 
     def __init__(self, arena: PeerArena) -> None:
         self._arena = arena
+        self._forms: dict[tuple[str, tuple[int, ...]], tuple[np.dtype[Any], int]] = {}
+        """(dtype, size in bytes) by datatype and shape, of numbers that have come. Bounded: then it begins anew."""
 
     def tensors(self, given: Iterable[Tensor]) -> dict[str, Array]:
         """Raises CrossingBroken for what does not fit."""
@@ -95,21 +114,26 @@ class TensorReader:
 
     def tensor(self, given: Tensor) -> Array:
         """Raises CrossingBroken."""
-        shape = given.shape
-        dtype = DTYPES.get(given.datatype)
-        if dtype is None or len(shape) > _MAX_DIMENSIONS or (shape and min(shape) < 0):
-            raise CrossingBroken(f"a tensor of {given.datatype}, shape {list(shape)[:_MAX_DIMENSIONS]}")
-        count = math.prod(shape)
-        data = given.data
-        if dtype == BYTES:
-            return self._texts(given, count).reshape(shape)
-        if count * dtype.itemsize != (len(data) if isinstance(data, bytes) else data.size):
-            raise CrossingBroken(f"a tensor of shape {list(shape)} with other data")
-        if isinstance(data, bytes):
-            return np.frombuffer(data, dtype).reshape(shape) if count else np.empty(shape, dtype)
-        if not count:
-            return np.empty(shape, dtype)
-        return self._arena.view(data).view(dtype).reshape(shape)
+        datatype, shape, data = given.datatype, given.shape, given.data
+        if datatype == "BYTES":
+            return self._texts(given, math.prod(_checked(datatype, shape))).reshape(shape)
+        dtype, size = self._forms.get((datatype, shape)) or self._learn(datatype, shape)
+        if type(data) is bytes:
+            if len(data) == size:
+                return np.ndarray(shape, dtype, data)
+        elif type(data) is Block and data.size == size:
+            return np.ndarray(shape, dtype, self._arena.view(data))
+        raise CrossingBroken(f"a tensor of {datatype}, shape {list(shape)}, with other data")
+
+    def _learn(self, datatype: str, shape: tuple[int, ...]) -> tuple[np.dtype[Any], int]:
+        """The form of numbers that come for the first time."""
+        dtype = DTYPES.get(datatype)
+        if dtype is None:
+            raise CrossingBroken(f"a tensor of {datatype[:80]}")
+        if len(self._forms) >= _MAX_KNOWN_FORMS:
+            self._forms.clear()
+        form = self._forms[datatype, shape] = dtype, math.prod(_checked(datatype, shape)) * dtype.itemsize
+        return form
 
     def data(self, given: bytes | Block) -> Any:
         """Bytes, or a memoryview. Raises CrossingBroken."""
@@ -129,3 +153,12 @@ class TensorReader:
             array[index] = whole[begin:end]
             begin = end
         return array
+
+
+def _checked(datatype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that arrays may have. Raises CrossingBroken for any other, also where its product is none of NumPy's."""
+    if len(shape) > _MAX_DIMENSIONS or any(size < 0 or size > _MAX_SIZE for size in shape):
+        raise CrossingBroken(f"a tensor of {datatype}, shape {list(shape)[:_MAX_DIMENSIONS]}")
+    if math.prod([size for size in shape if size]) > _MAX_SIZE:  # NumPy counts an empty array's bytes like this
+        raise CrossingBroken(f"a tensor of {datatype}, shape {list(shape)}")
+    return shape

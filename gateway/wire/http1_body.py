@@ -75,8 +75,8 @@ PROCESS_QUOTA: Final = Quota(_PROCESS_BYTES)
 
 
 class SharedBodies:
-    """Where large bodies are put that another process is to read. `allocate` gives writable memory of so many bytes that
-    lives as long as any view of it, or None where there is none; without it, all bodies are this process's own.
+    """Where large bodies are put that another process is to read. `allocate` gives writable memory of so many bytes,
+    which lives as long as any view of it, or None where there is none; without it, all bodies are this process's own.
     """
 
     allocate: Callable[[int], memoryview | None] | None = None
