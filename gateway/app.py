@@ -28,7 +28,8 @@ from tensorgate.backends.execution import cuda_memory, registered
 from tensorgate.backends.execution import pipeline as pipelines
 from tensorgate.backends.execution.failures import free_pools, on_lost_device
 from tensorgate.backends.execution.gpu import read_gpu
-from tensorgate.backends.execution.spec_inference import make_ops
+from tensorgate.backends.execution.own_process import ModelProcesses
+from tensorgate.backends.execution.spec_inference import Misfit, make_ops
 from tensorgate.backends.ops import OPS
 from tensorgate.backends.python import user_ops
 from tensorgate.gateway.config import (
@@ -44,11 +45,13 @@ from tensorgate.gateway.contract.backend import BackendKind, ModelSource
 from tensorgate.gateway.contract.canonical import ModelView
 from tensorgate.gateway.contract.dialect import Dialect, DialectKind, Resolve
 from tensorgate.gateway.contract.execution import Computation
+from tensorgate.gateway.contract.files import ABSOLUTE, FileRef
 from tensorgate.gateway.contract.metrics import Gpu, ServerCounts
 from tensorgate.gateway.contract.questions import ServerDescription
 from tensorgate.gateway.contract.registries import Registries
 from tensorgate.gateway.contract.tensor import NOTHING
 from tensorgate.gateway.contract.upstream import Await
+from tensorgate.gateway.crossing.model_messages import StartModel
 from tensorgate.gateway.engine.response_cache import ResponseCache
 from tensorgate.gateway.engine.shared_memory import SharedMemory
 from tensorgate.gateway.local_engine import LocalEngine
@@ -95,6 +98,8 @@ from tensorgate.gateway.transport.ports import Ports
 from tensorgate.gateway.transport.sockets import Sockets, addresses, bound
 
 NAME: Final = "tensorgate"
+MODEL_PROCESS: Final = "tensorgate.gateway.model_process"
+"""The program of models with processes of their own. It imports this module."""
 _RELOAD_STATUS: Final = {"refused": 422, "incomplete": 500}
 Say = Callable[[str], None]
 
@@ -139,12 +144,17 @@ def model_source(config: ModelConfig, name: str, version: int, path: Path) -> Mo
 
 
 def loader(
-    kinds: Registries, resolve: Resolve, on_loop: Await | None = None, threads: int = 0
+    kinds: Registries,
+    resolve: Resolve,
+    on_loop: Await | None = None,
+    threads: int = 0,
+    processes: ModelProcesses | None = None,
+    ops: Mapping[str, FileRef] = NOTHING,
 ) -> Callable[[ModelConfig, str, int, Path], Computation]:
     """How the repository gets a computation: the named backend, with the named operators around it.
 
     `resolve` is for backends that call other models, `on_loop` for those that have connections; `threads` of the host
-    are for each model.
+    are for each model, `processes` for those that have their own, `ops` the files of operators of the user's own.
     """
 
     def load(config: ModelConfig, name: str, version: int, path: Path) -> Computation:
@@ -155,13 +165,47 @@ def loader(
             on_loop=on_loop,
             threads=threads,
         )
+        kind = kinds.backends[config.backend]
+        if config.process == "own" and processes is not None:
+            check_process(config, kind)
+            return processes.load(
+                kind,
+                source,
+                config.instances,
+                _placement(config),
+                _model_program(config, source, ops),
+                pinned=config.sequences is not None,
+            )
         before = make_ops(kinds.ops, config.preprocess, "preprocess")
         after = make_ops(kinds.ops, config.postprocess, "postprocess")
-        return pipelines.load(
-            kinds.backends[config.backend], source, config.instances, before, after, _placement(config)
-        )
+        return pipelines.load(kind, source, config.instances, before, after, _placement(config))
 
     return load
+
+
+def check_process(config: ModelConfig, kind: BackendKind) -> None:
+    """Raises Misfit where a model cannot compute in a process of its own."""
+    if config.process == "own" and not kind.own_process:
+        raise Misfit(
+            ("process",),
+            f"a model of the backend {config.backend} computes nothing by itself and has no process of its own; take "
+            "the key out here, and put it to the models behind it",
+        )
+
+
+def _model_program(config: ModelConfig, source: ModelSource, ops: Mapping[str, FileRef]) -> StartModel:
+    """What a model's own process loads: the same configuration, with absolute paths."""
+    steps = {step.op for step in (*config.preprocess, *config.postprocess)}
+    return StartModel(
+        source.name,
+        source.version,
+        str(source.path),
+        source.device,
+        source.threads,
+        config.model_dump_json(exclude_unset=True, context=ABSOLUTE),
+        tuple([(name, str(file.path), file.member) for name, file in ops.items() if name in steps]),
+        config.max_memory_bytes or 0,
+    )
 
 
 def _repository(
@@ -231,6 +275,8 @@ class App:
         self._plugged_in = kinds
         self._authorization: Any = (None, (), None)
         self._kinds = kinds = config.extended(kinds)
+        self._ops = config.ops
+        self._processes = ModelProcesses(MODEL_PROCESS, __version__)
         self.device_lost = asyncio.Event()
         self._sockets = sockets
         self.tracing = _tracing(config)
@@ -238,6 +284,7 @@ class App:
         self.vitals = ProcessMetrics(__version__, lambda: self.service.ready, self.observer)
         counting = [kind.collect for kind in kinds.backends.values() if kind.collect is not None]
         counting += [lambda: gpu_families(self._gpus()), self.vitals.collect, self._reload_families]
+        counting.append(self._processes.collect)
         wanted = {name: kind.metrics(config.metrics) for name, kind in kinds.dialects.items()}
         self._call_counters = {
             name: CallCounters(metrics.calls, lambda name: self.router.is_public(name))
@@ -305,7 +352,9 @@ class App:
 
     def _load_model(self, config: ModelConfig, name: str, version: int, path: Path) -> Computation:
         """By what is plugged in now: a configuration may have brought operators since the start."""
-        load = loader(self._kinds, self.router.resolve, self._on_loop, self.config.cpu.budget())
+        load = loader(
+            self._kinds, self.router.resolve, self._on_loop, self.config.cpu.budget(), self._processes, self._ops
+        )
         return load(config, name, version, path)
 
     def _catalog(self, config: Config) -> Catalog:
@@ -314,6 +363,7 @@ class App:
         if kinds.ops != self._kinds.ops:
             self._validate = model_validator(kinds)
         self._kinds = kinds
+        self._ops = config.ops
         return catalog(config, kinds, self._say, self._validate)
 
     def _take_over(self, config: Config) -> None:
@@ -533,7 +583,8 @@ def dry_run_load(config: Config, kinds: Registries) -> list[tuple[str, str]]:
         on_loop = _waits_for(asyncio.get_running_loop())
         validate = model_validator(kinds)
         models = catalog(config, kinds, validate=validate)
-        load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget())
+        processes = ModelProcesses(MODEL_PROCESS, __version__)
+        load_model = loader(kinds, lambda ref: router.resolve(ref), on_loop, config.cpu.budget(), processes, config.ops)
         repository = _repository(config, kinds, models, validate, load_model, Meters(), ResponseCache())
         router = Router(config, repository)
         await repository.load_all(reports.append)

@@ -287,4 +287,6 @@ def _shape(node: Any) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) and size >= 0 else -1 for size in node.shape)
 
 
-KIND = BackendKind(OnnxOptions, OnnxBackend, describe=describe, limits_memory=True, gpu_problem=gpu_problem)
+KIND = BackendKind(
+    OnnxOptions, OnnxBackend, describe=describe, limits_memory=True, gpu_problem=gpu_problem, own_process=True
+)

@@ -314,5 +314,11 @@ def _as_bytes(name: str, array: Array) -> Array:
 
 
 KIND = BackendKind(
-    PythonOptions, PythonBackend, versioned=False, runs_code=True, describe=_describe, gpu_problem=cuda_problem
+    PythonOptions,
+    PythonBackend,
+    versioned=False,
+    runs_code=True,
+    describe=_describe,
+    gpu_problem=cuda_problem,
+    own_process=True,
 )

@@ -167,4 +167,4 @@ def _set_up(tensorflow: Any, options: TensorFlowOptions) -> None:
             return
 
 
-KIND = BackendKind(TensorFlowOptions, TensorFlowBackend, runs_code=True, gpu_problem=gpu_problem)
+KIND = BackendKind(TensorFlowOptions, TensorFlowBackend, runs_code=True, gpu_problem=gpu_problem, own_process=True)

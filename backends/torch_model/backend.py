@@ -205,4 +205,4 @@ def _addresses(module: Any) -> frozenset[int]:
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel())
 
 
-KIND = BackendKind(TorchOptions, TorchBackend, runs_code=True, gpu_problem=gpu_problem)
+KIND = BackendKind(TorchOptions, TorchBackend, runs_code=True, gpu_problem=gpu_problem, own_process=True)

@@ -157,4 +157,6 @@ def _take_number(model: str) -> int:
     return number
 
 
-KIND = BackendKind(TritonPythonOptions, TritonPythonBackend, runs_code=True, collect=collect, describe=_describe)
+KIND = BackendKind(
+    TritonPythonOptions, TritonPythonBackend, runs_code=True, collect=collect, describe=_describe, own_process=True
+)

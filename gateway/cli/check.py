@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorgate.backends.execution import spec_inference
-from tensorgate.gateway.app import catalog, model_source
+from tensorgate.gateway.app import catalog, check_process, model_source
 from tensorgate.gateway.config import Config, ModelConfig, Problem, locator
 from tensorgate.gateway.config.yaml_tree import key_path
 from tensorgate.gateway.contract.backend import ConfigProblem, Described, ModelSource
@@ -84,6 +84,7 @@ class _Checks:
 
     def _version(self, config: ModelConfig, source: ModelSource) -> Described | None:
         """A version as callers see it. Raises what does not fit."""
+        check_process(config, self.kinds.backends[config.backend])
         before = spec_inference.make_ops(self.kinds.ops, config.preprocess, "preprocess")
         after = spec_inference.make_ops(self.kinds.ops, config.postprocess, "postprocess")
         own = self.kinds.backends[config.backend].describe(source)

@@ -203,6 +203,12 @@ class ModelConfig(Section):
     GPU, or the CPU where there is none; a list of cpu and cuda:N: each of them, as often as it is named."""
     instances: int = Field(default=1, ge=1, le=1024)
     """How many copies of the model run side by side on each device."""
+    process: Literal["engine", "own"] = "engine"
+    """Where each copy of the model computes: engine, in the gateway's own process; own: in a process of its own, which
+    is started again when it ends. For python, triton_python, onnx, torch and tensorflow."""
+    max_memory_bytes: ByteSize | None = None
+    """With process own: the most memory of the host that each of its processes may have, the interpreter's own 50 MiB
+    among it: a number, or text like 2GiB. Beyond that an allocation fails, and so does the request. null: no limit."""
     max_batch_size: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     """The most rows in one batch; 0: the model has no batch dimension; auto: as the model's file allows, 4 or 0."""
     max_queue_delay_us: int = Field(default=0, ge=0)
@@ -259,6 +265,13 @@ class ModelConfig(Section):
             if name in names[:index]:
                 raise refuse(index, "name", text=f'"{name}" stands already at [{names.index(name)}]')
         return tensors
+
+    @field_validator("max_memory_bytes")
+    @classmethod
+    def _limits_a_process(cls, limit: int | None, info: ValidationInfo) -> int | None:
+        if limit is not None and info.data.get("process") == "engine":
+            raise ValueError("the memory of the engine has no limit for each model; add process: own to the model")
+        return limit
 
     @field_validator("preferred_batch_sizes")
     @classmethod

@@ -231,6 +231,8 @@ class BackendKind:
     """Where a model does not fit the models that it is composed of."""
     limits_memory: bool = False
     """Whether it can keep an instance within `ModelSource.memory_limit_bytes`."""
+    own_process: bool = False
+    """Whether its models may compute in a process of their own."""
     gpu_problem: Callable[[], str] | None = None
     """Why its models cannot run on a GPU here, naming what is missing; empty where they can. None: `device` is nothing
     to them, or `auto` is the host."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import stat
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, SerializationInfo, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 
@@ -23,6 +22,19 @@ class FileRef:
     path: Path
     member: str = ""
 
+    @property
+    def absolute(self) -> str:
+        """As it could be written in a YAML file anywhere."""
+        return f"{self.path}:{self.member}" if self.member else str(self.path)
+
+
+ABSOLUTE: Final = "absolute paths"
+"""The context for which files are written with absolute paths, else as in the YAML."""
+
+
+def _plain(file: FileRef, info: SerializationInfo) -> str:
+    return file.absolute if info.context == ABSOLUTE else file.written
+
 
 @dataclass(frozen=True, slots=True)
 class Existing:
@@ -34,7 +46,7 @@ class Existing:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.str_schema(min_length=1, strict=True)
-        written = core_schema.plain_serializer_function_ser_schema(attrgetter("written"))
+        written = core_schema.plain_serializer_function_ser_schema(_plain, info_arg=True)
         return core_schema.with_info_after_validator_function(self._locate, text, serialization=written)
 
     def _locate(self, written: str, info: ValidationInfo) -> FileRef:

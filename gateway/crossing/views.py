@@ -20,9 +20,9 @@ def view_message(view: ModelView, serial: int, writer: TensorWriter) -> View:
         view.name,
         view.version,
         view.versions,
-        tuple(map(_spec, view.inputs.values())),
-        tuple(map(_spec, view.outputs.values())),
-        tuple([_signature(each, writer) for each in view.signatures.values()]),
+        tuple(map(spec_message, view.inputs.values())),
+        tuple(map(spec_message, view.outputs.values())),
+        tuple([signature_message(each, writer) for each in view.signatures.values()]),
         view.max_batch_size,
         view.platform,
         view.decoupled,
@@ -41,9 +41,9 @@ def view_of(said: View, handle: Handle, options: Mapping[str, type[Options]], re
             said.name,
             said.version,
             said.versions,
-            {spec.name: _spec_of(spec) for spec in said.inputs},
-            {spec.name: _spec_of(spec) for spec in said.outputs},
-            {each.name: _signature_of(each, reader) for each in said.signatures},
+            {spec.name: spec_of(spec) for spec in said.inputs},
+            {spec.name: spec_of(spec) for spec in said.outputs},
+            {each.name: signature_of(each, reader) for each in said.signatures},
             said.max_batch_size,
             said.platform,
             handle,
@@ -58,15 +58,18 @@ def view_of(said: View, handle: Handle, options: Mapping[str, type[Options]], re
         raise CrossingBroken(f"a view of {said.name[:80]}: {error}") from None
 
 
-def _spec(spec: TensorSpec) -> Spec:
+def spec_message(spec: TensorSpec) -> Spec:
+    """See tensor.TensorSpec."""
     return Spec(spec.name, spec.datatype, spec.shape, spec.optional, spec.labels)
 
 
-def _spec_of(said: Spec) -> TensorSpec:
+def spec_of(said: Spec) -> TensorSpec:
+    """Raises KeyError for a datatype that does not exist."""
     return TensorSpec(said.name, DTYPES[said.datatype], said.shape, said.optional, said.labels)
 
 
-def _signature(signature: Signature, writer: TensorWriter) -> SignatureSpec:
+def signature_message(signature: Signature, writer: TensorWriter) -> SignatureSpec:
+    """A signature with the arrays of its defaults."""
     features = None if signature.features is None else _named(signature.features)
     return SignatureSpec(
         signature.name,
@@ -79,7 +82,8 @@ def _signature(signature: Signature, writer: TensorWriter) -> SignatureSpec:
     )
 
 
-def _signature_of(said: SignatureSpec, reader: TensorReader) -> Signature:
+def signature_of(said: SignatureSpec, reader: TensorReader) -> Signature:
+    """Raises KeyError and CrossingBroken."""
     features = None if said.features is None else _specs_of(said.features)
     defaults: Mapping[str, Any] = reader.tensors(said.defaults)
     return Signature(
@@ -94,8 +98,8 @@ def _signature_of(said: SignatureSpec, reader: TensorReader) -> Signature:
 
 
 def _named(specs: Mapping[str, TensorSpec]) -> tuple[tuple[str, Spec], ...]:
-    return tuple([(name, _spec(spec)) for name, spec in specs.items()])
+    return tuple([(name, spec_message(spec)) for name, spec in specs.items()])
 
 
 def _specs_of(said: Iterable[tuple[str, Spec]]) -> dict[str, TensorSpec]:
-    return {name: _spec_of(spec) for name, spec in said}
+    return {name: spec_of(spec) for name, spec in said}

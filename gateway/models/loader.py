@@ -137,9 +137,7 @@ class ModelLoader:
             model, warm_up = await self._make(name, version, stored.config, stored.versions[version])
         except Exception as error:
             log.debug("model %s version %s failed to load", name, version, exc_info=error)
-            text = error_line(error)
-            if location := _source_location(error, stored.versions[version]):
-                text = f"{text} ({location})"
+            text = load_error(error, stored.versions[version])
             report(LoadReport(name, version, error=text))
             return Reason(without_folders(text), code_of(error))
         model.load_seconds = time.perf_counter() - started
@@ -172,14 +170,21 @@ class ModelLoader:
         self._threads.shutdown(wait=False)
 
 
-def error_line(error: Exception) -> str:
+def load_error(error: BaseException, path: Path) -> str:
+    """Why a version at a path could not be loaded, in one line for the operator; with the place in the model's code."""
+    text = error_line(error)
+    location = _source_location(error, path)
+    return f"{text} ({location})" if location else text
+
+
+def error_line(error: BaseException) -> str:
     """An error's text in one line, for the operator; with its type if it is unexpected."""
     expected = isinstance(error, (GatewayError, OSError, ValueError, ImportError, MemoryError))
     text = text_of(error) if expected else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
 
 
-def _source_location(error: Exception, path: Path) -> str:
+def _source_location(error: BaseException, path: Path) -> str:
     """The file and line in the model's own code that raised; empty for a SyntaxError, whose text has them already."""
     if isinstance(error, SyntaxError):
         return ""

@@ -43,7 +43,7 @@ class FailureLog:
         """An error that is a request's outcome: the log has it if its model's code has failed, and not what the caller
         did wrong. A part's failure is told with the part: of what is composed of it, the text is enough.
         """
-        if not isinstance(error, (ModelFailed, Unknown)):
+        if error.is_logged or not isinstance(error, (ModelFailed, Unknown)):
             return
         view = request.view
         name = getattr(getattr(view, "handle", None), "name", view.name)

@@ -44,6 +44,8 @@ class GatewayError(Exception):
 
     code = Code.UNKNOWN
     http_headers: Mapping[str, str] = MappingProxyType({})
+    is_logged = False
+    """Whether the model's own process has told the log of it, with a traceback."""
 
 
 class Worded(Exception):

@@ -233,6 +233,8 @@ def test_defaults(folder: Path) -> None:
                 "labels": {},
                 "device": "auto",
                 "instances": 1,
+                "process": "engine",
+                "max_memory_bytes": None,
                 "max_batch_size": 0,
                 "max_queue_delay_us": 0,
                 "preferred_batch_sizes": [],
