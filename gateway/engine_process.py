@@ -235,7 +235,7 @@ class EngineProcess:
         """See door_port.Host."""
         self._observed.gone(door)
 
-    async def relay(self, door: DoorConnection, message: Relay | RelayPage) -> None:
+    async def relay(self, door: DoorConnection, message: Relay | RelayPage, body: Buffer) -> None:
         """See door_port.Host."""
         if isinstance(message, RelayPage):
             await self._relay_page(door, message)
@@ -251,7 +251,7 @@ class EngineProcess:
         def accepted(decoupled: bool) -> None:
             door.send(RelayAccepted(message.call, decoupled))
 
-        endpoint, call = self._call(door, message)
+        endpoint, call = self._call(message, body)
         outcomes: list[object] = []
         call.report = outcomes.append
         await self._service.handle(message.dialect, endpoint, call, send, accepted)
@@ -267,7 +267,7 @@ class EngineProcess:
         await self._reply(door, message.call, reply)
         door.send(RelayEnd(message.call, Code.OK, Code.OK, "", "", 0, 0.0))
 
-    def _call(self, door: DoorConnection, message: Relay) -> tuple[Endpoint, Call]:
+    def _call(self, message: Relay, body: Buffer) -> tuple[Endpoint, Call]:
         dialect = self._app.dialects.get(message.dialect)
         if dialect is None:
             raise CrossingBroken(f"no dialect {message.dialect[:80]}")
@@ -279,7 +279,7 @@ class EngineProcess:
             endpoint = dialect.match(message.method, message.target).endpoint
         max_body_bytes, max_binary_bytes, max_json_depth = message.limits
         call = Call(
-            door.channel.reader.data(message.body),
+            body,
             message.method,
             message.target,
             message.headers,

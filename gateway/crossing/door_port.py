@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.canonical import (
     Answers,
     CancellationToken,
@@ -74,8 +75,8 @@ class Host(Protocol):
         """What is served now, under that number."""
         ...
 
-    def relay(self, door: DoorConnection, message: Relay | RelayPage) -> Coroutine[Any, Any, None]:
-        """Answer a whole call."""
+    def relay(self, door: DoorConnection, message: Relay | RelayPage, body: Buffer) -> Coroutine[Any, Any, None]:
+        """Answer a whole call, whose body is here."""
         ...
 
     def observed(self, door: int, message: Observed) -> None:
@@ -298,11 +299,12 @@ class DoorConnection:
     # ------------------------------------------------------------------------------------------------------ whole calls
 
     def _relay(self, message: Relay | RelayPage) -> None:
+        body = self.channel.reader.data(message.body)  # first: so its memory is given back, whatever comes
         call = message.call
         if call in self._running or call in self._tasks:
             raise CrossingBroken(f"call {call} is there already")
         self._rooms[call] = asyncio.Semaphore(STREAM_CREDIT)
-        self._start(call, self._host.relay(self, message))
+        self._start(call, self._host.relay(self, message, body))
 
     def _start(self, call: int, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -382,7 +384,7 @@ class DoorPort:
         try:
             hello, peer_arena = await asyncio.to_thread(greet, sock, arena, hello_of(self._program), first=False)
         except (OSError, CrossingBroken) as error:
-            log.error("a door was not let in: %s", error)
+            log.error("a door was not let in: %s", str(error))  # a record must not keep what the error was raised in
             sock.close()
             arena.close()
             return

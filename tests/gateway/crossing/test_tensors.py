@@ -106,7 +106,15 @@ def test_what_has_no_datatype_fails_alone(sides: Sides, dtype: str, size: int) -
 
 @pytest.mark.parametrize(
     "elements",
-    [[], [b""], [b"", b"\0", b""], [b"a" * INLINE_MAX_BYTES], [b"x" * 3_000_000, b""], [b"ab"] * 9000, [bytes([9])] * 5],
+    [
+        [],
+        [b""],
+        [b"", b"\0", b""],
+        [b"a" * INLINE_MAX_BYTES],
+        [b"x" * 3_000_000, b""],
+        [b"ab"] * 9000,
+        [bytes([9])] * 5,
+    ],
     ids=range(7),
 )
 def test_texts(sides: Sides, elements: list[bytes]) -> None:
@@ -212,7 +220,12 @@ SIDES = Sides()
 
 @given(
     st.builds(
-        Tensor, st.text(max_size=3), st.sampled_from(sorted(DTYPES)), st.lists(sizes, max_size=4).map(tuple), datas, datas
+        Tensor,
+        st.text(max_size=3),
+        st.sampled_from(sorted(DTYPES)),
+        st.lists(sizes, max_size=4).map(tuple),
+        datas,
+        datas,
     )
 )
 def test_any_tensor(tensor: Tensor) -> None:
