@@ -54,7 +54,9 @@ log = logging.getLogger(__name__)
 
 MAX_PAGE_BODY_BYTES: Final = 1 << 20
 MAX_WAIT_S: Final = 5.0
-"""How long a new door lets connections wait for the engine before it listens and answers that there is none."""
+"""How long the first door of a slot lets connections wait for the engine before it listens, and answers that there is
+none; any other one only MAX_NEXT_WAIT_S, for its engine is there or is down."""
+MAX_NEXT_WAIT_S: Final = 0.5
 ReadText = Callable[[str], Config]
 """The configuration of a YAML text. Raises ConfigError."""
 
@@ -120,6 +122,7 @@ class Door:
         self._ports = Ports(self.service, self._dialects, descriptors.pool(), self._metrics.traffic, self._guarded)
         self._connecting: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
+        self._max_wait_s = MAX_WAIT_S if role.restarts is None else MAX_NEXT_WAIT_S
         self._take_over(config)
 
     @property
@@ -136,7 +139,7 @@ class Door:
         SHARED_BODIES.allocate = self._link.room
         self._connecting = asyncio.ensure_future(self._link.run())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(MAX_WAIT_S):
+            async with asyncio.timeout(self._max_wait_s):
                 await self._told_or_outdated()
         if self.outdated.is_set():
             return False

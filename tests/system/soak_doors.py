@@ -1,4 +1,5 @@
-"""Doors, an engine and clients of all dialects, while a random process is killed again and again: `make soak`, or
+"""Doors, an engine, a model in a process of its own, and clients of all dialects, while a random process is killed again
+and again: `make soak`, or
 
     python tests/system/soak_doors.py --minutes 10 --doors 2 --kill-every 5
 
@@ -57,11 +58,11 @@ class Seen:
     refused: Counter[str] = field(default_factory=Counter)
     cut: int = 0
     errors: list[str] = field(default_factory=list)
-    slowest: float = 0.0
+    slowest: tuple[float, str] = (0.0, "")
 
-    def ended(self, begun: float) -> None:
+    def ended(self, begun: float, what: str) -> None:
         """One request is over."""
-        self.slowest = max(self.slowest, time.monotonic() - begun)
+        self.slowest = max(self.slowest, (time.monotonic() - begun, what))
 
 
 async def http_client(port: int, seen: Seen, over: asyncio.Event) -> None:
@@ -74,7 +75,7 @@ async def http_client(port: int, seen: Seen, over: asyncio.Event) -> None:
         begun = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                if reader is None or writer is None:
+                if is_new := reader is None or writer is None:
                     reader, writer = await asyncio.open_connection(HOST, port)
                 writer.write(message(case))
                 status, body = await read_answer(reader)
@@ -88,7 +89,7 @@ async def http_client(port: int, seen: Seen, over: asyncio.Event) -> None:
         except TimeoutError:
             seen.errors.append(f"{case.target}: no answer in {PATIENCE_S:g} s")
             break
-        seen.ended(begun)
+        seen.ended(begun, f"{case.target}, {status}, {'new' if is_new else 'kept'} connection")
         if status == UNAVAILABLE:
             seen.refused[case.dialect] += 1
             await asyncio.sleep(PAUSE_S)
@@ -111,14 +112,14 @@ async def grpc_client(channel: Any, seen: Seen, over: asyncio.Event) -> None:
         try:
             body = await ask(case.body, timeout=PATIENCE_S)
         except grpc.aio.AioRpcError as error:
-            seen.ended(begun)
+            seen.ended(begun, f"gRPC, {error.code()}")
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 seen.refused["grpc"] += 1
                 await asyncio.sleep(PAUSE_S)
             else:
                 seen.errors.append(f"{case.target}: {error.code()} {error.details()}")
             continue
-        seen.ended(begun)
+        seen.ended(begun, "gRPC")
         if case.right(answer.FromString(body)):
             seen.answered["grpc"] += 1
         else:
@@ -205,7 +206,7 @@ async def play(gateway: Gateway, file: Path, options: argparse.Namespace) -> lis
     await asyncio.sleep(2)
     last = memory_of([gateway.process.pid, *children(gateway.process.pid)])
     say(f"answered {dict(seen.answered)}\nrefused {dict(seen.refused)}, cut {seen.cut}, {dict(done)}")
-    say(f"slowest {seen.slowest:.2f} s; memory {first / 1e6:.0f} MB, then {last / 1e6:.0f} MB")
+    say(f"slowest {seen.slowest[0]:.2f} s ({seen.slowest[1]}); memory {first / 1e6:.0f} MB, then {last / 1e6:.0f} MB")
     problems = seen.errors[:20]
     if last > first * MAX_GROWTH:
         problems.append(f"memory grew from {first} to {last} bytes")
@@ -233,6 +234,7 @@ def main() -> int:
             "backend": "python",
             "path": f"{echo}:Echo",
             "max_batch_size": 64,
+            "process": "own",
             "inputs": [{"name": "x", **spec}],
             "outputs": [{"name": "y", **spec}],
         }
