@@ -2,10 +2,11 @@
 
     python tests/system/soak_doors.py --minutes 10 --doors 2 --kill-every 5
 
-There are doors, the engine and a model in a process of its own. Every request carries random markers, and every caller checks that exactly its own come back, or that it was refused
-cleanly: UNAVAILABLE in its dialect's words, or a connection that ended. Between kills the configuration is reloaded and
-doors are replaced one after the other. Nothing may hang, be mixed up or answered with anything else; what is left at
-the end (memory, processes, /dev/shm, folders) must be what was there before. Exit status 1 if anything of that fails.
+There are doors, the engine and a model in a process of its own. Every request carries random markers, and every caller
+checks that exactly its own come back, or that it was refused cleanly: UNAVAILABLE in its dialect's words, or a
+connection that ended. Between kills the configuration is reloaded and doors are replaced one after the other. Nothing
+may hang, be mixed up or answered with anything else; what is left at the end (memory, processes, /dev/shm, folders)
+must be what was there before. Exit status 1 if anything of that fails.
 """
 
 from __future__ import annotations
