@@ -23,7 +23,7 @@ import yaml
 from asks import FORMS, able_forms, behind, encode, expected, make_ask, same_arrays
 from forks import ROOT
 from form import Ask, Unknown
-from serving import Gateway
+from serving import DOOR_OPTIONS, Gateway
 from tfs_forms import example_answers, example_truth
 from truth import Model, Refused
 from wire import Grpc, Http, Message, NoAnswer, Reply
@@ -40,15 +40,15 @@ class Difference(AssertionError):
 
 
 @contextmanager
-def server(file: Path, name: str, plain: str = "") -> Iterator[Gateway]:
-    """`tensorgate serve`, ready, without these shortcuts."""
+def server(file: Path, name: str, plain: str = "", options: Sequence[str] = ()) -> Iterator[Gateway]:
+    """`tensorgate serve`, without these shortcuts."""
     log = file.with_name(f"{name}.log")
     environment = {**os.environ, VARIABLE: plain}
     if not plain:
         del environment[VARIABLE]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tensorgate", "serve", str(file)],
+            [sys.executable, "-m", "tensorgate", "serve", *options, str(file)],
             cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
     gateway = Gateway(process, log)
@@ -71,7 +71,8 @@ def rig(world: World, folder: Path, plain: str = "all") -> Iterator[Rig]:
         file = folder / "gateway.yaml"
         addresses = {"http": f"127.0.0.1:{third.port}", "grpc": f"127.0.0.1:{third.grpc_port}"}
         file.write_text(configuration(world, addresses))
-        servers = [stack.enter_context(server(file, "plain", plain)), stack.enter_context(server(file, "short"))]
+        short = server(file, "short", options=DOOR_OPTIONS)  # the plain one has no doors
+        servers = [stack.enter_context(server(file, "plain", plain)), stack.enter_context(short)]
         for each in servers:
             each.wait_until_ready()
         made = Rig(world, file, servers)
