@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -55,6 +57,8 @@ log = logging.getLogger(__name__)
 MAX_PAGE_BODY_BYTES: Final = 1 << 20
 MAX_WAIT_S: Final = 5.0
 """How long a new door lets connections wait for the engine before it listens and answers that there is none."""
+MAX_SILENCE_S: Final = 5.0
+"""An engine that says nothing for longer hangs: no traffic should come."""
 ReadText = Callable[[str], Config]
 """The configuration of a YAML text. Raises ConfigError."""
 
@@ -63,17 +67,22 @@ class DoorService(Service):
     """Answers calls by the engine's process. `state` is what that has said last; None while it is away."""
 
     state: State | None = None
+    heard_at = -math.inf
+    """When the engine has asked last what was counted, which it does twice a second, by `time.monotonic()`."""
 
     @property
     def ready(self) -> bool:
-        """Whether the engine is, and this door goes on."""
-        return self.state is not None and self.state.ready and not self.draining
+        """Whether the engine is, and lives, and this door goes on."""
+        return self.state is not None and self.state.ready and self._goes_on()
 
     def serves(self, name: str) -> bool:
         """Whether traffic should come here for a model of that name; any other name stands for the server."""
         if self.state is not None and name in self._engine.names():
-            return name in self.state.serving and not self.draining
+            return name in self.state.serving and self._goes_on()
         return self.ready
+
+    def _goes_on(self) -> bool:
+        return not self.draining and time.monotonic() - self.heard_at <= MAX_SILENCE_S
 
 
 class Door:
@@ -195,6 +204,7 @@ class Door:
         self.service.state = state
         if state is None:
             return
+        self.service.heard_at = time.monotonic()
         self._told.set()
         self.service.online = state.online
         if state.log_settings != self.service.logs.settings():
@@ -228,6 +238,7 @@ class Door:
         )
 
     def _settle(self, number: int) -> None:
+        self.service.heard_at = time.monotonic()
         self._link.send(self._metrics.take(number))
 
     # ------------------------------------------------------------------------------------------------------ whole calls

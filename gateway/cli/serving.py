@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 import faulthandler
 import math
+import os
+import shutil
 import signal
 import sys
 import time
@@ -93,6 +95,7 @@ def run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Re
 
 
 async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, read: Read) -> int:
+    supervisor = os.getppid()
     try:
         app = App(config, kinds, log, None, role.restarts or {DEVICE_LOST: 0}, read)
     except ImportError as error:
@@ -121,6 +124,8 @@ async def _run_engine(role: Role, config: Config, kinds: Registries, log: Log, r
     begun = time.perf_counter()
     drained = await app.drain(stop.hurried)
     await engine.stop()
+    if os.getppid() != supervisor:  # it was killed, and nobody else removes what it has made
+        shutil.rmtree(role.folder, ignore_errors=True)
     return _tell_end(log, begun, drained=drained)
 
 

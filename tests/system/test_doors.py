@@ -149,12 +149,12 @@ class Processes:
 
     def at_doors(self, stack: ExitStack, count: int = 2) -> list[Caller]:
         """Callers on connections that they keep, in turn at door 0 and door 1."""
-        callers = [stack.enter_context(Caller(self.gateway)) for _ in range(count)]
-        holders = self.holders(self.gateway.port)
-        callers.sort(key=lambda caller: holders[caller.port])
-        half = count // 2
-        assert [holders[caller.port] for caller in callers] == ["door 0"] * half + ["door 1"] * half
-        return [caller for pair in zip(callers[:half], callers[half:], strict=True) for caller in pair]
+        found: dict[str, list[Caller]] = {"door 0": [], "door 1": []}
+        while min(map(len, found.values())) < count // 2:
+            caller = stack.enter_context(Caller(self.gateway))
+            found[self.holders(self.gateway.port)[caller.port]].append(caller)
+        pairs = list(zip(*found.values(), strict=False))[: count // 2]
+        return [caller for pair in pairs for caller in pair]
 
     def has_run(self, word: str) -> int:
         """How often the gated model has said so."""
@@ -241,21 +241,27 @@ def configuration(folder: Path) -> dict[str, Any]:
             "c": times(f"{folder}/times.py", 5),
             "gated": model("Gated"),
             "sum": model("Sum", sequences={"states": [state]}),
-            "numbers": model("Numbers", tensor={"shape": [1], "max_batch_size": 0}),
+            "numbers": model("Numbers", instances=2, tensor={"shape": [1], "max_batch_size": 0}),
         },
-        "routes": {"m": [{"model": "a"}], "counted": [{"model": "c"}]},
+        "routes": {
+            "m": [{"model": "a"}],
+            "counted": [{"model": "c"}],
+            "limited": {"targets": [{"model": "gated"}], "max_concurrent": 1},
+        },
     }
 
 
 @contextmanager
-def doors(folder: Path, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> Iterator[Processes]:
-    """A gateway of two doors. All that it has made is to be gone after it, as after a single process."""
+def doors(folder: Path, monkeypatch: pytest.MonkeyPatch, *, killed: bool = False) -> Iterator[Processes]:
+    """A gateway of two doors. All that it has made is to be gone after it, as after a single process, also if its
+    supervisor is `killed`.
+    """
     before = set(SHM.iterdir())
     temporary = folder / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     file = folder / "gateway.yaml"
-    file.write_text(yaml.safe_dump(configuration(folder) | sections))
+    file.write_text(yaml.safe_dump(configuration(folder)))
     with started(folder / "log", "--doors", "2", str(file), python=Path(sys.executable)) as gateway:
         gateway.wait_until_ready()
         processes = Processes(gateway, folder)
@@ -263,9 +269,9 @@ def doors(folder: Path, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> Ite
         yield processes
         processes.roles()
         status = gateway.stop()
-        assert status == 0, gateway.said
+        assert status == (-signal.SIGKILL if killed else 0), gateway.said
         assert "Traceback" not in gateway.said_itself, gateway.said
-        wait_until(lambda: not processes.remain())
+        wait_until(lambda: not processes.remain(), processes.remain)
         assert list(temporary.iterdir()) == []
         assert {each for each in set(SHM.iterdir()) - before if not each.name.startswith("tensorgate-test-")} == set()
 
@@ -312,12 +318,12 @@ def channels(group: Processes, stack: ExitStack, count: int) -> list[Any]:
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_connections_are_spread_evenly(group: Processes, stack: ExitStack, transport: str) -> None:
     gateway = group.gateway
+    port = gateway.port if transport == "http" else gateway.grpc_port
+    wait_until(lambda: not group.holders(port))
     if transport == "http":
         for _ in range(16):
             stack.enter_context(Caller(gateway))
-        port = gateway.port
     else:
-        port = gateway.grpc_port
         channels(group, stack, 16)
     assert Counter(group.holders(port).values()) == {"door 0": 8, "door 1": 8}
 
@@ -376,6 +382,7 @@ def test_a_region_belongs_to_all_doors(group: Processes, stack: ExitStack) -> No
 
 def test_models_come_and_go_at_all_doors_at_once(group: Processes, stack: ExitStack) -> None:
     callers = group.at_doors(stack)
+    wait_until(lambda: not group.holders(group.gateway.grpc_port))
     by_grpc = channels(group, stack, 2)
     assert sorted(Counter(group.holders(group.gateway.grpc_port).values()).values()) == [1, 1]
     ready = message("inference.ModelReadyRequest")(name="b").SerializeToString()
@@ -437,6 +444,19 @@ def test_who_leaves_is_cancelled_in_the_engine(group: Processes, stack: ExitStac
         wait_until(lambda before=cancelled: group.has_run("cancelled") == before + 1)
 
 
+def test_a_limit_of_a_route_is_that_of_all_doors(group: Processes, stack: ExitStack) -> None:
+    first, second, third = group.at_doors(stack, 4)[:3]
+    begun = group.has_run("begun")
+    first.send("POST", "/v2/models/limited/infer", v2(1))
+    wait_until(lambda: group.has_run("begun") == begun + 1)
+    status, said = second.call("POST", "/v2/models/limited/infer", v2(1))
+    assert (status, "Exceeds maximum queue size" in said["error"]) == (503, True)
+    (group.folder / "go").touch()
+    assert y(first.receive()) == 1
+    assert y(third.call("POST", "/v2/models/limited/infer", v2(1))) == 1
+    (group.folder / "go").unlink()
+
+
 async def test_counters_and_the_access_log_have_every_call_once(group: Processes) -> None:
     """Nobody else asks this model, through the route or without."""
     gateway, file = group.gateway, group.folder / "access.log"
@@ -476,14 +496,28 @@ async def answered(load: Load, count: int = 200) -> None:
     await until(lambda: load.answers.total() >= before + count, load.told)
 
 
-async def test_a_door_that_is_killed_costs_its_connections_alone(fallible: Processes, stack: ExitStack) -> None:
-    group, gateway = fallible, fallible.gateway
+async def test_a_door_that_is_killed_costs_its_connections_alone(group: Processes, stack: ExitStack) -> None:
+    gateway, restarts, cancelled = group.gateway, group.restarts(), group.has_run("cancelled")
     callers = group.at_doors(stack, 4)
     await asyncio.to_thread(occupy, group, callers)
+    others = [caller for caller in callers if group.holders(gateway.port)[caller.port] == "door 1"]
+    counted = gateway.metrics().total("tensorgate_requests_total", model="b")
+    survivor = group.at_doors(stack)[1]
+
+    def count() -> None:
+        nonlocal counted
+        for _ in range(20):
+            assert survivor.call("POST", "/v2/models/b/infer", FLAT)[0] == 200
+            counted += 1
+
     async with loaded("m", {2.0}, [gateway]) as load:
         await answered(load)
+        await asyncio.to_thread(count)
         killed, at = group.kill("door 0"), time.monotonic()
-        await until(lambda: group.has_run("cancelled") == 1)  # the run that only a caller of that door waited for
+        await asyncio.to_thread(count)
+        await until(
+            lambda: group.has_run("cancelled") == cancelled + 1
+        )  # the run that only a caller of that door waited for
         cancelled_s = time.monotonic() - at
         await until(lambda: group.roles().get("door 0", [killed]) != [killed])
         replaced = group.pid("door 0")
@@ -496,10 +530,12 @@ async def test_a_door_that_is_killed_costs_its_connections_alone(fallible: Proce
         await answered(load)
     assert load.retries.total() <= 2 * len(load.answers)  # each of the clients was cut off once at most
     (group.folder / "go").touch()
-    lost = [caller for caller in callers if _is_lost(caller)]
-    assert len(lost) == 2
-    assert sorted(y(caller.receive()) for caller in callers if caller not in lost) == [2.0, 2.0]
-    assert group.restarts() == 1
+    assert [_is_lost(caller) for caller in callers] == [caller not in others for caller in callers]
+    assert [y(caller.receive()) for caller in others] == [2.0, 2.0]
+    count()
+    assert gateway.metrics().total("tensorgate_requests_total", model="b") == counted
+    (group.folder / "go").unlink()
+    assert group.restarts() == restarts + 1
     log.info("cancelled after %.3f s, replaced after %.3f s; %s", cancelled_s, served_s, load.told())
 
 
@@ -641,10 +677,9 @@ def test_an_engine_that_is_killed_is_missed_for_a_moment(fallible: Processes, st
     assert killed
 
 
-async def test_a_rolling_restart_fails_no_call(fallible: Processes) -> None:
+async def test_a_rolling_restart_fails_no_call(group: Processes) -> None:
     """Callers with connections that they keep, as long as the server does, and such as make one for each call."""
-    group, gateway = fallible, fallible.gateway
-    before = group.roles()
+    gateway, before = group.gateway, group.roles()
     fresh: Counter[str] = Counter()
     over = threading.Event()
 
@@ -765,9 +800,9 @@ def test_a_signal_to_stop_under_load_answers_what_was_accepted(fallible: Process
             assert "failed to connect" in said.lower(), (way, said)  # no call that was taken was dropped
 
 
-async def test_a_door_that_is_stopped_disturbs_nobody_else(fallible: Processes, stack: ExitStack) -> None:
+async def test_a_door_that_is_stopped_disturbs_nobody_else(group: Processes, stack: ExitStack) -> None:
     """Its own callers wait; those at the other door, and operators, do not."""
-    group = fallible
+    restarts = group.restarts()
     here, there = group.at_doors(stack)
     await asyncio.to_thread(group.kill, "door 0", signal.SIGSTOP)
     try:
@@ -786,6 +821,77 @@ async def test_a_door_that_is_stopped_disturbs_nobody_else(fallible: Processes, 
         group.kill("door 0", signal.SIGCONT)
     assert here.receive()[0] == 200
     assert here.call("POST", "/v2/models/b/infer", FLAT)[0] == 404
-    assert group.restarts() == 0
+    assert here.call("POST", "/v2/repository/models/b/load")[0] == 200
+    assert group.restarts() == restarts
     assert slowest < 2
     log.info("slowest call at the other door %.3f s, an unload took %.3f s", slowest, control_s)
+
+
+def test_streams_end_with_the_engine(fallible: Processes, stack: ExitStack) -> None:
+    """One that runs, over gRPC and as server-sent events, says so."""
+    group, gateway = fallible, fallible.gateway
+    (channel,) = channels(group, stack, 1)
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1], "contents": {"fp32_contents": [1e9]}}
+    request = message("inference.ModelInferRequest")(model_name="numbers", inputs=[tensor]).SerializeToString()
+    call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter([request]), timeout=KEPT_S)
+    for _ in range(100):
+        next(call)
+    body = b'{"x": 1e9}'
+    head = f"POST /v2/models/numbers/generate_stream HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n"
+    events = stack.enter_context(socket.create_connection((HOST, gateway.port), KEPT_S))
+    events.sendall(head.encode() + body)
+    last = b""
+    while last.count(b"data: ") < 100:
+        last += events.recv(1 << 16)
+    group.kill("engine")
+    answer = message("inference.ModelStreamInferResponse")
+    last_word = ""
+    for each in call:
+        last_word = answer.FromString(each).error_message or last_word
+    assert last_word == "the engine is being started again"
+    while b'data: {"error":"the engine is being started again"}' not in last:
+        part = events.recv(1 << 16)
+        assert part, last
+        last = last[-200:] + part
+    wait_until(lambda: gateway.get("/readyz").status == 200)
+
+
+def test_an_engine_that_hangs_is_not_ready(group: Processes) -> None:
+    gateway, restarts = group.gateway, group.restarts()
+    group.kill("engine", signal.SIGSTOP)
+    try:
+        wait_until(lambda: gateway.get("/readyz").status == 503)
+        assert gateway.get("/healthz").status == 200
+    finally:
+        group.kill("engine", signal.SIGCONT)
+    wait_until(lambda: gateway.get("/readyz").status == 200)
+    assert group.restarts() == restarts
+
+
+@pytest.mark.parametrize("falls", [["engine", "door 0", "door 1"], []])
+def test_a_signal_to_stop_among_falls(fallible: Processes, falls: list[str]) -> None:
+    """While others are being started: after some have been killed, or, where none has, in a rolling restart."""
+    group, gateway = fallible, fallible.gateway
+    for name in falls:
+        group.kill(name)
+    if falls:
+        wait_until(lambda: gateway.said.count("another begins") == len(falls))
+    else:
+        gateway.process.send_signal(signal.SIGUSR2)
+        wait_until(lambda: len(group.roles()["door 0"]) == 2)
+    assert gateway.stop() == 0
+
+
+def test_all_fall(fallible: Processes) -> None:
+    group, gateway = fallible, fallible.gateway
+    before = group.roles()
+    for name in before:
+        group.kill(name)
+    wait_until(lambda: group.roles().keys() == before.keys() and not numbers(group.roles()) & numbers(before))
+    wait_until(lambda: gateway.get("/readyz").status == 200)
+    assert gateway.post("/v2/models/m/infer", FLAT).status == 200
+
+
+def test_without_the_supervisor_all_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with doors(tmp_path, monkeypatch, killed=True) as group:
+        group.gateway.process.kill()
