@@ -85,7 +85,7 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
             self.break_off("the other process does not read")
 
     def give_back(self) -> None:
-        """Tell the other side which blocks are free, if any have become so, where nothing is sent. After a while without
+        """Tell the other side which blocks are free, if any have become so, where nothing is sent. After a while of no
         use, this side's own memory goes back to the system. To be called some times a second.
         """
         now = self._loop.time()
