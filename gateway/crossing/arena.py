@@ -54,8 +54,12 @@ class Arena:
         self.address = np.frombuffer(self._map, np.uint8, 1).__array_interface__["data"][0]
         self._lock = threading.RLock()  # what is freed while it is held may be a block itself
         self._top = 0
-        self._free: dict[int, list[int]] = {}
+        self._warm: dict[int, list[int]] = {}
+        self._cold: dict[int, list[int]] = {}
+        """Free blocks by their size, with their pages and without."""
         self._kept = 0
+        """Bytes of those with their pages."""
+        self._was_used = False
         self._live: dict[int, int] = {}
         self.used = 0
         """Bytes of blocks that are allocated now."""
@@ -70,6 +74,7 @@ class Arena:
             offset = self._take(whole)
             self._live[offset] = whole
             self.used += whole
+            self._was_used = True
         root = np.frombuffer(self._map, np.uint8, size, offset)  # arrays of it refer to it, not to what lies below
         weakref.finalize(root, self._give_back, offset).atexit = False
         return root
@@ -80,18 +85,19 @@ class Arena:
         return offset if 0 <= offset <= self.max_bytes - size else None
 
     def _take(self, whole: int) -> int:
-        free = self._free.get(whole)
-        if free:
+        if warm := self._warm.get(whole):
             self._kept -= whole
-            return free.pop()
+            return warm.pop()
+        if cold := self._cold.get(whole):
+            return cold.pop()
         if self._top + whole <= self.max_bytes:
             offset = self._top
             self._top += whole
             return offset
-        for size in sorted(self._free):  # a larger one will do; what is left of it waits for the arena to be empty
-            if size >= whole and self._free[size]:
-                self._kept -= size
-                return self._free[size].pop()
+        self._cool()
+        for size in sorted(self._cold):  # a larger one will do; what is left of it waits for the arena to be empty
+            if size >= whole and self._cold[size]:
+                return self._cold[size].pop()
         if not self._live and whole <= self.max_bytes:
             self._reset()
             self._top = whole
@@ -107,20 +113,32 @@ class Arena:
                 return
             if self._kept + whole > _KEPT_BYTES:
                 self._drop(offset, whole)
-            self._kept += whole
-            self._free.setdefault(whole, []).append(offset)
+                self._cold.setdefault(whole, []).append(offset)
+            else:
+                self._kept += whole
+                self._warm.setdefault(whole, []).append(offset)
 
     def _reset(self) -> None:
         self._drop(0, self._top)
         self._top = self._kept = 0
-        self._free.clear()
+        self._warm.clear()
+        self._cold.clear()
 
     def trim(self) -> None:
-        """Give the pages of all free blocks back to the system."""
+        """Give the pages of all free blocks back to the system, if none was taken since the last time."""
         with self._lock:
-            for size, offsets in self._free.items():
-                for offset in offsets:
-                    self._drop(offset, size)
+            if self._was_used:
+                self._was_used = False
+            elif self._kept:
+                self._cool()
+
+    def _cool(self) -> None:
+        for size, offsets in self._warm.items():
+            for offset in offsets:
+                self._drop(offset, size)
+            self._cold.setdefault(size, []).extend(offsets)
+        self._warm.clear()
+        self._kept = 0
 
     def _drop(self, offset: int, size: int) -> None:
         with contextlib.suppress(OSError, ValueError):

@@ -21,6 +21,8 @@ from tensorgate.gateway.crossing.tensors import TensorReader, TensorWriter
 
 MAX_WAITING_BYTES: Final = 256 << 20
 """What may wait for the other side to read it. It reads all the time, unless it hangs."""
+TRIM_EVERY_S: Final = 5.0
+"""An arena from which nothing was taken for so long keeps no free pages."""
 HANDSHAKE_S: Final = 10.0
 _SCRATCH_BYTES: Final = 256 << 10
 _HELLO: Final = struct.Struct("<I")
@@ -65,6 +67,7 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
         self._is_over = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._trims_at = self._loop.time() + TRIM_EVERY_S
         self._why = "the other process is gone"
 
     def send(self, message: Any) -> None:
@@ -91,7 +94,13 @@ class Channel(asyncio.BufferedProtocol, Generic[M]):
             self.break_off("the other process does not read")
 
     def give_back(self) -> None:
-        """Tell the other side which blocks are free, if any have become so: once in a while, where nothing is sent."""
+        """Tell the other side which blocks are free, if any have become so, where nothing is sent. After a while of no
+        use, this side's own memory goes back to the system. To be called some times a second.
+        """
+        now = self._loop.time()
+        if now >= self._trims_at:
+            self._trims_at = now + TRIM_EVERY_S
+            self._arena.trim()
         if self._peer_arena.has_released and not self._is_flushing:
             self._flush()
 

@@ -93,6 +93,8 @@ def test_pages_go_back(arena: Arena) -> None:
     del held
     assert pages(arena) >= 32 << 20, "they stay warm"
     arena.trim()
+    assert pages(arena) >= 32 << 20, "some were taken since the last time"
+    arena.trim()
     assert pages(arena) == 0
     assert not arena.allocate(32 << 20).any()
 
@@ -108,6 +110,30 @@ def test_no_more_than_some_pages_stay() -> None:
     assert pages(arena) <= 80 << 20
     assert last.all()
     arena.close()
+
+
+def test_a_small_load_stays_warm_after_a_burst(arena: Arena) -> None:
+    """Pages that are taken anew cost as much as a copy."""
+    lasting = arena.allocate(100)
+    burst = [arena.allocate(700_000) for _ in range(80)]
+    arena_bytes = Arena(1 << 30)
+    other = [arena_bytes.allocate(1 << 20) for _ in range(200)]
+    lasting_too = arena_bytes.allocate(100)
+    for array in (*burst, *other):
+        array[:] = 1
+    del array
+    burst.clear()
+    other.clear()
+    for each, size in ((arena, 700_000), (arena_bytes, 1 << 20)):
+        array = each.allocate(size)
+        array[:] = 2
+        before = pages(each)
+        del array
+        again = each.allocate(size)
+        assert again.all()
+        assert pages(each) == before
+    assert (lasting.size, lasting_too.size) == (100, 100)
+    arena_bytes.close()
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300_000)), max_size=40))

@@ -19,6 +19,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import pytest
+from waiting import steps, until
 
 from tensorgate.gateway.contract.call import Buffer
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse, ModelView
@@ -29,7 +30,7 @@ from tensorgate.gateway.crossing.arena import Arena, PeerArena
 from tensorgate.gateway.crossing.channel import greet, hello_of
 from tensorgate.gateway.crossing.door_port import DoorConnection, DoorPort
 from tensorgate.gateway.crossing.engine_link import EngineLink
-from tensorgate.gateway.crossing.frames import CrossingBroken, add_frame
+from tensorgate.gateway.crossing.frames import CrossingBroken, FrameReader, add_frame
 from tensorgate.gateway.crossing.messages import (
     Answer,
     Block,
@@ -38,6 +39,7 @@ from tensorgate.gateway.crossing.messages import (
     End,
     Ended,
     Failure,
+    FromEngine,
     Hello,
     Observed,
     Relay,
@@ -57,6 +59,8 @@ from tensorgate.gateway.crossing.tensors import TensorWriter
 from tensorgate.gateway.crossing.views import view_message
 
 SPEC = TensorSpec("x", np.dtype("f4"), (-1, -1))
+MARK = 777
+"""The call that a peer asks last to see whether it still may."""
 SMALL = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
 LARGE = {"x": np.arange(60_000, dtype=np.float32).reshape(2, -1)}
 
@@ -157,12 +161,8 @@ class Rig:
 
     async def until_alone(self) -> None:
         """Until one door is left."""
-        for _ in range(2000):
-            if len(self.port._doors) == 1:
-                break
-            await asyncio.sleep(0.001)
+        await until(lambda: len(self.port._doors) == 1)
         await asyncio.sleep(0)
-        assert len(self.port._doors) == 1
 
     async def peer(self) -> "Peer":
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -191,16 +191,13 @@ class Peer:
         await asyncio.get_running_loop().sock_sendall(self.sock, buffer)
 
     async def is_cut_off(self) -> bool:
-        """Whether the engine ends the connection; what it says before is dropped."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(0.3):
-                while await loop.sock_recv(self.sock, 1 << 20):
-                    pass
-        except ConnectionError:
-            return True
-        except TimeoutError:
-            return False
+        """Whether the engine ends the connection rather than answer one more call; all else that it says is dropped."""
+        loop, frames = asyncio.get_running_loop(), FrameReader[Any](FromEngine)
+        with suppress(ConnectionError):
+            while data := await loop.sock_recv(self.sock, 1 << 20):
+                for message in frames.receive(memoryview(data)):
+                    if isinstance(message, Answer) and message.call == MARK:
+                        return False
         return True
 
     def close(self) -> None:
@@ -216,7 +213,7 @@ async def rigged(folder: Path) -> AsyncIterator[Rig]:
         yield rig
     finally:
         await rig.port.stop()
-        await asyncio.sleep(0.01)
+        await steps()
 
 
 async def ask(link: EngineLink, inputs: Any = SMALL, *, model: str = "plain", id: str = "") -> InferResponse:
@@ -298,13 +295,33 @@ def test_replies_that_nobody_takes_give_their_memory_back(tmp_path: Path) -> Non
             waiting = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0)
             waiting.cancel()
-        for _ in range(100):
-            await asyncio.sleep(0.01)
+
+        def is_free() -> bool:
             rig.port.give_back()
-            if not (door.channel._arena.used or cast("Any", link._channel)._arena.used):
-                break
-        assert door.channel._arena.used == 0
-        assert cast("Any", link._channel)._arena.used == 0
+            cast("Any", link._channel).give_back()
+            return not (door.channel._arena.used or cast("Any", link._channel)._arena.used)
+
+        await until(is_free)
+        running.cancel()
+
+    run(test, tmp_path)
+
+
+def test_an_idle_crossing_keeps_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "TRIM_EVERY_S", 0.0)
+
+    async def test(rig: Rig) -> None:
+        link, running = await rig.link()
+        await ask(link, LARGE)
+        [door] = rig.port._doors
+        ends = [door.channel, cast("Any", link._channel)]
+
+        def is_empty() -> bool:
+            for end in ends:
+                end.give_back()
+            return not any(os.fstat(end._arena.fd).st_blocks for end in ends)
+
+        await until(is_empty)
         running.cancel()
 
     run(test, tmp_path)
@@ -403,6 +420,9 @@ def test_a_hostile_door(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixt
         caplog.clear()
         with caplog.at_level(logging.INFO):
             await peer.say(*(CUT_OFF | HARMLESS)[name])
+            if name in HARMLESS:
+                await steps()
+                await peer.say(submit(MARK, id="now"))
             assert await peer.is_cut_off() is (name in CUT_OFF)
         assert len([record for record in caplog.records if "broke the protocol" in record.getMessage()]) == (
             name in CUT_OFF
@@ -423,12 +443,8 @@ def test_what_a_door_has_left_is_abandoned(tmp_path: Path) -> None:
         peer = await rig.peer()
         await peer.say(*[submit(number) for number in range(3)], *[submit(number, model=2) for number in range(3, 6)])
         peer.close()
-        for _ in range(100):
-            await asyncio.sleep(0.01)
-            if len(rig.host.model.asked) == 6 and not rig.port._doors:
-                break
-        await asyncio.sleep(0.01)
-        assert all(later.is_abandoned or not later._left for later in rig.host.model.asked)
+        await until(lambda: len(rig.host.model.asked) == 6 and not rig.port._doors)
+        await until(lambda: all(later.is_abandoned or not later._left for later in rig.host.model.asked))
 
     run(test, tmp_path)
 
@@ -563,7 +579,7 @@ def test_a_hostile_engine(tmp_path: Path, name: str, caplog: pytest.LogCaptureFi
         running.cancel()
         peer.close()
         listener.close()
-        await asyncio.sleep(0.01)
+        await steps()
 
     with caplog.at_level(logging.INFO):
         asyncio.run(main())
@@ -586,11 +602,7 @@ def test_who_does_not_greet_is_not_let_in(tmp_path: Path) -> None:
             os.close(writing)
             sock.close()
         await ask(link)
-        for _ in range(100):
-            if descriptors() <= before:
-                break
-            await asyncio.sleep(0.02)
-        assert descriptors() <= before
+        await until(lambda: descriptors() <= before)
         assert len(rig.port._doors) == 1
         running.cancel()
 
