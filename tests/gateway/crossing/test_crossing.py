@@ -126,7 +126,7 @@ class Host:
 
     def state(self, number: int, writer: TensorWriter) -> State:
         views = tuple(view_message(view, serial, writer) for serial, view in self.views.items())
-        return State(number, views, {}, (), True, True, False, (), ("plain", "stream"), "")
+        return State(number, views, {}, (), True, True, False, (), ("plain", "stream"), {}, "")
 
     async def relay(self, door: DoorConnection, message: Relay | RelayPage, body: Buffer) -> None:
         if isinstance(message, RelayPage):
@@ -140,6 +140,9 @@ class Host:
         if any(len(each.took) % 8 for each in message.series):
             raise CrossingBroken("counts")
         self.doors.add(door)
+
+    def joined(self, hello: Hello) -> None:
+        pass
 
     def left(self, door: int) -> None:
         self.doors.discard(door)
