@@ -115,6 +115,7 @@ class Host:
         self.model = Model()
         self.views = {number: self._view(number == 2) for number in (1, 2)}
         self.doors: set[int] = set()
+        self.restarts: dict[int, dict[str, int]] = {}
 
     def _view(self, decoupled: bool) -> ModelView:
         name = "stream" if decoupled else "plain"
@@ -126,7 +127,7 @@ class Host:
 
     def state(self, number: int, writer: TensorWriter) -> State:
         views = tuple(view_message(view, serial, writer) for serial, view in self.views.items())
-        return State(number, views, {}, (), True, True, False, (), ("plain", "stream"), "")
+        return State(number, views, {}, (), True, True, False, (), ("plain", "stream"), {}, "")
 
     async def relay(self, door: DoorConnection, message: Relay | RelayPage, body: Buffer) -> None:
         if isinstance(message, RelayPage):
@@ -140,6 +141,9 @@ class Host:
         if any(len(each.took) % 8 for each in message.series):
             raise CrossingBroken("counts")
         self.doors.add(door)
+
+    def joined(self, hello: Hello) -> None:
+        self.restarts[hello.slot] = hello.restarts
 
     def left(self, door: int) -> None:
         self.doors.discard(door)
@@ -604,6 +608,43 @@ def test_who_does_not_greet_is_not_let_in(tmp_path: Path) -> None:
         await ask(link)
         await until(lambda: descriptors() <= before)
         assert len(rig.port._doors) == 1
+        running.cancel()
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("difference", "is_next", "is_outdated"), [(1, False, True), (-1, False, False), (-1, True, True), (0, True, False)]
+)
+def test_doors_and_engines_of_different_programs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    difference: int,
+    is_next: bool,
+    is_outdated: bool,
+) -> None:
+    """`difference` is how much newer the engine is. What a door says of itself reaches an engine that takes it."""
+
+    def greet_as_engine(sock: Any, arena: Any, hello: Hello, *, first: bool) -> Any:
+        hello.version += 0 if first else difference
+        return greet(sock, arena, hello, first=first)
+
+    async def test(rig: Rig) -> None:
+        monkeypatch.setattr("tensorgate.gateway.crossing.door_port.greet", greet_as_engine)
+        link = EngineLink(
+            rig.path, "1", 3, {}, lambda state: told.set(), lambda number: None, {"exit": 2}, is_next=is_next
+        )
+        told = link.outdated if is_outdated else asyncio.Event()
+        running = asyncio.ensure_future(link.run())
+        if is_outdated or not difference:
+            async with asyncio.timeout(20):
+                await told.wait()
+        else:
+            await until(lambda: "no connection to the engine" in caplog.text)
+        assert link.outdated.is_set() == is_outdated
+        assert link.is_up == (difference == 0)
+        assert rig.host.restarts == ({} if difference else {3: {"exit": 2}})
         running.cancel()
 
     run(test, tmp_path)
