@@ -57,7 +57,8 @@ log = logging.getLogger(__name__)
 MAX_PAGE_BODY_BYTES: Final = 1 << 20
 MAX_WAIT_S: Final = 5.0
 """How long the first door of a slot lets connections wait for the engine before it listens, and answers that there is
-none; any other one only MAX_NEXT_WAIT_S, for its engine is there or is down."""
+none, and a door that is to replace one that serves lets that serve; one that follows a door that has fallen waits only
+MAX_NEXT_WAIT_S, for its engine is there or is down."""
 MAX_NEXT_WAIT_S: Final = 0.5
 MAX_SILENCE_S: Final = 5.0
 """An engine that says nothing for longer hangs: no traffic should come."""
@@ -131,7 +132,7 @@ class Door:
         self._ports = Ports(self.service, self._dialects, descriptors.pool(), self._metrics.traffic, self._guarded)
         self._connecting: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
-        self._max_wait_s = MAX_WAIT_S if role.restarts is None else MAX_NEXT_WAIT_S
+        self._max_wait_s = MAX_WAIT_S if role.restarts is None or role.is_next else MAX_NEXT_WAIT_S
         self._take_over(config)
 
     @property
