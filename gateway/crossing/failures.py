@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tensorgate.gateway.contract.errors import Code, GatewayError, Internal, kinds, text_of
@@ -36,12 +37,12 @@ def error_of(failure: Failure) -> GatewayError:
 
 
 def _plain(value: Any) -> Any:
-    """What msgpack has: a set becomes a list, as tuples do."""
+    """What msgpack has: a set becomes a list, as tuples do, and any mapping a plain one."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     if isinstance(value, Code):
         return int(value)
-    return value
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _frozen(value: Any) -> Any:

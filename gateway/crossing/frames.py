@@ -21,10 +21,16 @@ class CrossingBroken(Exception):
 
 
 def add_frame(message: Any, buffer: bytearray) -> None:
-    """Append a message to what is to be sent. Raises OverflowError beyond MAX_FRAME_BYTES, and appends nothing."""
+    """Append a message to what is to be sent. Raises OverflowError beyond MAX_FRAME_BYTES, and TypeError or
+    UnicodeEncodeError for what msgpack cannot say; nothing is appended then.
+    """
     start = len(buffer)
     buffer += b"\0\0\0\0"
-    _encode_into(message, buffer, -1)
+    try:
+        _encode_into(message, buffer, -1)
+    except BaseException:
+        del buffer[start:]
+        raise
     size = len(buffer) - start - 4
     if size > MAX_FRAME_BYTES:
         del buffer[start:]
