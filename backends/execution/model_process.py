@@ -19,7 +19,7 @@ import numpy as np
 
 from tensorgate.backends.execution.process_output import ProcessOutput
 from tensorgate.gateway.contract.canonical import InferRequest, InferResponse
-from tensorgate.gateway.contract.errors import Exhausted, GatewayError, Unavailable, Unknown
+from tensorgate.gateway.contract.errors import Exhausted, GatewayError, Unavailable, Unknown, text_of
 from tensorgate.gateway.contract.execution import Observe
 from tensorgate.gateway.contract.tensor import Tensors
 from tensorgate.gateway.contract.upstream import Await
@@ -143,7 +143,7 @@ class ModelProcess:
         self._message = message
         self._on_loop = on_loop
         self._channel: Channel[Any] | None = None
-        self._arena: Arena
+        self._arena: Arena | None = None
         self._forked: ForkedProcess | None = None
         self._ended: asyncio.Future[int]
         self._output: ProcessOutput
@@ -214,7 +214,7 @@ class ModelProcess:
             theirs.close()
             os.close(written)
         self._output = ProcessOutput(loop, output, self._message.name)
-        arena = self._arena = Arena(MAX_ARENA_BYTES)
+        arena = Arena(MAX_ARENA_BYTES)
         try:
             hello, peer_arena = await asyncio.to_thread(greet, ours, arena, hello_of(self._version), first=True)
         except (OSError, CrossingBroken):
@@ -224,7 +224,7 @@ class ModelProcess:
             self._output.close()
             raise error from None
         channel: Channel[Any] = Channel(hello, arena, peer_arena, FromModel, self._take, lambda why: self._lost(why))
-        self._channel = channel
+        self._channel, self._arena = channel, arena
         self._loading = loop.create_future()
         await loop.connect_accepted_socket(lambda: channel, ours)
         channel.send(self._message)
@@ -258,7 +258,7 @@ class ModelProcess:
     def _lost(self, why: str) -> None:
         """The connection is gone, and so is the process, or soon will be."""
         self._up.clear()
-        self._channel = None
+        self._channel = self._arena = None  # a mapping is there until nobody knows it
         if why.startswith("the other process broke"):
             log.error("%s: %s", self.name, why)
             self._why = "protocol"
@@ -300,7 +300,7 @@ class ModelProcess:
             try:
                 await self.start()
             except Exception as error:
-                log.error("%s could not be loaded: %s", self.name, error)
+                log.error("%s could not be loaded: %s", self.name, text_of(error))
                 cause = "load"
                 self._delay = min(2 * self._delay, MAX_DELAY_S)
                 continue
@@ -430,7 +430,7 @@ class ModelProcess:
     def _tidy(self) -> None:
         """Once in a while after a batch, until all is given back."""
         channel = self._channel
-        if channel is None:
+        if channel is None or self._arena is None:
             self._is_tidy = True
             return
         channel.give_back()

@@ -7,6 +7,9 @@ tensors    arrays <-> messages and arenas
 channel    a Unix socket with frames both ways, on the event loop
 views      ModelView <-> message
 failures   GatewayError <-> message
+fork_server   processes that are forked from one with everything imported
+model_messages   what the engine and a model's own process say
+runs   requests of a batch and their outcomes <-> messages
 
 The layout, version 1. Each direction of a Unix stream socket is a sequence of frames: four bytes of length, little
 endian, then so many bytes of msgpack, one message. Both sides first say `Hello`; the file descriptor of the sender's
